@@ -1,6 +1,7 @@
-"""A small HTTP/3 client on aioquic, on stock asyncio: the independent peer of the demonstration.
+"""A small HTTP/3 client on aioquic and stock asyncio: the independent peer of the demonstration.
 
-Nothing of uringcore is in it, on purpose: what it can fetch, others can.
+It deliberately uses nothing of uringcore: any resource that it can fetch, other clients can fetch
+too.
 """
 
 import asyncio
@@ -18,13 +19,13 @@ from aioquic.h3.events import DataReceived, HeadersReceived
 from aioquic.quic.configuration import QuicConfiguration
 from aioquic.quic.events import ConnectionTerminated, QuicEvent, StreamReset
 
-# aioquic has no backpressure: above this many queued bytes the upload waits for them to leave.
+# aioquic has no backpressure: above this many queued bytes the upload waits until they are sent.
 QUEUE_MAX_BYTES = 1 << 20
 
 
 @dataclass
 class Answer:
-    """A response as it comes in."""
+    """A response that is being received."""
 
     status: int = 0
     headers: dict[str, str] = field(default_factory=dict)
@@ -80,7 +81,9 @@ class Peer(QuicConnectionProtocol):
         content: Iterable[bytes] | None = None,
         headers: Iterable[tuple[bytes, bytes]] = (),
     ) -> Answer:
-        """One request with its whole response. Raises ``ConnectionError`` if it is cut off."""
+        """Makes one request and returns its whole response. Raises ``ConnectionError`` if it is cut
+        off.
+        """
         stream_id, answer = self.open(method, path, headers, end_stream=content is None)
         if content is not None:
             for part in content:
@@ -107,7 +110,7 @@ class Peer(QuicConnectionProtocol):
         *,
         end_stream: bool = False,
     ) -> tuple[int, Answer]:
-        """Sends a request's headers; the answer fills as it comes in."""
+        """Sends a request's headers; the answer fills as data arrives."""
         stream_id = self._quic.get_next_available_stream_id()
         answer = self.answers[stream_id] = Answer()
         fields = [
@@ -129,7 +132,7 @@ class Peer(QuicConnectionProtocol):
 async def connect_peer(
     url: str, *, cafile: str | None = None, create_protocol: type[Peer] = Peer
 ) -> AsyncIterator[Peer]:
-    """Connects to the origin of ``url``; without ``cafile`` any certificate is accepted."""
+    """Connects to the origin of ``url``; without ``cafile`` it accepts any certificate."""
     parts = urlsplit(url)
     assert parts.hostname is not None
     configuration = QuicConfiguration(

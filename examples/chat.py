@@ -1,9 +1,10 @@
-"""A chat over QUIC: each member has one stream, on which lines go both ways.
+"""A chat over QUIC: each member has one stream, which carries lines in both directions.
 
     python examples/chat.py serve 4433
     python examples/chat.py join localhost 4433 NAME certificate.pem
 
-The first line that a member sends is its name. Who does not read loses lines; nobody waits for it.
+The first line from a member is its name. A member that does not read loses lines; the others do not
+wait for it.
 """
 
 import asyncio
@@ -17,11 +18,11 @@ from uringcore import quic
 from uringcore.devcert import DevelopmentCertificate
 
 ALPN = ["chat"]
-Room = dict[str, asyncio.Queue[str]]  # The members, and the lines on their way to each.
+Room = dict[str, asyncio.Queue[str]]  # The members, and the queued lines of each.
 
 
 async def serve(port: int) -> None:
-    """Has a room until it is interrupted."""
+    """Runs a room until it is interrupted."""
     room, guests = Room(), set[asyncio.Task[None]]()
     with tempfile.TemporaryDirectory() as folder:
         certificate, key = DevelopmentCertificate.make().write(folder)
@@ -34,7 +35,7 @@ async def serve(port: int) -> None:
 
 
 async def welcome(connection: quic.Connection, room: Room) -> None:
-    """One member, from its name to its end, which is the end of its stream."""
+    """Serves one member, from its name to the end of its stream."""
     with contextlib.suppress(quic.QuicError):
         async with connection, await connection.accept_stream() as stream:
             name = await hear(stream)
@@ -54,7 +55,7 @@ async def welcome(connection: quic.Connection, room: Room) -> None:
 
 
 async def hear(stream: quic.ReceiveStream) -> str:
-    """What a member says next; nothing at the end, or for what is no line."""
+    """Returns a member's next line; nothing at the end, or if the input is no line."""
     try:
         return (await stream.readuntil(limit=1000)).decode(errors="replace").strip() or " "
     except (asyncio.IncompleteReadError, asyncio.LimitOverrunError):
@@ -62,41 +63,41 @@ async def hear(stream: quic.ReceiveStream) -> str:
 
 
 def say(room: Room, text: str) -> None:
-    """Tells all members."""
+    """Sends a line to all members."""
     for lines in room.values():
         with contextlib.suppress(asyncio.QueueFull):
             lines.put_nowait(text)
 
 
 async def tell(stream: quic.SendStream, lines: asyncio.Queue[str]) -> None:
-    """Sends a member what is said."""
+    """Sends a member the queued lines."""
     with contextlib.suppress(quic.QuicError):
         while True:
             await stream.send(f"{await lines.get()}\n".encode())
 
 
 async def join(host: str, port: int, name: str, authority: str) -> None:
-    """Shows what is said, and says what is typed, until the input ends."""
+    """Prints the room's lines, and sends the typed ones, until the input ends."""
     config = quic.ClientConfig(alpn=ALPN, authorities=authority, keep_alive=20)
     async with quic.connect(host, port, config) as connection, connection.open_stream() as stream:
         await stream.send(f"{name}\n".encode())
         typing = asyncio.create_task(pass_on_input(stream))
         showing = asyncio.create_task(show(stream))
         done, _ = await asyncio.wait((typing, showing), return_when=asyncio.FIRST_COMPLETED)
-        await asyncio.gather(*done, showing)  # Raises what the typing has failed with, if it has.
+        await asyncio.gather(*done, showing)  # Raises the error of the input task, if any.
 
 
 async def show(stream: quic.ReceiveStream) -> None:
-    """Prints what is said, until the server has no more."""
+    """Prints lines until the server ends the stream."""
     async for text in stream:
         print(text.decode(errors="replace"), end="", flush=True)
 
 
 async def pass_on_input(stream: quic.SendStream) -> None:
-    """Sends what is typed; its end is the end of the stream."""
+    """Sends typed lines; the end of input ends the stream."""
     typed = asyncio.StreamReader()
     protocol = asyncio.StreamReaderProtocol(typed)
-    # Not `sys.stdin`: what becomes non-blocking with that is the terminal, and so `sys.stdout`.
+    # Not `sys.stdin`: that would make the terminal non-blocking, and so `sys.stdout`.
     await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, io.FileIO("/dev/stdin"))
     while line := await typed.readline():
         await stream.send(line)

@@ -1,4 +1,5 @@
-"""A crawler over HTTP/3: reads a site's pages, all that link to one another, and says what does not answer.
+"""A crawler over HTTP/3: reads a site's pages, in which all link to one another, and reports broken
+links.
 
 python examples/crawler.py https://example.org/ [authorities.pem]
 """
@@ -16,12 +17,12 @@ PAGES_MAX, PAGE_BYTES_MAX = 10_000, 1 << 20
 
 
 def origin(url: str) -> str:
-    """The site that a page is of."""
+    """Returns the site of a page."""
     return urljoin(url, "/")
 
 
 class Links(HTMLParser):
-    """The targets of a page's links."""
+    """Collects the targets of a page's links."""
 
     def __init__(self, url: str) -> None:
         super().__init__()
@@ -40,7 +41,7 @@ class Links(HTMLParser):
 
 
 class Crawl:
-    """The pages of one site that were found, and those still to be read."""
+    """The pages found on one site, and the pages still to be read."""
 
     def __init__(self, client: http3.Client, start: str) -> None:
         self.client = client
@@ -52,7 +53,7 @@ class Crawl:
         self.broken: list[str] = []
 
     async def run(self) -> None:
-        """Reads all pages, many at a time. A worker that fails is the end of it."""
+        """Reads all pages, many at a time. If a worker fails, the crawl ends."""
         workers = [asyncio.create_task(self.work()) for _ in range(WORKERS)]
         reading = asyncio.create_task(self.waiting.join())
         await asyncio.wait([reading, *workers], return_when=asyncio.FIRST_COMPLETED)
@@ -63,13 +64,13 @@ class Crawl:
                 raise result
 
     async def work(self) -> None:
-        """Reads one page after the other."""
+        """Reads pages one after the other."""
         while True:
             url = await self.waiting.get()
             try:
                 await self.read(url)
             except (http3.HTTP3Error, ValueError, AssertionError) as error:
-                # The last is what the parser says of some pages that are no HTML.
+                # The last is the parser's error for some pages that are no HTML.
                 self.broken.append(f"{url}: {error}")
             finally:
                 self.waiting.task_done()
@@ -95,7 +96,7 @@ class Crawl:
             self.follow(links.found)
 
     def follow(self, targets: set[str]) -> None:
-        """Has those read that are of this site and new."""
+        """Queues the targets that are new and on this site."""
         here = {target for target in targets if origin(target) == self.site}
         for target in sorted(here - self.found)[: PAGES_MAX - len(self.found)]:
             self.found.add(target)

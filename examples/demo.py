@@ -1,8 +1,10 @@
-"""`make demo`: one server, three protocols, two independent HTTP/3 clients, and a table of it all.
+"""`make demo`: one server, three protocols, two independent HTTP/3 clients, and a table of the
+results.
 
-Starts `uringcore examples.fastapi_app:app` in a process of its own with a fresh certificate, fetches
-it over HTTP/1.1, WebSocket and HTTP/3, checks every byte, and stops it with SIGTERM. Exits with
-status 0 only if all of it worked. `URINGCORE_BACKEND=epoll` shows the same without io_uring.
+It starts `uringcore examples.fastapi_app:app` in a process of its own with a fresh certificate,
+fetches it over HTTP/1.1, WebSocket and HTTP/3, checks every byte, and stops it with SIGTERM. Exits
+with status 0 only if all of it worked. `URINGCORE_BACKEND=epoll` runs the demonstration without
+io_uring.
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ STOP_SECONDS = 15
 
 
 class DemoFailed(Exception):
-    """Something did not work; the text says what."""
+    """A step failed; the text describes it."""
 
 
 @dataclass
@@ -91,7 +93,7 @@ class Server:
         self.port = 0
 
     def wait_started(self) -> None:
-        """Waits until both protocols are served; the log says on which port."""
+        """Waits until both protocols are served; the log contains the port."""
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline:
             match = re.search(r"HTTP/3 running on UDP port (\d+)", self.log())
@@ -104,7 +106,7 @@ class Server:
         raise DemoFailed(f"the server did not start within {START_SECONDS} s")
 
     def stop(self) -> None:
-        """SIGTERM, which must end it cleanly."""
+        """Sends SIGTERM, after which the server must exit cleanly."""
         self._process.send_signal(signal.SIGTERM)
         try:
             status = self._process.wait(STOP_SECONDS)
@@ -114,12 +116,12 @@ class Server:
             raise DemoFailed(f"the server stopped with status {status}")
 
     def kill(self) -> None:
-        """For the way out after a failure."""
+        """Kills the server after a failure."""
         self._process.kill()
         self._process.wait()
 
     def log(self) -> str:
-        """What the server has written so far."""
+        """Returns the server's output so far."""
         return self._log_path.read_text(errors="replace")
 
 
@@ -141,7 +143,7 @@ def demonstrate(server: Server, certificate: str) -> list[Row]:
 
 
 class Table:
-    """Measures what is done, in time and in the server's system calls."""
+    """Measures each step, in time and in the server's system calls."""
 
     def __init__(self, server: Server, trust: ssl.SSLContext) -> None:
         self._server = server
@@ -154,7 +156,7 @@ class Table:
         self.end(protocol, what, before, *run())
 
     def begin(self) -> tuple[int, float]:
-        """The state before."""
+        """Returns the counters before a step."""
         return self._syscalls(), time.perf_counter()
 
     def end(
@@ -166,7 +168,7 @@ class Table:
         requests: int,
         size: int,
     ) -> None:
-        """The state after, as a row."""
+        """Returns a row of the counters after a step."""
         seconds = time.perf_counter() - before[1]
         if status != 200 and status != 101:
             raise DemoFailed(f"{protocol} {what}: status {status}")
@@ -240,7 +242,7 @@ async def websocket(port: int, trust: ssl.SSLContext) -> tuple[int, int, int]:
 
 
 def command(origin: str, certificate: str) -> tuple[int, int, int]:
-    """The command, as a user would call it."""
+    """Runs the command line tool as a user would."""
     done = subprocess.run(
         [sys.executable, "-m", "uringcore", "get", "--cacert", certificate, "--fail", origin + "/"],
         capture_output=True,
@@ -277,7 +279,7 @@ async def over_http3(table: Table, origin: str, certificate: str) -> None:
 
 
 async def over_aioquic(table: Table, origin: str, certificate: str) -> None:
-    """The same requests from a client that has nothing of ours in it."""
+    """Runs the requests with a client that contains nothing of uringcore."""
     name = "HTTP/3 (aioquic client)"
     async with connect_peer(origin, cafile=certificate) as peer:
         before, size = await later(table.begin), 0
@@ -304,12 +306,12 @@ async def aioquic_bulk(table: Table, peer: Peer, name: str) -> None:
 
 
 async def later(function: Callable[..., Any], *arguments: Any) -> Any:
-    """The table asks the server over a blocking connection, so not on the loop."""
+    """The table queries the server over a blocking connection, so it must not run on the loop."""
     return await asyncio.get_running_loop().run_in_executor(None, function, *arguments)
 
 
 class Digest:
-    """Counts and hashes what passes."""
+    """Counts and hashes received data."""
 
     def __init__(self) -> None:
         self._hash = hashlib.sha256()
@@ -352,7 +354,7 @@ def show(rows: list[Row], backend: str) -> None:
         else:
             rate = f"{row.transferred / row.seconds / 2**20:,.0f} MiB/s"
         if row.what == "uringcore get":
-            rate = "-"  # its time is that of starting Python
+            rate = "-"  # its time is mostly Python's start-up
         lines.append(
             (
                 row.protocol,

@@ -10,7 +10,7 @@ import uringcore
 
 
 async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Sends back what comes in."""
+    """Echoes all input."""
     while data := await reader.read(64 * 1024):
         writer.write(data)
         await writer.drain()
@@ -18,7 +18,7 @@ async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
 
 
 async def main() -> None:
-    """Starts the server, talks to it a thousand times, and shows what the loop did for it."""
+    """Starts the server, sends it a thousand messages, and prints the loop's counters."""
     loop: Any = asyncio.get_running_loop()
     server = await asyncio.start_server(handle, "127.0.0.1", 0)
     async with server:

@@ -3,7 +3,7 @@
     uringcore examples.fastapi_app:app --dev-cert --port 8443
     uringcore get -v --insecure https://127.0.0.1:8443/
 
-Nothing in it is special to uringcore but ``/stats``, which shows the event loop's counters.
+Only ``/stats`` is specific to uringcore: it shows the event loop's counters.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ DOWNLOAD_MAX_BYTES = 1 << 30
 
 @asynccontextmanager
 async def lifespan(app: FastAPI) -> AsyncIterator[dict[str, Any]]:
-    """Runs once around the server's life, whatever the protocols."""
+    """Runs once around the server's life, for all protocols together."""
     yield {"started_at": asyncio.get_running_loop().time()}
 
 
@@ -31,13 +31,13 @@ app = FastAPI(title="uringcore example", lifespan=lifespan)
 
 @app.get("/")
 async def hello(request: Request) -> dict[str, str]:
-    """Says which protocol carried the request."""
+    """Returns the protocol that carried the request."""
     return {"message": "Hello from uringcore", "http_version": request.scope["http_version"]}
 
 
 @app.get("/download/{size}")
 async def download(size: int) -> Response:
-    """``size`` bytes in 64 KiB parts, with their SHA-256 in a header."""
+    """Sends ``size`` bytes in 64 KiB parts, with their SHA-256 in a header."""
     if not 0 <= size <= DOWNLOAD_MAX_BYTES:
         raise HTTPException(422, f"size must be 0 to {DOWNLOAD_MAX_BYTES}")
     headers = {"content-length": str(size), "x-content-sha256": download_sha256(size)}
@@ -46,7 +46,7 @@ async def download(size: int) -> Response:
 
 @app.put("/upload")
 async def upload(request: Request) -> dict[str, Any]:
-    """Takes a body of any size without keeping it, and answers its size and SHA-256."""
+    """Receives a body of any size without keeping it, and returns its size and SHA-256."""
     digest = hashlib.sha256()
     received = 0
     async for part in request.stream():
@@ -57,7 +57,7 @@ async def upload(request: Request) -> dict[str, Any]:
 
 @app.websocket("/ws")
 async def echo(websocket: WebSocket) -> None:
-    """Sends back every message."""
+    """Echoes every message."""
     await websocket.accept()
     try:
         while True:
@@ -68,7 +68,7 @@ async def echo(websocket: WebSocket) -> None:
 
 @app.get("/stats")
 async def stats(request: Request) -> dict[str, Any]:
-    """The event loop's counters, where the loop has any."""
+    """Returns the event loop's counters, if the loop has any."""
     loop: Any = asyncio.get_running_loop()
     counters = loop.stats() if hasattr(loop, "stats") else {}
     return {

@@ -1,9 +1,10 @@
-"""Files over QUIC, with progress; a transfer that was interrupted goes on where it was.
+"""Files over QUIC, with progress; an interrupted transfer resumes at its last byte.
 
     python examples/file_transfer.py serve FOLDER 4433
     python examples/file_transfer.py get localhost 4433 NAME certificate.pem [INTO]
 
-A request is a stream: ``NAME\\nOFFSET\\n``, answered by the size in a line and the bytes from there on.
+A request is a stream with ``NAME\\nOFFSET\\n``. The response is the size in a line, followed by the
+bytes from that offset.
 """
 
 import asyncio
@@ -37,7 +38,7 @@ async def serve(folder: Path, port: int) -> None:
 
 
 async def serve_client(connection: quic.Connection, folder: Path) -> None:
-    """Answers one client's requests, one after the other."""
+    """Responds to one client's requests, one after the other."""
     try:
         async with connection:
             async for stream in connection.streams():
@@ -48,7 +49,7 @@ async def serve_client(connection: quic.Connection, folder: Path) -> None:
 
 
 async def answer(stream: quic.BidirectionalStream, folder: Path) -> None:
-    """Sends what one request asks for."""
+    """Responds to one request."""
     try:
         name = (await stream.readuntil(limit=1000)).decode().rstrip("\n")
         offset = int(await stream.readuntil(limit=20))
@@ -65,7 +66,7 @@ async def answer(stream: quic.BidirectionalStream, folder: Path) -> None:
 
 
 def find(folder: Path, name: str) -> BinaryIO:
-    """Opens a file of the folder's own, and no other."""
+    """Opens a file inside the folder, and no other."""
     path = (folder / name).resolve()
     if path.parent != folder.resolve() or not path.is_file():
         raise FileNotFoundError(name)
@@ -73,7 +74,7 @@ def find(folder: Path, name: str) -> BinaryIO:
 
 
 async def get(host: str, port: int, name: str, authority: Path, into: Path) -> None:
-    """Gets one file. What an interrupted transfer had brought is in ``NAME.part``."""
+    """Fetches one file. ``NAME.part`` holds the data of an interrupted transfer."""
     part = into / f"{name}.part"
     offset = part.stat().st_size if part.exists() else 0
     config = quic.ClientConfig(alpn=ALPN, authorities=authority)

@@ -1,11 +1,12 @@
-"""A game in which everybody sees who is near, for a thousand players and more: all of it in datagrams,
-which may be lost, because the next one is newer anyway.
+"""A game in which each player sees its neighbours, for a thousand players and more. All messages
+are datagrams: a lost one does no harm, because the next one is newer anyway.
 
     python examples/game.py serve 4433
     python examples/game.py play localhost 4433 certificate.pem 1000
 
-A player says where it goes, ``(x, y)`` in a byte each, and hears at the next tick where the others of its
-part of the world are; who says nothing hears nothing. The second command is that many players at once.
+A player sends its direction, ``(x, y)`` in a byte each. At the next tick it receives the positions
+of the others in its part of the world; a player that sends nothing receives nothing. The second
+command runs that many players at once.
 """
 
 import asyncio
@@ -21,19 +22,19 @@ from uringcore.devcert import DevelopmentCertificate
 
 ALPN = ["game"]
 TICK = 0.1
-SIZE, PART = 4096, 128  # The world's width, and that of a part of it.
-SEEN_MAX = 100  # What fits in a datagram, at four bytes each.
+SIZE, PART = 4096, 128  # The width of the world, and of one part of it.
+SEEN_MAX = 100  # The number of positions that fit in a datagram, at four bytes each.
 
 
 class World:
-    """Who is where, and who is to hear of it."""
+    """The positions of the players, and the players that await an update."""
 
     def __init__(self) -> None:
         self.players: dict[quic.Connection, tuple[int, int]] = {}
         self.waiting: set[quic.Connection] = set()
 
     async def play(self, player: quic.Connection) -> None:
-        """One player, as long as its connection is open."""
+        """Serves one player while its connection is open."""
         self.players[player] = (random.randrange(SIZE), random.randrange(SIZE))
         with contextlib.suppress(quic.QuicError):
             async with player:
@@ -43,14 +44,14 @@ class World:
         self.waiting.discard(player)
 
     def move(self, player: quic.Connection, move: bytes) -> None:
-        """What is no move is none."""
+        """Applies a move; ignores any other datagram."""
         if len(move) == 2:
             x, y = self.players[player]
             self.players[player] = (x + move[0] - 128) % SIZE, (y + move[1] - 128) % SIZE
             self.waiting.add(player)
 
     async def tick(self) -> None:
-        """Tells those who have moved, again and again."""
+        """Sends updates to the players that have moved, in a loop."""
         while True:
             await asyncio.sleep(TICK)
             parts: dict[tuple[int, int], bytearray] = {}
@@ -61,12 +62,12 @@ class World:
             while self.waiting:
                 player = self.waiting.pop()
                 x, y = self.players[player]
-                with contextlib.suppress(quic.QuicError):  # Gone, or takes none as long.
+                with contextlib.suppress(quic.QuicError):  # it left, or accepts only smaller ones
                     player.send_datagram(parts[x // PART, y // PART])
 
 
 async def serve(port: int) -> None:
-    """Has a world until it is interrupted."""
+    """Runs a world until it is interrupted."""
     world, tasks = World(), set[asyncio.Task[None]]()
     with tempfile.TemporaryDirectory() as folder:
         identity = DevelopmentCertificate.make().write(folder)
@@ -78,11 +79,13 @@ async def serve(port: int) -> None:
                 task = asyncio.create_task(world.play(player))
                 tasks.add(task)
                 task.add_done_callback(tasks.discard)
-            await ticking  # What it has failed with is what the server fails with.
+            await ticking  # An error of the ticker becomes the server's error.
 
 
 async def play(player: quic.Connection) -> int:
-    """Walks about, in steps that may be lost, until it has heard enough: how many there were at once."""
+    """Walks about, in steps that may be lost, until it has received enough updates. Returns the
+    number of players at once in each.
+    """
     seen: list[int] = []
     while len(seen) < 10:
         player.send_datagram(bytes(random.randrange(256) for _ in range(2)))
@@ -92,7 +95,7 @@ async def play(player: quic.Connection) -> int:
 
 
 async def play_all(host: str, port: int, authority: str, count: int) -> None:
-    """Plays when all are there."""
+    """Starts to play when all players are connected."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     config = quic.ClientConfig(alpn=ALPN, authorities=authority)

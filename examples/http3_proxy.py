@@ -1,11 +1,11 @@
-"""A reverse proxy for HTTP/3: clients come to one port, and the name that they ask for says to which server
-they are taken.
+"""A reverse proxy for HTTP/3: clients connect to one port, and the server name that they request
+selects the server behind it.
 
     python examples/http3_proxy.py 8443 authorities.pem example.org=10.0.0.1:443 *=10.0.0.2:443
 
-Each client gets a connection to its server, and every stream, datagram, reset and stop of the one goes to
-the other. So nothing of HTTP is read here: streams have the same numbers on both sides (RFC 9000 section
-2.1), which is all that HTTP/3 asks of QUIC, and what it will be extended by passes as well.
+Each client gets a connection to its server, and the proxy copies every stream, datagram, reset and
+stop to the other side. So it parses no HTTP: streams have equal numbers on both sides (RFC 9000
+section 2.1), which is all that HTTP/3 requires of QUIC. Future extensions pass too.
 """
 
 import asyncio
@@ -23,19 +23,19 @@ Tasks = set[asyncio.Task[None]]
 
 
 def start(tasks: Tasks, work: Coroutine[object, None, None]) -> None:
-    """Beside everything else."""
+    """Runs ``work`` in a task of its own."""
     task = asyncio.create_task(work)
     tasks.add(task)
     task.add_done_callback(tasks.discard)
 
 
 async def link(client: quic.Connection, server: quic.Connection) -> None:
-    """Until one side is closed; the other one is then closed with the same code."""
+    """Links two connections until one is closed; the other is then closed with that code."""
     carriers: Tasks = set()
     kinds, ways = (streams, uni_streams, datagrams), ((client, server), (server, client))
     parts = [asyncio.create_task(kind(*way, carriers)) for way in ways for kind in kinds]
     done, _ = await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
-    # Some may just have come to an end, where others know of an error.
+    # Some tasks may have ended just now, while others have the error.
     error = next(filter(None, (part.exception() for part in done)), None)
     code, reason = (error.code, error.reason) if isinstance(error, quic.QuicError) else (0, "")
     for task in (*parts, *carriers):
@@ -45,7 +45,7 @@ async def link(client: quic.Connection, server: quic.Connection) -> None:
 
 
 async def streams(one: quic.Connection, other: quic.Connection, carriers: Tasks) -> None:
-    """What one side opens is opened on the other, in the same order."""
+    """For each stream opened on one side, opens one on the other, in that order."""
     async for stream in one.streams():
         its = await other.open_stream()
         start(carriers, carry(stream, its))
@@ -53,13 +53,15 @@ async def streams(one: quic.Connection, other: quic.Connection, carriers: Tasks)
 
 
 async def uni_streams(one: quic.Connection, other: quic.Connection, carriers: Tasks) -> None:
-    """The same for those with one direction."""
+    """Like ``streams``, for unidirectional streams."""
     async for stream in one.uni_streams():
         start(carriers, carry(stream, await other.open_uni_stream()))
 
 
 async def datagrams(one: quic.Connection, other: quic.Connection, _: Tasks) -> None:
-    """As many datagrams as there are at a time; what the other side does not take is lost."""
+    """Forwards all datagrams that are available at a time; those that the other side rejects are
+    lost.
+    """
     while True:
         several = await one.receive_datagrams()
         with contextlib.suppress(quic.DatagramSendError):
@@ -67,7 +69,7 @@ async def datagrams(one: quic.Connection, other: quic.Connection, _: Tasks) -> N
 
 
 async def carry(source: quic.ReceiveStream, target: quic.SendStream) -> None:
-    """One direction of a stream, as fast as the slower side is, with its end."""
+    """Forwards one direction of a stream, at the speed of the slower side, with its end."""
 
     async def pass_on() -> None:
         async for piece in source:
@@ -75,18 +77,18 @@ async def carry(source: quic.ReceiveStream, target: quic.SendStream) -> None:
         await target.finish()
 
     try:
-        # A stop is heard also while there is nothing to be sent.
+        # A STOP_SENDING arrives even if nothing is left to send.
         await asyncio.gather(pass_on(), target.wait_finished())
     except quic.StreamResetError as error:
         target.reset(error.code)
     except quic.StreamStoppedError as error:
         source.stop(error.code)
     except quic.QuicConnectionError:
-        pass  # The link has heard of it.
+        pass  # the link reports it
 
 
 async def take(client: quic.Connection, servers: dict[str, str], authorities: str) -> None:
-    """Takes a client to its server."""
+    """Connects a client to its server."""
     name = client.server_name or "*"
     host, _, port = servers.get(name, servers.get("*", "")).rpartition(":")
     try:
@@ -101,7 +103,7 @@ async def take(client: quic.Connection, servers: dict[str, str], authorities: st
 
 
 async def serve(port: int, authorities: str, servers: dict[str, str]) -> None:
-    """Takes clients to their servers until it is interrupted."""
+    """Accepts clients until it is interrupted."""
     clients: Tasks = set()
     with tempfile.TemporaryDirectory() as folder:
         certificate, key = DevelopmentCertificate.make().write(folder)

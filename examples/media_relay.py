@@ -1,12 +1,13 @@
-"""Live media: one publisher, many subscribers, a relay between them, over WebTransport.
+"""Live media over WebTransport: one publisher, many subscribers, and a relay between them.
 
     python examples/media_relay.py                          # all three, for five seconds, and figures
     python examples/media_relay.py --serve --port 4433      # the relay alone, for publishers and players
 
-Media comes in groups, each of which can be played without those before it, and each is a unidirectional
-stream: a byte for the track and four for the group's number, and then whatever it is. Sound goes before
-pictures. A subscriber that is two groups behind does not get the rest of the old one: its stream is
-reset, so that what arrives is new, and whole. What the publisher resets is reset for all, with its code.
+Media is split into groups. A player can play each group without those before it. Each group is a
+unidirectional stream: a byte for the track, four for the group's number, and then the content.
+Audio has priority over video. If a subscriber is two groups behind, the relay resets the stream of
+the old group, so that the data that arrives is new, and whole. If the publisher resets a group, the
+relay resets it for all subscribers with that code.
 """
 
 import argparse
@@ -28,7 +29,7 @@ GROUPS_BEHIND_MAX = 1
 
 
 class Group:
-    """One group, as far as it has come."""
+    """One group, as far as it has arrived."""
 
     def __init__(self, track: int, number: int) -> None:
         self.track, self.number = track, number
@@ -38,7 +39,7 @@ class Group:
         self._news = asyncio.Event()
 
     def add(self, piece: bytes | None) -> None:
-        """More of it; ``None`` is its end."""
+        """Appends a piece; ``None`` ends the group."""
         if piece is None:
             self.is_whole = True
         else:
@@ -46,7 +47,7 @@ class Group:
         self._tell()
 
     def reset(self, code: int) -> None:
-        """There will be no more of it, and it is not whole."""
+        """Marks the group as incomplete: no more data will arrive."""
         self.reset_code = code
         self._tell()
 
@@ -55,13 +56,13 @@ class Group:
         self._news = asyncio.Event()
 
     async def wait_for(self, count: int) -> None:
-        """Waits for more than ``count`` pieces, or the end, whichever it is."""
+        """Waits until more than ``count`` pieces have arrived, or the group has ended."""
         while len(self.pieces) <= count and not self.is_whole and self.reset_code is None:
             await self._news.wait()
 
 
 class Subscriber:
-    """Somebody who watches."""
+    """One subscriber."""
 
     def __init__(self, session: webtransport.Session) -> None:
         self.session = session
@@ -69,11 +70,11 @@ class Subscriber:
         self.dropped = 0
 
     def begin(self, group: Group) -> None:
-        """A new group: what is too old is dropped for it."""
+        """Starts a new group: the streams of groups that are too old are reset."""
         for task, old in list(self.sending.items()):
             if old.track == group.track and old.number < group.number - GROUPS_BEHIND_MAX:
                 task.cancel()
-                # It ends later, and is counted once.
+                # The task ends later, and is counted once.
                 del self.sending[task]
                 self.dropped += 1
         task = asyncio.create_task(self._send(group))
@@ -81,7 +82,7 @@ class Subscriber:
         task.add_done_callback(lambda task: self.sending.pop(task, None))
 
     async def _send(self, group: Group) -> None:
-        # Left by a cancellation, the stream is reset.
+        # A cancellation leaves the block, which resets the stream.
         with contextlib.suppress(QuicError):
             async with self.session.open_uni_stream() as stream:
                 stream.priority(URGENCY.get(group.track, 7))
@@ -98,7 +99,7 @@ class Subscriber:
 
 
 class Relay:
-    """Who publishes at ``/publish`` is seen by all at ``/watch``."""
+    """Sends the media published at ``/publish`` to all sessions at ``/watch``."""
 
     def __init__(self) -> None:
         self.subscribers: set[Subscriber] = set()
@@ -136,7 +137,7 @@ class Relay:
             except StreamResetError as error:
                 code = error.code
             finally:
-                # Also where the publisher has gone in the middle of it.
+                # Also if the publisher disconnected in the middle of the group.
                 if not group.is_whole:
                     group.reset(code)
 
@@ -150,12 +151,13 @@ def serve(
     return webtransport.serve("::", port, config=config, paths=paths, handler=relay.handle)
 
 
-# What plays the other parts --------------------------------------------------------------------
+# The publisher and the subscribers ---------------------------------------------------------------
 
 
 async def publish(url: str, hashes: list[bytes], seconds: float, megabits: float) -> int:
-    """Publishes pictures that are made up: groups of half a second, 30 of them a second. Each begins with
-    the time. Returns how many groups it were."""
+    """Publishes generated video: groups of half a second with 30 frames a second. Each frame begins
+    with the time. Returns the number of groups.
+    """
     size = max(int(megabits * 1e6 / 8 / 30), 8)
     async with webtransport.connect(url, server_certificate_hashes=hashes) as session:
         groups = int(seconds * 2)
@@ -169,7 +171,7 @@ async def publish(url: str, hashes: list[bytes], seconds: float, megabits: float
 
 
 class Watcher:
-    """A subscriber, and what it has seen."""
+    """A subscriber, and the frames it has received."""
 
     def __init__(self, pause: float = 0.0) -> None:
         self.pause = pause
@@ -177,7 +179,9 @@ class Watcher:
         self.delays: list[float] = []
 
     async def watch(self, url: str, hashes: list[bytes]) -> None:
-        """Takes groups until the session ends. A ``pause`` after each picture makes a slow one."""
+        """Receives groups until the session ends. A ``pause`` after each frame makes a slow
+        subscriber.
+        """
         config = ClientConfig(receive_window=1 << 16, connection_receive_window=1 << 18)
         with contextlib.suppress(QuicError):
             async with webtransport.connect(
@@ -209,7 +213,7 @@ class Watcher:
 
 
 async def demo(subscribers: int, seconds: float, megabits: float) -> None:
-    """A relay, its publisher and subscribers, of which the last is slow."""
+    """Runs a relay, its publisher and subscribers, of which the last is slow."""
     certificate, relay = DevelopmentCertificate.make(), Relay()
     hashes = [certificate.sha256]
     identity = (certificate.certificate_pem, certificate.key_pem)
@@ -233,7 +237,7 @@ async def demo(subscribers: int, seconds: float, megabits: float) -> None:
 
 
 async def serve_for_ever(port: int, identity: Identity | None) -> None:
-    """The relay alone, with its ``identity`` or a certificate for development."""
+    """Runs only the relay, with its ``identity`` or a development certificate."""
     about = ""
     if identity is None:
         made = DevelopmentCertificate.make()

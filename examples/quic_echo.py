@@ -46,7 +46,7 @@ async def main() -> None:
 
 
 async def ask(client: QuicConnectionProtocol, number: int) -> bytes:
-    """One message on a stream of its own, and the answer."""
+    """Sends one message on a stream of its own, and returns the answer."""
     reader, writer = await client.create_stream()
     message = b"hello on stream %d" % number
     writer.write(message)

@@ -1,12 +1,12 @@
-"""A QUIC server of several processes on one port, and how it is restarted without losing anybody.
+"""A QUIC server of several processes on one port, and its restart without a lost connection.
 
     python examples/quic_workers.py cert.pem key.pem --port 4433 --workers 4
 
     kill -HUP  <pid>   replaces the processes one after the other, with the code on disk
-    kill -TERM <pid>   takes no new connections, lets open ones end, for 30 seconds at most
+    kill -TERM <pid>   accepts no new connections and waits for open ones, 30 seconds at most
 
-It echoes streams, and tells on each unidirectional one which process it is. Clients resume their
-sessions and send 0-RTT data to any of the processes: they share a file of sessions.
+The server echoes streams. On each unidirectional stream it sends the number of its process. Clients
+resume their sessions and send 0-RTT data to any of the processes: they share a file of sessions.
 """
 
 import argparse
@@ -43,7 +43,7 @@ class Echo(QuicConnectionProtocol):
 
 
 async def work(worker: PortWorker, options: argparse.Namespace, store: SharedSessionStore) -> None:
-    """One process's server, until SIGTERM and the end of its last connection."""
+    """Serves in one process, until SIGTERM and the end of its last connection."""
     configuration = QuicConfiguration(
         is_client=False, alpn_protocols=["echo"], session_store=store, early_data=True
     )
@@ -58,7 +58,7 @@ async def work(worker: PortWorker, options: argparse.Namespace, store: SharedSes
 
 
 def run(worker: PortWorker, options: argparse.Namespace, store: SharedSessionStore) -> None:
-    """What each process runs."""
+    """The entry point of each process."""
     uringcore.run(work(worker, options, store))
 
 

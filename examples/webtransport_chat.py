@@ -1,10 +1,11 @@
-"""A chat room over WebTransport, with its page: open what it prints in Chromium.
+"""A chat room over WebTransport, with its page: open the printed address in Chromium.
 
     python examples/webtransport_chat.py
 
-The certificate is made for this run, and the page is told its hash, so nothing has to be trusted first. The
-page comes over plain HTTP from this machine, which browsers take for a safe place. Everybody has one stream,
-with a line of JSON for each message, both ways; who writes at the moment is told by datagrams.
+The certificate is made for this run and the page contains its hash, so a user need not trust it
+first. The page comes over plain HTTP from this machine, which browsers treat as a secure context.
+Each guest has one stream, with a line of JSON for each message in both directions; datagrams show
+which guest is typing.
 """
 
 import argparse
@@ -76,7 +77,7 @@ try {
 
 
 class Guest:
-    """Somebody in the room, and what waits to be told to them."""
+    """One guest, and its queued messages."""
 
     def __init__(self, session: webtransport.Session) -> None:
         self.session = session
@@ -136,7 +137,7 @@ class Room:
 
 
 async def serve_page(port: int, page: str) -> asyncio.Server:
-    """A server for one page, at whatever path."""
+    """Serves one page, at every path."""
     body = page.encode()
     head = f"HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-length: {len(body)}\r\n"
 

@@ -1,1 +1,1 @@
-"""The test-suite of the Python side; the Rust rooms keep their own tests beside their sources."""
+"""The tests of the Python side. The Rust crates keep their own tests beside their sources."""

@@ -1,7 +1,7 @@
-"""Fetches and builds the programs of other projects that tests play with: `python -m tests.fetch`.
+"""Fetches and builds the third-party programs of the tests: `python -m tests.fetch`.
 
-Says what cannot be had, and why: its tests are skipped. The peers of `make test-interop` that no ordinary
-test needs are fetched by that.
+It prints each unavailable program and the reason; tests of that program are skipped. `make
+test-interop` itself fetches the peers that no ordinary test needs.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tests.support import debian, programs
 
 
 def main() -> None:
-    """Fetches all."""
+    """Fetches all programs."""
     programs.fetch_from_now_on()
     for reason in dict.fromkeys(_lacking()):
         print(f"tests.fetch: {reason}", flush=True)

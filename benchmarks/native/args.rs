@@ -1,4 +1,5 @@
-//! `--name value` command lines, nothing more: the programs are started by `run.py`, not by people.
+//! Parser of `--name value` command lines and nothing more: `run.py` starts the programs, not a
+//! person.
 
 use std::collections::HashMap;
 use std::str::FromStr;

@@ -1,8 +1,10 @@
-//! What streams and datagrams of the bulk loads go on: a QUIC connection as it is, or a WebTransport session.
+//! The carrier of the bulk loads' streams and datagrams: a plain QUIC connection, or a WebTransport
+//! session.
 //!
-//! Of HTTP/3 and WebTransport there is only what a client of one session needs: SETTINGS that offer every
-//! draft that servers know, the CONNECT request, and what stands before streams and datagrams. That the
-//! server's answer is 200 is all that is read of it, so that the client costs as little as it can.
+//! This client implements only the part of HTTP/3 and WebTransport that one session needs: SETTINGS
+//! that offer every draft that servers support, the CONNECT request, and the headers of streams and
+//! datagrams. Of the server's answer it reads only that the status is 200, so that the client costs
+//! as little as possible.
 
 use bytes::{Bytes, BytesMut};
 use quinn::{Connection, ReadExactError, RecvStream, SendStream, VarInt};
@@ -26,10 +28,10 @@ const SETTINGS: [(u64, u64); 7] = [
     (0x14e9_cd29, 1),
     (0x2c7c_f000, 1),
 ];
-/// Flow control of sessions, without which the newest drafts allow one at a time. Its capsules are not read here:
-/// what is in a session would come to rest.
+/// Flow control of sessions. Without it the newest drafts allow one session at a time. The client
+/// does not read its capsules: data in a session would use up the limits.
 const FLOW_CONTROL: [(u64, u64); 3] = [(0x2b61, 1 << 30), (0x2b64, 1 << 16), (0x2b65, 1 << 16)];
-/// `:protocol` of the newest drafts, and of those before.
+/// `:protocol` of the newest drafts, and of the drafts before them.
 const TOKENS: [&str; 2] = ["webtransport-h3", "webtransport"];
 /// `:status: 200` in QPACK's static table, as an indexed field line.
 const STATUS_200: u8 = 0xd9;
@@ -38,14 +40,14 @@ const STATUS_200: u8 = 0xd9;
 #[derive(Clone)]
 pub struct Carrier {
     connection: Connection,
-    /// Before each stream.
+    /// Precedes each stream.
     stream_header: Bytes,
-    /// Before each datagram.
+    /// Precedes each datagram.
     datagram_header: Bytes,
 }
 
 impl Carrier {
-    /// The connection itself.
+    /// A carrier on the connection itself.
     #[must_use]
     pub fn raw(connection: Connection) -> Self {
         Self {
@@ -86,18 +88,19 @@ impl Carrier {
     }
 }
 
-/// HTTP/3 on a connection, for as long as it is there.
+/// HTTP/3 on a connection, for the connection's lifetime.
 pub struct WebTransport {
     connection: Connection,
     authority: String,
     path: &'static str,
     token: &'static str,
-    /// Of our side. Its end would be that of the connection.
+    /// The client's control stream. Its end would end the connection.
     _control: SendStream,
 }
 
 impl WebTransport {
-    /// With a first session, which shows which drafts the server knows; more than one need `many`.
+    /// Opens a first session, which shows the drafts that the server supports; more than one
+    /// session need `many`.
     pub async fn new(
         connection: Connection,
         authority: String,
@@ -130,7 +133,7 @@ impl WebTransport {
         Ok((http, session))
     }
 
-    /// Asks for a session and waits for the answer.
+    /// Requests a session and waits for the response.
     pub async fn session(&self) -> Result<Session, Failure> {
         let (mut send, mut receive) = self.connection.open_bi().await?;
         let mut request = Vec::new();
@@ -145,7 +148,7 @@ impl WebTransport {
             let mut content = vec![0; usize::try_from(read(&mut receive).await?)?];
             receive.read_exact(&mut content).await?;
             if kind == HEADERS_FRAME {
-                // Two bytes are the section's prefix.
+                // The section's prefix has two bytes.
                 return match content.get(2) {
                     Some(&STATUS_200) => Ok(Session { send, receive }),
                     _ => Err(format!("the session was refused: {content:02x?}").into()),
@@ -169,7 +172,7 @@ impl WebTransport {
         Ok(send)
     }
 
-    /// What the streams and datagrams of a session go on.
+    /// The carrier of a session's streams and datagrams.
     #[must_use]
     pub fn carrier(&self, session: &Session) -> Carrier {
         let id = session.id();
@@ -196,7 +199,7 @@ impl Session {
         u64::from(VarInt::from(self.send.id()))
     }
 
-    /// Closes it with code 0 and waits until the server has ended its side.
+    /// Closes the session with code 0 and waits until the server has ended its side.
     pub async fn close(mut self) -> Result<(), Failure> {
         let (mut capsule, mut frame) = (Vec::new(), Vec::new());
         put(&mut capsule, CLOSE_SESSION);
@@ -205,14 +208,14 @@ impl Session {
         put_frame(&mut frame, DATA_FRAME, &capsule);
         self.send.write_all(&frame).await?;
         self.send.finish()?;
-        // A server may answer the close with an end or with a reset.
+        // A server may answer the close with a FIN or with a reset.
         while let Ok(Some(_)) = self.receive.read_chunk(1 << 16, true).await {}
         Ok(())
     }
 }
 
-/// Reads what stands before a unidirectional stream's content and says whether it is a session's; the server's
-/// control and QPACK streams are not.
+/// Reads the header of a unidirectional stream and returns true if the stream belongs to a session;
+/// the server's control and QPACK streams do not.
 pub async fn is_of_session(stream: &mut RecvStream) -> Result<bool, Failure> {
     if read(stream).await? != UNIDIRECTIONAL {
         return Ok(false);
@@ -221,7 +224,7 @@ pub async fn is_of_session(stream: &mut RecvStream) -> Result<bool, Failure> {
     Ok(true)
 }
 
-/// The request's field section: of QPACK's static table, and literals.
+/// The request's field section, of entries in QPACK's static table and of literals.
 fn fields(authority: &str, path: &str, token: &str) -> Vec<u8> {
     // The prefix, `:method: CONNECT`, `:scheme: https`.
     let mut block = vec![0, 0, 0xcf, 0xd7];
@@ -242,7 +245,7 @@ fn fields(authority: &str, path: &str, token: &str) -> Vec<u8> {
     block
 }
 
-/// A string that is no longer than its prefix of seven bits says.
+/// A string whose length fits its prefix of seven bits.
 fn put_text(block: &mut Vec<u8>, text: &str) {
     block.push(u8::try_from(text.len()).expect("a short text"));
     block.extend_from_slice(text.as_bytes());

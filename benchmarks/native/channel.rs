@@ -1,4 +1,5 @@
-//! What an echo or an upload travels over: TCP, TLS on it, or UDP, behind non-blocking reads and writes.
+//! The transport of an echo or an upload: TCP, TLS over TCP, or UDP, with non-blocking reads and
+//! writes.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::SocketAddr;
@@ -21,7 +22,7 @@ pub enum Channel {
     Udp(UdpSocket),
 }
 
-/// `count` channels of the kind that `--transport` names, each connected within `limit`.
+/// Opens `count` channels of the kind in `--transport`, each connected within `limit`.
 pub fn open(
     args: &Args,
     address: SocketAddr,
@@ -43,8 +44,8 @@ pub fn open(
 }
 
 impl Channel {
-    /// Connects within `limit`. Blocking: the window has not begun, and a refusal is reported at its
-    /// place.
+    /// Connects within `limit`. The call blocks: the window has not begun, and an error shows where
+    /// it happened.
     pub fn tcp(address: SocketAddr, limit: Duration) -> Result<Channel, Failure> {
         let stream = std::net::TcpStream::connect_timeout(&address, limit)?;
         stream.set_nodelay(true)?;
@@ -52,7 +53,7 @@ impl Channel {
         Ok(Channel::Tcp(TcpStream::from_std(stream)))
     }
 
-    /// [`tcp`](Channel::tcp) and the handshake.
+    /// [`tcp`](Channel::tcp), followed by the handshake.
     pub fn tls(
         address: SocketAddr,
         limit: Duration,
@@ -85,14 +86,14 @@ impl Channel {
         registry.register(source, token, interest)
     }
 
-    /// How much of `data` was taken; `WouldBlock` for none.
+    /// Returns the number of bytes of `data` that were accepted; `WouldBlock` if none were.
     pub fn write(&mut self, data: &[u8]) -> io::Result<usize> {
         match self {
             Channel::Tcp(stream) => stream.write(data),
             Channel::Udp(socket) => socket.send(data),
             Channel::Tls(session, stream) => {
-                // First, so that a session that is full afterwards is so because the socket refuses:
-                // only then will an event tell when it takes more.
+                // This push comes first. If the session is full afterwards, the socket is the
+                // cause, and only then an event reports that it accepts more.
                 push(session, stream)?;
                 let taken = session.writer().write(data)?;
                 if taken == 0 && !data.is_empty() {
@@ -104,7 +105,7 @@ impl Channel {
         }
     }
 
-    /// Sends what an earlier write left inside, which only TLS does.
+    /// Sends the rest of an earlier write. Only TLS keeps one.
     pub fn push(&mut self) -> io::Result<()> {
         match self {
             Channel::Tls(session, stream) => push(session, stream),
@@ -112,7 +113,7 @@ impl Channel {
         }
     }
 
-    /// How much was read; 0 at the end, `WouldBlock` for nothing yet.
+    /// Returns the number of bytes read; 0 at the end, `WouldBlock` if nothing has arrived.
     pub fn read(&mut self, data: &mut [u8]) -> io::Result<usize> {
         match self {
             Channel::Tcp(stream) => stream.read(data),

@@ -1,9 +1,9 @@
-//! Echo load over TCP, TLS or UDP: N connections, one message in flight on each, every reply compared
-//! byte by byte.
+//! Echo load over TCP, TLS or UDP: N connections, one message in flight on each, every reply
+//! compared byte by byte.
 //!
-//! One thread on one core; what it costs per request is the kernel's share and a memcmp, so the
-//! Python server on the other core is the limit. Prints requests, seconds, latency percentiles and
-//! the server's processor time within the window.
+//! The program is one thread on one core. A request costs it the kernel's share and a memcmp, so
+//! the Python server on the other core is the limit. Prints requests, seconds, latency percentiles
+//! and the server's processor time within the window.
 
 use std::io::ErrorKind;
 use std::net::SocketAddr;
@@ -18,7 +18,7 @@ use uringcore_bench::latency::Latencies;
 use uringcore_bench::report::Report;
 use uringcore_bench::{Failure, cpu, exit_with, memory, pattern};
 
-/// A server that answers nothing for this long has failed.
+/// A server that sends no answer for this long has failed.
 const STALL: Duration = Duration::from_secs(5);
 
 fn main() -> ExitCode {
@@ -82,7 +82,7 @@ impl Load {
         })
     }
 
-    /// Keeps every connection busy for `window`; gives the number of whole replies in it.
+    /// Keeps every connection busy for `window`; returns the number of whole replies in it.
     fn run_for(&mut self, window: Duration) -> Result<u64, Failure> {
         let end = Instant::now() + window;
         let mut replies = 0;
@@ -97,8 +97,8 @@ impl Load {
         Ok(replies)
     }
 
-    /// Waits for the replies that are still on their way, so that the server closes idle connections
-    /// and not broken ones.
+    /// Waits for the replies in flight, so that the server closes idle connections and not broken
+    /// ones.
     fn drain(&mut self) -> Result<(), Failure> {
         while self.connections.iter().any(|one| one.in_flight) {
             self.turn(false)?;
@@ -120,7 +120,7 @@ impl Load {
         for event in &self.events {
             let connection = &mut self.connections[event.token().0];
             connection.flush()?;
-            // The next reply brings an event of its own: reading on would only cost an EAGAIN.
+            // The next reply brings its own event: another read would only cost an EAGAIN.
             if let Some(elapsed) = connection.receive()? {
                 replies += 1;
                 self.latencies.add(elapsed);
@@ -160,7 +160,8 @@ impl Connection {
         }
     }
 
-    /// The sequence number makes each message different: a reply that is one behind is an error.
+    /// The sequence number makes each message different, so that a reply to the previous message is
+    /// an error.
     fn send_next(&mut self) -> Result<(), Failure> {
         self.sequence += 1;
         let stamp = self.sequence.to_le_bytes();
@@ -186,9 +187,9 @@ impl Connection {
             .map_err(|error| format!("connection {}: {error}", self.index).into())
     }
 
-    /// The round trip of a whole, correct reply; `None` while it is not there yet.
+    /// Returns the round-trip time of a whole, correct reply; `None` until it has arrived.
     fn receive(&mut self) -> Result<Option<Duration>, Failure> {
-        // Nothing is due between two messages; reading would only cost an EAGAIN a reply.
+        // Between two messages no data is due; a read would only cost an EAGAIN for each reply.
         while self.in_flight {
             match self.channel.read(&mut self.reply[self.received..]) {
                 Ok(0) => {

@@ -1,7 +1,8 @@
-//! HTTP/3 load: many requests in flight, one large body, or connections that do nothing, every status and
+//! HTTP/3 load: many requests in flight, one large body, or idle connections, with every status and
 //! every byte checked.
 //!
-//! quinn and the h3 crate on one thread. What the paths answer is told in `applications/__init__.py`.
+//! It uses quinn and the h3 crate on one thread. `applications/__init__.py` describes the responses
+//! of the paths.
 
 #[path = "h3_load/idle.rs"]
 mod idle;

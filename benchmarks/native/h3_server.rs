@@ -1,4 +1,5 @@
-//! The applications of `applications/` on native quinn and the h3 crate: the limit without Python.
+//! The applications of `applications/` on native quinn and the h3 crate: the upper limit without
+//! Python.
 
 use std::process::ExitCode;
 use std::rc::Rc;
@@ -18,7 +19,7 @@ const LARGE: usize = 100 * 1024;
 
 type Stream = RequestStream<BidiStream<Bytes>, Bytes>;
 
-/// What is answered, made once.
+/// The response bodies, made once.
 struct Bodies {
     large: Bytes,
     block: Bytes,
@@ -111,7 +112,7 @@ async fn whole(mut stream: Stream, kind: &str, body: Bytes) -> Result<(), Failur
     Ok(stream.finish().await?)
 }
 
-/// Reads the content; gives its count, and its SHA-256 if it is hashed.
+/// Reads the content; returns its count, followed by its SHA-256 if `hashed`.
 async fn take(stream: &mut Stream, hashed: bool) -> Result<Vec<u8>, Failure> {
     let mut context = hashed.then(|| Context::new(&SHA256));
     let mut count = 0_u64;
@@ -133,7 +134,7 @@ async fn take(stream: &mut Stream, hashed: bool) -> Result<Vec<u8>, Failure> {
     Ok(answer)
 }
 
-/// Answers `length` bytes of the repeated block.
+/// Responds with `length` bytes of the repeated block.
 async fn give(mut stream: Stream, length: usize, block: &Bytes) -> Result<(), Failure> {
     start_response(&mut stream, BINARY, length).await?;
     let mut left = length;

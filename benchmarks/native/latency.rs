@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// Every sample is kept: a window is seconds long and a sample four bytes, and a percentile of all
-/// samples needs no explanation, which one of a histogram does.
+/// samples needs no explanation, unlike one of a histogram.
 #[derive(Default)]
 pub struct Latencies {
     nanoseconds: Vec<u32>,

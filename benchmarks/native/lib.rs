@@ -1,7 +1,8 @@
-//! What the load generators share: the command line, the test pattern, the processor time and memory of
-//! the server under test, latency percentiles, the answers to uploads and the one JSON line at a run's end.
+//! Code shared by the load generators: the command line, the test pattern, the processor time and
+//! memory of the server under test, latency percentiles, the answers to uploads and the one JSON
+//! line at the end of a run.
 //!
-//! Nothing here knows a protocol; that is the business of each program.
+//! Nothing here depends on a protocol; each program implements its own.
 
 pub mod args;
 pub mod carrier;

@@ -1,25 +1,25 @@
-//! Memory of another process, as the kernel counts it.
+//! Memory of another process, as counted by the kernel.
 
 use std::fs;
 
 use crate::Failure;
 
-/// The resident memory of `pid` in bytes.
+/// Returns the resident memory of `pid` in bytes.
 pub fn resident_bytes(pid: u32) -> Result<u64, Failure> {
     status(pid, "VmRSS")
 }
 
-/// The most resident memory that `pid` has had since [`reset_peak`], in bytes.
+/// Returns the peak resident memory of `pid` since [`reset_peak`], in bytes.
 pub fn peak_bytes(pid: u32) -> Result<u64, Failure> {
     status(pid, "VmHWM")
 }
 
-/// Makes the peak what is resident now.
+/// Resets the peak to the current resident memory.
 pub fn reset_peak(pid: u32) -> Result<(), Failure> {
     Ok(fs::write(format!("/proc/{pid}/clear_refs"), "5")?)
 }
 
-/// The memory that would be free if `pid` went, in bytes.
+/// Returns the memory that the end of `pid` would free, in bytes.
 pub fn private_bytes(pid: u32) -> Result<u64, Failure> {
     let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))?;
     Ok(kibibytes(&rollup, "Private_Clean")? + kibibytes(&rollup, "Private_Dirty")?)
@@ -29,7 +29,7 @@ fn status(pid: u32, name: &str) -> Result<u64, Failure> {
     kibibytes(&fs::read_to_string(format!("/proc/{pid}/status"))?, name)
 }
 
-/// The value of a line `name: 12 kB`, in bytes.
+/// Returns the value of a line `name: 12 kB`, in bytes.
 fn kibibytes(text: &str, name: &str) -> Result<u64, Failure> {
     let value = text
         .lines()

@@ -1,4 +1,4 @@
-//! The bytes that travel: pseudo-random, known to both ends, so that every byte can be checked.
+//! The test pattern: pseudo-random bytes that both ends compute, so that every byte can be checked.
 
 use bytes::Bytes;
 
@@ -21,7 +21,7 @@ pub fn bytes(seed: u32, length: usize) -> Vec<u8> {
         .collect()
 }
 
-/// The first `length` bytes of the repeated block.
+/// Returns the first `length` bytes of the repeated block.
 #[must_use]
 pub fn repeated(length: usize) -> Bytes {
     let mut bytes = block().repeat(length.div_ceil(BLOCK));
@@ -29,8 +29,8 @@ pub fn repeated(length: usize) -> Bytes {
     Bytes::from(bytes)
 }
 
-/// Compares `data`, found at `offset` of a stream that repeats `block`; gives the stream offset of
-/// the first wrong byte.
+/// Compares `data`, found at `offset` of a stream that repeats `block`; returns the stream offset
+/// of the first wrong byte.
 pub fn check(block: &[u8], offset: u64, data: &[u8]) -> Result<(), u64> {
     let mut done = 0;
     while done < data.len() {

@@ -1,4 +1,4 @@
-//! quinn as the benchmarks configure it: the same certificate, windows and suites for every peer.
+//! quinn as the benchmarks configure it: every peer gets equal certificates, windows and suites.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -15,20 +15,20 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use crate::Failure;
 use crate::args::Args;
 
-/// What a receiver lets its peer send ahead; the Python peers are given the same.
+/// The flow-control window of a receiver; the Python peers use an equal one.
 pub const WINDOW: u32 = 16 << 20;
-/// What quic-go, msquic and this project ask the kernel for; with its default of 208 KiB, which quinn leaves as
-/// it is, a large response is mostly a measurement of who loses what.
+/// quic-go, msquic and this project request this size from the kernel. With the kernel's default of
+/// 208 KiB, which quinn does not change, a large response mostly measures packet loss.
 const RECEIVE_BUFFER: usize = 4 << 20;
 /// The name in the test certificate.
 pub const SERVER_NAME: &str = "localhost";
 
-/// A client that trusts only the certificate of `--ca`, on a free port.
+/// A client on a free port that trusts only the certificate of `--ca`.
 pub fn client(args: &Args, alpn: &[u8]) -> Result<Endpoint, Failure> {
     client_with(args, alpn, transport())
 }
 
-/// [`client`] with a transport of its own.
+/// [`client`] with another transport configuration.
 pub fn client_with(
     args: &Args,
     alpn: &[u8],
@@ -43,7 +43,7 @@ pub fn client_with(
     Ok(endpoint)
 }
 
-/// TLS 1.3 that trusts only the certificate of `--ca`.
+/// A TLS 1.3 configuration that trusts only the certificate of `--ca`.
 pub fn client_tls(args: &Args) -> Result<rustls::ClientConfig, Failure> {
     let path: String = args.required("ca")?;
     let mut roots = rustls::RootCertStore::empty();
@@ -54,7 +54,7 @@ pub fn client_tls(args: &Args) -> Result<rustls::ClientConfig, Failure> {
         .with_protocol_versions(&[&rustls::version::TLS13])?
         .with_root_certificates(roots)
         .with_no_client_auth();
-    // Handshakes are counted: a resumed one would leave the signatures out.
+    // Handshakes are counted: a resumed one would omit the signatures.
     tls.resumption = rustls::client::Resumption::disabled();
     Ok(tls)
 }
@@ -63,7 +63,7 @@ pub async fn connect(endpoint: &Endpoint, address: SocketAddr) -> Result<Connect
     Ok(endpoint.connect(address, SERVER_NAME)?.await?)
 }
 
-/// A server with `--cert` and `--key` on a free port, which it announces on stdout.
+/// A server with `--cert` and `--key` on a free port, which it prints on stdout.
 pub fn server(args: &Args, alpn: &[u8]) -> Result<Endpoint, Failure> {
     let certificate: String = args.required("cert")?;
     let key: String = args.required("key")?;
@@ -92,14 +92,14 @@ fn endpoint(server: Option<ServerConfig>) -> Result<Endpoint, Failure> {
     )?)
 }
 
-/// One thread, as every process of a benchmark has one core.
+/// The runtime has one thread, because every process of a benchmark has one core.
 pub fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
     Ok(tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?)
 }
 
-/// The windows that both ends have.
+/// The windows of both ends.
 #[must_use]
 pub fn transport() -> TransportConfig {
     let mut transport = TransportConfig::default();
@@ -111,7 +111,8 @@ pub fn transport() -> TransportConfig {
     transport
 }
 
-/// AES-128-GCM first: what uringcore prefers, so that no peer is handed a cheaper or a dearer cipher.
+/// AES-128-GCM comes first, as in uringcore, so that no peer uses a cheaper or a more expensive
+/// cipher.
 fn provider() -> Arc<CryptoProvider> {
     let mut provider = aws_lc_rs::default_provider();
     provider

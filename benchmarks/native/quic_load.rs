@@ -1,15 +1,18 @@
-//! QUIC load: bulk on one stream at a time with every byte checked, handshakes, round trips, DATAGRAMs; the same in a
-//! WebTransport session with `--webtransport 1`, and sessions.
+//! QUIC load: bulk on one stream at a time with every byte checked, handshakes, round trips,
+//! DATAGRAMs, all of them in a WebTransport session with `--webtransport 1`, and the opening of
+//! sessions.
 //!
 //! The protocol of the bulk servers, on a bidirectional stream that the client opens with one byte:
 //!
-//! - `V`: upload until FIN; the server answers with the count (8 bytes, big-endian) and the SHA-256.
-//! - `U`: upload until FIN; the server answers with the count alone, so that hashing is not measured.
+//! - `V`: upload until FIN; the server answers with the count (8 bytes, big-endian) and the
+//!   SHA-256.
+//! - `U`: upload until FIN; the server answers with the count alone, so that hashing is not
+//!   measured.
 //! - `D`: the server sends the repeated block until the client's FIN, then ends its side.
-//! - `d`: the same in writes of 1 KiB.
-//! - `E`: the server sends back what comes.
+//! - `d`: like `D`, in writes of 1 KiB.
+//! - `E`: the server echoes all data.
 //!
-//! Every DATAGRAM comes back too.
+//! The server echoes every DATAGRAM too.
 
 #[path = "quic_load/others.rs"]
 mod others;
@@ -28,9 +31,9 @@ use uringcore_bench::report::Report;
 use uringcore_bench::upload::{VERIFIED_BLOCKS, VERIFIED_BYTES, check_count, check_verified};
 use uringcore_bench::{Failure, cpu, exit_with, memory, pattern, quic};
 
-/// Of the sessions.
+/// The path of the sessions.
 const PATH: &str = "/bulk";
-/// A server that neither sends nor takes a byte for this long has failed.
+/// A server that neither sends nor accepts a byte for this long has failed.
 const STALL: Duration = Duration::from_secs(20);
 
 fn main() -> ExitCode {
@@ -102,7 +105,7 @@ async fn run() -> Result<(), Failure> {
 
 struct Measured {
     bytes: u64,
-    /// With what came before the window: what counts that span the whole visit are divided by.
+    /// Includes the bytes before the window: divisor for counters that span the whole run.
     bytes_all: u64,
     seconds: f64,
     cpu_ns: u64,
@@ -111,13 +114,13 @@ struct Measured {
 struct Load {
     carrier: Carrier,
     block: Bytes,
-    /// Bytes of one write.
+    /// Bytes in one write.
     write: usize,
     server: u32,
 }
 
 impl Load {
-    /// Gives how many bytes it was.
+    /// Returns the number of bytes.
     async fn verified_upload(&self) -> Result<u64, Failure> {
         let (mut send, mut receive) = self.carrier.open_bi().await?;
         send.write_all(b"V").await?;
@@ -153,7 +156,8 @@ impl Load {
         })
     }
 
-    /// Downloads for `warmup` and then for `window`; gives what arrived within the latter.
+    /// Downloads for `warmup` and then for `window`; returns the bytes that arrived within the
+    /// window.
     async fn download(&self, warmup: Duration, window: Duration) -> Result<Measured, Failure> {
         let (mut send, mut receive) = self.carrier.open_bi().await?;
         let mode = if self.write == pattern::BLOCK {

@@ -1,6 +1,6 @@
-//! The bulk server on native quinn: what the machine and the protocol allow without Python.
+//! The bulk server on native quinn: the limit of the machine and the protocol without Python.
 //!
-//! The protocol is described in `quic_load.rs`.
+//! `quic_load.rs` describes the protocol.
 
 use std::process::ExitCode;
 
@@ -12,7 +12,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use uringcore_bench::args::Args;
 use uringcore_bench::{Failure, exit_with, pattern, quic};
 
-/// Bytes of a write of the mode `d`.
+/// Bytes in a write of the mode `d`.
 const SMALL: usize = 1024;
 
 fn main() -> ExitCode {

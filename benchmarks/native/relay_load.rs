@@ -1,10 +1,12 @@
-//! The load of a media relay over WebTransport: one publisher and `--watchers` subscribers, each on a connection of
-//! its own and all in one process, so that one clock tells how late each piece is.
+//! The load of a media relay over WebTransport: one publisher and `--watchers` subscribers, each on
+//! a connection of its own and all in one process, so that one clock measures the delay of each
+//! piece.
 //!
-//! The publisher opens a unidirectional stream for each group: a byte for the track, four for the group's number, and
-//! then pieces. A piece is its length (4 bytes, big-endian), the time since the beginning (8, nanoseconds) and filling,
-//! all of it one byte that the piece's time gives, which every subscriber compares. Sound is 50 pieces of 160 bytes a
-//! second; pictures come as `--pieces` slices a second, which make up the rest of `--bits`.
+//! The publisher opens a unidirectional stream for each group: a byte for the track, four for the
+//! group's number, and then pieces. A piece is its length (4 bytes, big-endian), the time since the
+//! beginning (8, nanoseconds) and padding. The piece's time gives the one byte that the padding
+//! repeats; every subscriber compares it. Audio is 50 pieces of 160 bytes a second; video is
+//! `--pieces` slices a second, which use the rest of `--bits`.
 
 use std::cell::RefCell;
 use std::net::SocketAddr;
@@ -27,19 +29,19 @@ const SOUND: u8 = 0;
 const PICTURES: u8 = 1;
 const SOUND_PIECES: u32 = 50;
 const SOUND_BYTES: usize = 160;
-/// How long a group lasts.
+/// The duration of a group.
 const GROUP: Duration = Duration::from_millis(500);
 /// The track and the group's number.
 const GROUP_HEAD: usize = 5;
 /// The length and the time.
 const PIECE_HEAD: usize = 12;
 const PIECE_BYTES_MAX: usize = 1 << 24;
-/// A subscriber to whom no picture comes for this long sees a still.
+/// A subscriber that receives no picture for this long has a stalled video.
 const STALL: Duration = Duration::from_millis(100);
-/// What is on its way when the publisher ends may take this long.
+/// Time for data in flight when the publisher ends.
 const REST: Duration = Duration::from_secs(2);
 const CONNECT: Duration = Duration::from_secs(30);
-/// All sessions together, and the end of their connections.
+/// Time limits for opening all sessions, and for closing their connections.
 const OPENING: Duration = Duration::from_secs(15);
 const CLOSING: Duration = Duration::from_secs(2);
 
@@ -51,17 +53,17 @@ fn main() -> ExitCode {
     exit_with("relay_load", run())
 }
 
-/// When what was published counts, and what has come of it.
+/// The time range in which pieces count, and the results.
 struct Seen {
     begin: Instant,
-    /// Since `begin`: delays of what was due in it count, and bytes that came in it.
+    /// Relative to `begin`: delays of pieces due in it count, and bytes that arrive in it.
     window: std::ops::Range<Duration>,
     delays: Latencies,
     bytes: u64,
     groups_whole: u64,
     groups_reset: u64,
     stalls: u64,
-    /// Whether the publisher was held back to its end, and left a piece half sent.
+    /// True if flow control blocked the publisher until its end and left a piece half sent.
     is_cut: bool,
     wrong: Option<String>,
 }
@@ -197,12 +199,12 @@ async fn run() -> Result<(), Failure> {
             endpoint.wait_idle().await;
         }
     };
-    // The figures stand; a relay that does not answer any more is known by them.
+    // The figures remain valid; they show a relay that no longer answers.
     let _late = timeout(CLOSING, closing).await;
     Ok(())
 }
 
-/// A session at `path` on a connection from a port of its own.
+/// Opens a session at `path` on a connection from a port of its own.
 async fn open(
     args: &Args,
     address: SocketAddr,
@@ -222,7 +224,7 @@ async fn open(
     Ok((endpoint, http, session))
 }
 
-/// What was published, and what of it in the window.
+/// Totals of the publisher, overall and in the window.
 #[derive(Default)]
 struct Published {
     groups: u64,
@@ -230,7 +232,7 @@ struct Published {
     bytes: u64,
 }
 
-/// Sends `rate` pieces a second of `size` bytes on `track` until the window ends.
+/// Sends `rate` pieces of `size` bytes a second on `track` until the window ends.
 async fn publish(
     http: &WebTransport,
     session: &Session,
@@ -246,7 +248,8 @@ async fn publish(
     let mut ticks = interval(Duration::from_secs(1) / rate);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
     while begin.elapsed() < window.end {
-        // When it is due, so that what the relay holds back counts as late.
+        // The time at which the piece is due, so that a delay by the relay's backpressure counts as
+        // late.
         let due = ticks.tick().await.into_std();
         if group
             .as_ref()
@@ -271,7 +274,7 @@ async fn publish(
         let mut piece = vec![filling(nanoseconds); size];
         piece[..4].copy_from_slice(&u32::try_from(size)?.to_be_bytes());
         piece[4..PIECE_HEAD].copy_from_slice(&nanoseconds.to_be_bytes());
-        // A relay that is behind holds its publisher back by flow control.
+        // A relay that is behind blocks its publisher by flow control.
         let rest = (window.end + REST).saturating_sub(sent);
         match timeout(rest, stream.write_chunk(piece.into())).await {
             Ok(written) => written?,
@@ -295,9 +298,9 @@ fn filling(nanoseconds: u64) -> u8 {
     (nanoseconds >> 10) as u8
 }
 
-/// Takes the groups of one subscriber until its connection ends.
+/// Receives the groups of one subscriber until its connection ends.
 async fn watch(connection: quinn::Connection, seen: Shared) {
-    // When the last picture came, in any of its groups.
+    // The arrival time of the last picture, in any of its groups.
     let last = Rc::new(RefCell::new(None));
     while let Ok(stream) = connection.accept_uni().await {
         let (seen, last) = (Rc::clone(&seen), Rc::clone(&last));
@@ -309,13 +312,13 @@ async fn watch(connection: quinn::Connection, seen: Shared) {
     }
 }
 
-/// One group, to its end.
+/// Receives one group, to its end.
 async fn group(
     mut stream: RecvStream,
     seen: &Shared,
     last: &RefCell<Option<Instant>>,
 ) -> Result<(), Failure> {
-    // The end of the connection is nothing that went wrong with a stream.
+    // The end of the connection is no error of a stream.
     let Ok(of_session) = is_of_session(&mut stream).await else {
         return Ok(());
     };
@@ -355,7 +358,7 @@ async fn group(
     Ok(())
 }
 
-/// Counts the pieces that have come whole; `last` is of pictures.
+/// Counts the pieces that have arrived whole; `last` refers to pictures.
 fn take_pieces(
     held: &mut BytesMut,
     seen: &Shared,

@@ -1,4 +1,4 @@
-//! The JSON line that a load generator prints: flat, numbers only.
+//! The JSON line that a load generator prints: flat, with numbers only.
 
 use std::fmt::Write;
 
@@ -11,7 +11,7 @@ impl Report {
     #[must_use]
     pub fn field(mut self, name: &str, value: f64) -> Report {
         let comma = if self.text.is_empty() { "" } else { ", " };
-        // A String cannot fail to be written to.
+        // A write to a String cannot fail.
         let _ = write!(self.text, "{comma}\"{name}\": {value}");
         self
     }

@@ -1,6 +1,6 @@
-//! The verified upload that every upload case begins with, and what a server says of an upload: its count,
-//! 8 bytes big-endian, and where bytes are verified their SHA-256 behind it. `servers/bulk.py` is the
-//! server's half.
+//! The verified upload that begins every upload case, and the server's answer to an upload: its
+//! count, 8 bytes big-endian, followed by the SHA-256 if bytes are verified. `servers/bulk.py` is
+//! the server's half.
 
 use aws_lc_rs::digest::{SHA256, digest};
 
@@ -15,7 +15,7 @@ pub const COUNT: usize = 8;
 /// The length of the answer to the verified upload.
 pub const VERIFIED_ANSWER: usize = COUNT + 32;
 
-/// The count that an answer begins with.
+/// Returns the count at the start of an answer.
 pub fn count(answer: &[u8]) -> Result<u64, Failure> {
     answer
         .first_chunk::<COUNT>()
@@ -23,7 +23,7 @@ pub fn count(answer: &[u8]) -> Result<u64, Failure> {
         .ok_or_else(|| format!("the server answered {} bytes, not a count", answer.len()).into())
 }
 
-/// Compares the answer's count with what was sent.
+/// Compares the answer's count with the number of bytes sent.
 pub fn check_count(answer: &[u8], expected: u64) -> Result<(), Failure> {
     let count = count(answer)?;
     if count != expected {

@@ -1,11 +1,11 @@
-//! Upload load over TCP or TLS: N connections, each written as fast as the server takes it.
+//! Upload load over TCP or TLS: N connections, each written as fast as the server accepts data.
 //!
-//! The protocol of the upload servers: a connection carries the repeated block and nothing else. The
-//! server answers the first 8 MiB, when it has taken them, with their count (8 bytes, big-endian) and
-//! SHA-256, and from then on each further piece of 1 MiB with the count of all that it has taken.
+//! The protocol of the upload servers: a connection carries the repeated block and nothing else.
+//! After the first 8 MiB the server answers with their count (8 bytes, big-endian) and SHA-256.
+//! After each further piece of 1 MiB it answers with the count of all bytes received.
 //!
-//! Those counts are what is measured: bytes that sit in socket buffers are nobody's yet. One thread on one
-//! core; what it costs per MiB is the kernel's share and with TLS the cipher.
+//! The program measures those counts, because bytes in socket buffers have not been received yet.
+//! It is one thread on one core; a MiB costs it the kernel's share, and with TLS the cipher.
 
 use std::io::ErrorKind;
 use std::net::SocketAddr;
@@ -21,12 +21,14 @@ use uringcore_bench::report::Report;
 use uringcore_bench::upload::{self, COUNT, VERIFIED_ANSWER, VERIFIED_BYTES};
 use uringcore_bench::{Failure, cpu, exit_with, memory, pattern};
 
-/// What is answered, and the most that one connection writes before the others have their turn.
+/// The server answers each piece; a connection writes at most this much before the others get a
+/// turn.
 const PIECE: usize = 1 << 20;
-/// What a connection writes ahead of what is taken: far more than sockets hold, so that it bounds nothing but
-/// the memory of a server whose loop reads on although its reader has paused.
+/// The most that a connection writes ahead of the server's count. It is far more than sockets hold,
+/// so that it bounds only the memory of a server whose loop continues to read although its reader
+/// has paused.
 const AHEAD_MAX: u64 = 64 << 20;
-/// A server that takes nothing for this long has failed.
+/// A server that accepts nothing for this long has failed.
 const STALL: Duration = Duration::from_secs(5);
 
 fn main() -> ExitCode {
@@ -88,7 +90,7 @@ impl Load {
         })
     }
 
-    /// What the server has taken of all uploads, by its own account.
+    /// Returns the bytes received of all uploads, as reported by the server.
     fn taken(&self) -> u64 {
         self.uploads.iter().map(|one| one.taken).sum()
     }
@@ -110,12 +112,12 @@ impl Load {
         Ok(())
     }
 
-    /// Ends the pieces that are under way and waits until the server has counted their last byte.
+    /// Ends the pieces in progress and waits until the server has counted their last byte.
     fn drain(&mut self) -> Result<(), Failure> {
         self.upload_until(|upload| upload.sent.next_multiple_of(PIECE as u64))
     }
 
-    /// Uploads up to a place of each stream and waits for the answer to it.
+    /// Uploads to an offset of each stream and waits for the answer to it.
     fn upload_until(&mut self, limit: impl Fn(&Upload) -> u64) -> Result<(), Failure> {
         for upload in &mut self.uploads {
             upload.limit = limit(upload);
@@ -157,14 +159,14 @@ struct Upload {
     index: usize,
     piece: Rc<[u8]>,
     sent: u64,
-    /// Where sending stops.
+    /// The offset at which sending stops.
     limit: u64,
-    /// What the server said last.
+    /// The last count from the server.
     taken: u64,
     /// The answer that is arriving.
     answer: [u8; VERIFIED_ANSWER],
     received: usize,
-    /// The socket has not refused a write since it last said that it takes some: events are edges.
+    /// False from a refused write until the next event: events are edge-triggered.
     writable: bool,
 }
 
@@ -187,7 +189,7 @@ impl Upload {
         self.writable && self.sent < self.limit.min(self.taken + AHEAD_MAX)
     }
 
-    /// Writes up to the end of the piece, or as much of it as the socket takes.
+    /// Writes to the end of the piece, or as much of it as the socket accepts.
     fn send(&mut self) -> Result<(), Failure> {
         while self.can_send() {
             let at = (self.sent % PIECE as u64) as usize;
@@ -200,13 +202,13 @@ impl Upload {
                 break;
             }
         }
-        // What a session of TLS still holds goes out when the socket takes it.
+        // Sends data that the TLS session still holds when the socket accepts it.
         self.channel
             .push()
             .map_err(|error| self.failure(&error.into()))
     }
 
-    /// Reads what the server has answered.
+    /// Reads the server's answers.
     fn receive(&mut self) -> Result<(), Failure> {
         loop {
             let due = if self.taken == 0 {

@@ -1,10 +1,12 @@
-"""An endpoint for QUIC's public interoperability runner: ``python -m examples.interop server|client``.
+"""An endpoint for QUIC's public interoperability runner: ``python -m examples.interop
+server|client``.
 
-The runner starts an endpoint with its orders in the environment (``ROLE``, ``TESTCASE``,
-``REQUESTS``, ``SSLKEYLOGFILE``, ``QLOGDIR``), serves from ``/www``, looks for files in
-``/downloads``, keeps certificates in ``/certs``, and reads exit status 127 as "case not supported".
-``cases`` says what each case asks for, ``server`` and ``client`` do it, ``command`` reads the orders.
+The runner passes its orders in the environment (``ROLE``, ``TESTCASE``, ``REQUESTS``,
+``SSLKEYLOGFILE``, ``QLOGDIR``), puts the files to serve into ``/www``, expects the received files
+in ``/downloads``, keeps certificates in ``/certs``, and reads exit status 127 as "case not
+supported". ``cases`` lists the requirements of each case, ``server`` and ``client`` implement them,
+``command`` reads the orders.
 
-``server`` and ``client`` are written on the names that uringcore shares with aioquic and on nothing
-else, so they are at once an example of that API.
+``server`` and ``client`` use only the names that uringcore shares with aioquic, so they are also an
+example of that API.
 """

@@ -1,4 +1,4 @@
-"""What each case of the interoperability runner asks of an endpoint. Nothing is done here."""
+"""The requirements of each case of the interoperability runner. This module only holds the table."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ UNSUPPORTED = 127
 
 @dataclass(frozen=True)
 class Case:
-    """The orders of one ``TESTCASE``. What the network does is the runner's business."""
+    """The orders of one ``TESTCASE``. The runner controls the network."""
 
     http3: bool = False
     """HTTP/3 instead of HTTP/0.9 (``hq-interop``)."""
@@ -48,8 +48,8 @@ class Case:
     """The server offers another address and the client moves to it (RFC 9000 section 9.6)."""
 
 
-# The runner passes fewer names than it lists (it runs blackhole as "transfer", say); here all of its
-# names are known, so that a case can be asked for by the one that it is reported under.
+# The runner passes fewer names than it lists (it runs blackhole as "transfer", say); here all of
+# its names are known, so that a case can be requested under the name in the runner's report.
 CASES: dict[str, Case] = {
     "amplificationlimit": Case(),
     "blackhole": Case(),

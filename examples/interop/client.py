@@ -1,4 +1,4 @@
-"""The interoperability runner's client: fetches files over HTTP/0.9 or HTTP/3 and keeps them."""
+"""The interoperability runner's client: fetches files over HTTP/0.9 or HTTP/3 and stores them."""
 
 from __future__ import annotations
 
@@ -32,11 +32,13 @@ TICKET_SECONDS = 10.0
 
 
 class InteropError(Exception):
-    """A case did not go as it must."""
+    """A case did not proceed as required."""
 
 
 def configure(case: Case, authority: Path | None) -> QuicConfiguration:
-    """A client's configuration for ``case``. Without an authority any certificate will do."""
+    """Returns a client's configuration for ``case``. Without an authority it accepts any
+    certificate.
+    """
     configuration = QuicConfiguration(
         is_client=True, alpn_protocols=[*H3_ALPN] if case.http3 else [*H0_ALPN]
     )
@@ -60,9 +62,9 @@ def configure(case: Case, authority: Path | None) -> QuicConfiguration:
 async def run(
     case: Case, configuration: QuicConfiguration, requests: list[str], downloads: Path
 ) -> None:
-    """Fetches the URLs ``requests`` into the folder ``downloads``, in the way of ``case``.
+    """Fetches the URLs ``requests`` into the folder ``downloads``, as ``case`` requires.
 
-    Raises :class:`InteropError` or ``ConnectionError`` when it does not go as the case demands.
+    Raises :class:`InteropError` or ``ConnectionError`` if a requirement of the case is not met.
     """
     urls = [urlsplit(request) for request in requests]
     if not urls:
@@ -82,7 +84,7 @@ async def run(
 async def _session(
     case: Case, configuration: QuicConfiguration, urls: list[SplitResult], downloads: Path
 ) -> SessionTicket | None:
-    """One connection. Gives the session's ticket where the case will want one."""
+    """Runs one connection. Returns the session's ticket if the case resumes."""
     resuming = configuration.session_ticket is not None
     ticket: asyncio.Future[SessionTicket] = asyncio.get_running_loop().create_future()
 
@@ -148,14 +150,16 @@ class FileClient(QuicConnectionProtocol):
         self._ended: ConnectionTerminated | None = None
 
     def begin(self, case: Case) -> None:
-        """Opens HTTP. In 0-RTT that is before the handshake, with the protocol asked for."""
+        """Opens HTTP. With 0-RTT this happens before the handshake, with the protocol that the
+        client offers.
+        """
         if self._http is None:
             self._http = H3Connection(self._quic) if self._http3 else H0Connection(self._quic)
         self._update_keys = case.key_update
         self._migrate = case.migrate
 
     async def fetch(self, url: SplitResult, downloads: Path) -> None:
-        """Writes what is behind ``url`` to a file of the same name. Raises ``ConnectionError``."""
+        """Writes the content of ``url`` to a file of that name. Raises ``ConnectionError``."""
         if self._http is None or self._ended is not None:
             raise ConnectionError("the connection is not open")
         path = url.path or "/"
@@ -174,7 +178,7 @@ class FileClient(QuicConnectionProtocol):
             await done
 
     def quic_event_received(self, event: QuicEvent) -> None:
-        """Sorts what arrives to the downloads."""
+        """Passes received data to its download."""
         if isinstance(event, HandshakeCompleted):
             self.handshake.set_result(event)
         elif isinstance(event, ConnectionTerminated):
@@ -212,7 +216,7 @@ class FileClient(QuicConnectionProtocol):
             f"the connection ended: {event.error_code:#x} {event.reason_phrase}"
         )
         if not self.handshake.done():
-            # Nobody may be waiting for it: a future that is cancelled complains to none.
+            # The handshake may have no waiter: a cancelled future logs no unretrieved exception.
             self.handshake.cancel()
         for stream_id in list(self._downloads):
             self._finish_download(stream_id, error)

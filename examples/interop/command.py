@@ -88,7 +88,9 @@ async def _fetch(options: argparse.Namespace, key_log: TextIO | None) -> None:
 
 
 def _own_addresses() -> list[tuple[str, int]]:
-    """This host's addresses by its name, one of each family, on a port beside the first one's."""
+    """Returns this host's addresses by its name, one of each family, on a port beside the first
+    one's.
+    """
     found: dict[int, tuple[str, int]] = {}
     try:
         infos = socket.getaddrinfo(socket.gethostname(), PREFERRED_PORT, type=socket.SOCK_DGRAM)

@@ -28,9 +28,10 @@ CHUNK = 64 * 1024
 def configure(
     case: Case, certificates: Path, preferred: list[tuple[str, int]]
 ) -> QuicConfiguration:
-    """A server's configuration for ``case``, with ``cert.pem`` and ``priv.key`` of a folder.
+    """Returns a server's configuration for ``case``, with ``cert.pem`` and ``priv.key`` of a
+    folder.
 
-    ``preferred`` are the addresses that clients are asked to move to where the case is about that.
+    ``preferred`` are the addresses that clients shall move to in the case that tests it.
     """
     configuration = QuicConfiguration(
         is_client=False, alpn_protocols=[*H3_ALPN] if case.http3 else [*H0_ALPN]
@@ -59,7 +60,7 @@ async def run(
     listening: Callable[[int], None],
     stopped: asyncio.Event,
 ) -> None:
-    """Serves the files below ``www`` until ``stopped`` is set; ``listening(port)`` is called once."""
+    """Serves the files below ``www`` until ``stopped`` is set; calls ``listening(port)`` once."""
     tickets = TicketStore()
     server = await serve(
         host,
@@ -86,11 +87,11 @@ class TicketStore:
         self._tickets: dict[bytes, SessionTicket] = {}
 
     def add(self, ticket: SessionTicket) -> None:
-        """Keeps a ticket that was given to a client."""
+        """Stores a ticket that was sent to a client."""
         self._tickets[ticket.ticket] = ticket
 
     def pop(self, label: bytes) -> SessionTicket | None:
-        """Takes out the ticket that a client shows."""
+        """Removes and returns the ticket that a client presents."""
         return self._tickets.pop(label, None)
 
 
@@ -104,7 +105,7 @@ class FileServer(QuicConnectionProtocol):
         self._sending: set[asyncio.Task[None]] = set()
 
     def quic_event_received(self, event: QuicEvent) -> None:
-        """Begins an answer for each request, and gives all of them up with the connection."""
+        """Begins a response for each request, and cancels all of them when the connection ends."""
         if isinstance(event, ProtocolNegotiated):
             is_http3 = event.alpn_protocol in H3_ALPN
             self._http = H3Connection(self._quic) if is_http3 else H0Connection(self._quic)
@@ -126,7 +127,7 @@ class FileServer(QuicConnectionProtocol):
         try:
             file = self._open(path)
         except OSError:
-            # HTTP/0.9 has no words for it: the runner sees that the file is empty.
+            # HTTP/0.9 has no status codes: the runner sees that the file is empty.
             http.send_headers(stream_id, [(b":status", b"404")], end_stream=True)
             self.transmit()
             return
@@ -140,7 +141,7 @@ class FileServer(QuicConnectionProtocol):
                 http.send_data(stream_id, b"", end_stream=True)
                 self.transmit()
         except ConnectionError:
-            # The client has gone, or no longer wants the file.
+            # The client has disconnected, or no longer wants the file.
             return
 
     def _open(self, path: str) -> BinaryIO:

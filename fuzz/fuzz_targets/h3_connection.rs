@@ -1,5 +1,5 @@
-//! Invariant: no input makes a connection panic or answer after it has closed, and how streams are
-//! cut makes no difference: unless a fault ends something, every stream has the same events.
+//! Invariant: no input makes a connection panic or answer after it has closed, and the splitting of
+//! streams makes no difference: unless an error ends something, every stream has equal events.
 
 #![no_main]
 
@@ -15,10 +15,10 @@ fuzz_target!(|data: &[u8]| {
     };
     let whole = run(options, script, false);
     let pieces = run(options, script, true);
-    // Of two faults in one piece the one that is met first gives the code. And an encoder that evicts
-    // what a blocked section refers to (RFC 9204 section 2.1.1 forbids it) is caught only if the
-    // eviction comes in the same piece as what the section waited for. What is not finished is more
-    // where it comes in pieces.
+    // Of two errors in one piece the first one found gives the code. An encoder that evicts an
+    // entry that a blocked section refers to (RFC 9204 section 2.1.1 forbids it) is caught only if
+    // the eviction arrives in one piece with the entry that the section waited for. Split input
+    // leaves more unfinished.
     if whole.closed.is_some() != pieces.closed.is_some() {
         let evicted = Some(Code::QPACK_DECOMPRESSION_FAILED.0);
         let load = Some(Code::H3_EXCESSIVE_LOAD.0);
@@ -30,7 +30,7 @@ fuzz_target!(|data: &[u8]| {
     }
 });
 
-/// What a host learned of one stream, however it was cut.
+/// The events of one stream, independent of its splitting.
 #[derive(Debug, Default, PartialEq)]
 struct Stream {
     sections: Vec<(Vec<Field>, usize)>,
@@ -87,7 +87,7 @@ fn run(options: u8, mut script: &[u8], byte_by_byte: bool) -> Outcome {
     let mut outcome = Outcome::default();
     // QUIC delivers nothing after a FIN or a reset.
     let mut over = BTreeSet::new();
-    // Steps of [stream, and whether it ends][length or kind][bytes].
+    // Steps of [stream and FIN flag][length or kind][bytes].
     while let [head, length, rest @ ..] = script {
         let stream_id = u64::from(head & 0x1f);
         let fin = head & 0x20 != 0;
@@ -169,7 +169,7 @@ fn collect(connection: &mut Connection, outcome: &mut Outcome) {
                 stream.content.extend_from_slice(&data);
                 stream.ended = fin;
             }
-            // The promises of one stream come in its order too.
+            // The promises of one stream arrive in order too.
             Event::PushPromise {
                 stream_id, fields, ..
             } => {
@@ -202,7 +202,7 @@ fn collect(connection: &mut Connection, outcome: &mut Outcome) {
                     .resets
                     .push(code);
             }
-            // Nothing comes after it, whether or not the host answers.
+            // No event follows, with or without the host's response.
             Event::HeadersTooLarge { stream_id, fields } => {
                 let stream = outcome.streams.entry(stream_id).or_default();
                 assert!(!stream.ended && stream.sections.is_empty());

@@ -1,5 +1,5 @@
-//! Invariant: frame headers and SETTINGS make no reader panic, how they are cut makes no difference,
-//! nothing is read beyond their ends, and what is written is read back.
+//! Invariant: frame headers and SETTINGS make no reader panic, their splitting makes no difference,
+//! no reader reads beyond their ends, and written frames read back unchanged.
 
 #![no_main]
 

@@ -1,4 +1,5 @@
-//! Invariant: what decodes is exactly what encodes to it again, and `encoded_len` is the truth.
+//! Invariant: input that decodes is exactly the encoding of its output, and `encoded_len` is
+//! correct.
 
 #![no_main]
 

@@ -1,6 +1,7 @@
-//! Invariant: whatever two connections of ours accept to send, the other one accepts too, except content where
-//! HTTP allows none, which is not checked where it is sent and which nobody sends here. If a byte was changed on
-//! the way, neither connection panics, writes anything after it has closed, or keeps a stream then.
+//! Invariant: of two connections of ours, each accepts everything that the other accepted to send.
+//! The exception is content where HTTP allows none: the sender does not check it, and this target
+//! does not send it. If a byte was changed on the way, neither connection panics, writes after it
+//! has closed, or keeps a stream then.
 
 #![no_main]
 
@@ -29,20 +30,20 @@ fuzz_target!(|data: &[u8]| {
 struct End {
     connection: Connection,
     closed: bool,
-    /// Streams of which nothing more arrives here: QUIC delivers nothing after a FIN or a reset.
+    /// Streams on which nothing more arrives: QUIC delivers nothing after a FIN or a reset.
     over: BTreeSet<u64>,
 }
 
 struct Pair {
     /// The client and the server.
     ends: [End; 2],
-    /// What is done with the next bytes that are delivered: where, and how they are changed.
+    /// The change to the next delivered bytes: its position and its value.
     change: Option<(u8, u8)>,
     changed: bool,
     byte_by_byte: bool,
     next_request: u64,
     next_push: u64,
-    /// Streams whose response has no content: to HEAD, or with a status that says so.
+    /// Streams whose response has no content: to HEAD, or with a status that excludes content.
     without_content: BTreeSet<u64>,
 }
 
@@ -81,8 +82,7 @@ impl Pair {
         pair
     }
 
-    /// One thing that an application does, or the carrying of what came of it. What is refused by
-    /// whoever should do it changes nothing.
+    /// Performs one application call, or carries its output. A rejected call changes nothing.
     fn step(&mut self, kind: u8, a: u8, b: u8) {
         let stream_id = match a & 0x40 {
             0 => u64::from(a % 8) * 4,
@@ -182,7 +182,7 @@ impl Pair {
         }
     }
 
-    /// Carries everything over until nothing moves.
+    /// Carries all data until both ends are idle.
     fn carry(&mut self) {
         loop {
             let mut moved = false;
@@ -218,7 +218,8 @@ impl Pair {
                 }
             }
             Output::StopSending { stream_id, code } => {
-                // Who is told so resets the stream by itself (RFC 9000 section 3.5), unless it ended.
+                // The receiver of a STOP_SENDING resets the stream by itself (RFC 9000 section
+                // 3.5), unless it ended.
                 self.ends[1 - from]
                     .connection
                     .handle_stop_sending(stream_id, code.0);

@@ -1,5 +1,5 @@
-//! Invariant: no priority field value makes the parser panic, what it says is in range, and values
-//! that it would write itself are read as they were meant, whatever stands around them.
+//! Invariant: no priority field value makes the parser panic, its result is in range, and values in
+//! its own notation parse correctly between any other members.
 
 #![no_main]
 
@@ -11,7 +11,7 @@ fuzz_target!(|data: &[u8]| {
     let read = Priority::parse(data);
     assert!(read.urgency <= 7);
 
-    // In lines of a field, cut anywhere, it is what it is joined.
+    // A field split into lines, at any place, equals the joined field.
     let middle = data
         .first()
         .map_or(0, |&at| usize::from(at) % (data.len() + 1));
@@ -25,7 +25,7 @@ fuzz_target!(|data: &[u8]| {
     let joined = [first, b", ", second].concat();
     assert_eq!(Priority::of(&lines), Priority::parse(&joined));
 
-    // A member in front of a dictionary counts only where that says nothing else.
+    // A preceding dictionary member counts only if its value is otherwise unset.
     let [options, rest @ ..] = data else { return };
     let meant = Priority {
         urgency: options & 7,
@@ -34,7 +34,7 @@ fuzz_target!(|data: &[u8]| {
     let flag = u8::from(meant.incremental);
     let written = format!("x;{}=1, u={}, i=?{flag}", "p", meant.urgency);
     assert_eq!(Priority::parse(written.as_bytes()), meant);
-    // Whatever follows either keeps it, says something else, or makes the whole no dictionary.
+    // Appended text keeps the value, changes it, or makes the whole no dictionary.
     let longer = [written.as_bytes(), b", ", rest].concat();
     assert!(Priority::parse(&longer).urgency <= 7);
 });

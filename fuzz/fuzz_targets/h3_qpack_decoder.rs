@@ -1,5 +1,5 @@
-//! Invariant: no input makes the decoder panic, the insert count never goes down, and how the
-//! encoder stream is cut makes no difference.
+//! Invariant: no input makes the decoder panic, the insert count never goes down, and the splitting
+//! of the encoder stream makes no difference.
 
 #![no_main]
 

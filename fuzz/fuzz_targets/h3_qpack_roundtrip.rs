@@ -1,5 +1,5 @@
-//! Invariant: whatever is encoded decodes to the same, whenever the instruction streams arrive, and
-//! without `may_block` it never waits.
+//! Invariant: encoded fields decode to equal fields, at any timing of the instruction streams, and
+//! without `may_block` the decoder never waits.
 
 #![no_main]
 
@@ -31,7 +31,7 @@ fuzz_target!(|data: &[u8]| {
     let mut script = script.iter().copied();
     while let Some(step) = script.next() {
         match step & 3 {
-            // The encoder stream arrives, and what waits goes on.
+            // The encoder stream arrives, and blocked sections continue.
             0 => {
                 decoder
                     .handle_encoder_stream(&in_flight)

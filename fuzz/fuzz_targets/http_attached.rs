@@ -1,7 +1,7 @@
-//! Invariant: whatever a client does with its streams, HTTP/3 attached to a server's connection does not panic and
-//! keeps no more of it than its bounds. A request is told of once and first, its content ends at most once, it is
-//! over at most once, and nothing is told of it after that. Once the host has answered and the client has read,
-//! nothing is left.
+//! Invariant: for any use of streams by a client, HTTP/3 attached to a server's connection does not
+//! panic and keeps no more state than its bounds. A request's first event is its only start, its
+//! content ends at most once, it finishes at most once, and no event follows. Once the host has
+//! responded and the client has read, no state is left.
 
 #![no_main]
 
@@ -22,7 +22,7 @@ use crate::wire::Wire;
 mod wire;
 
 fuzz_target!(|data: &[u8]| {
-    // What is made once a process is not the connection's.
+    // Excludes allocations that the process makes once.
     static WARM: OnceLock<()> = OnceLock::new();
     WARM.get_or_init(|| Site::new(0).end());
     let [options, script @ ..] = data else { return };
@@ -39,7 +39,7 @@ fuzz_target!(|data: &[u8]| {
     site.end();
 });
 
-/// A server with HTTP attached, its host, and a client that says what it likes.
+/// A server with HTTP attached, its host, and a client that sends arbitrary data.
 struct Site {
     wire: Wire,
     http: Connection,
@@ -49,16 +49,16 @@ struct Site {
     allocated_before: isize,
 }
 
-/// One request, as its host knows it.
+/// One request, as the host sees it.
 #[derive(Debug, Default)]
 struct Request {
-    /// All its content was told.
+    /// All its content was delivered.
     ended: bool,
     aborted: bool,
     timed_out: bool,
-    /// The host has answered it or given it up.
+    /// The host has responded to it or cancelled it.
     answered: bool,
-    /// The host is done with it.
+    /// The host has released it.
     done: bool,
     waits_for_room: bool,
 }
@@ -96,7 +96,7 @@ impl Site {
             allocated_before: 0,
         };
         if options & 2 == 0 {
-            // An honest beginning: SETTINGS that allow our encoder a table, and both QPACK streams.
+            // A valid start: SETTINGS that allow our encoder a table, and both QPACK streams.
             site.wire
                 .write(2, b"\x00\x04\x05\x01\x41\x00\x07\x02", false);
             site.wire.write(6, b"\x02\x3f\xe1\x01", false);
@@ -107,7 +107,7 @@ impl Site {
         site
     }
 
-    /// One thing that somebody does. True if it took the bytes.
+    /// Performs one action of one side. Returns true if it consumed the bytes.
     fn step(&mut self, kind: u8, a: u8, b: u8, bytes: &[u8]) -> bool {
         let stream_id = match a & 0x20 {
             0 => u64::from(a & 0x1f) * 4,
@@ -137,7 +137,7 @@ impl Site {
                 self.wire
                     .client(|quic| quic.stop_stream(stream_id, u64::from(b))),
             ),
-            // What is sent to the client's own streams, or on the server's.
+            // Data on the client's own unidirectional streams, or on the server's.
             7 => drop(
                 self.wire
                     .client(|quic| quic.pause_stream(stream_id | u64::from(b & 1))),
@@ -162,7 +162,7 @@ impl Site {
                 5..=60 => {
                     let mut datagram = vec![a & 0x1f];
                     datagram.resize(usize::from(b), b'd');
-                    // What finds no room is lost.
+                    // A datagram that finds no room is lost.
                     self.wire.client(|quic| {
                         let _ = quic.send_datagram(datagram.into());
                     });
@@ -194,7 +194,7 @@ impl Site {
         Some(run(&mut self.http, quic, now))
     }
 
-    /// Sends a response, or more of it, unless there is no room.
+    /// Sends a response, or more of it, unless no room is left.
     fn answer(&mut self, stream_id: u64, size: usize, ends: bool) {
         let Some(request) = self.requests.get(&stream_id) else {
             return;
@@ -236,7 +236,7 @@ impl Site {
         });
     }
 
-    /// Gives up on a request, or is done with it.
+    /// Cancels or releases a request.
     fn finish(&mut self, stream_id: u64, how: u8) {
         let Some(request) = self.requests.get_mut(&stream_id) else {
             return;
@@ -254,7 +254,7 @@ impl Site {
             }
         });
         if is_done {
-            // Whether or not the connection is still there.
+            // Independent of the connection's state.
             self.http.done(stream_id, self.wire.pair.now);
         }
         self.take_events();
@@ -266,7 +266,7 @@ impl Site {
         self.take_events();
     }
 
-    /// Lets time pass, and hands on what comes of it.
+    /// Advances time, and processes the resulting events.
     fn pass(&mut self, time: Duration) {
         for event in self.wire.pass(time) {
             self.closed |= matches!(event, quic::Event::Closed { .. });
@@ -333,7 +333,7 @@ impl Site {
         }
     }
 
-    // What holds
+    // Invariants
 
     fn check(&mut self) {
         let open = self.requests.values().filter(|request| !request.done);
@@ -347,13 +347,13 @@ impl Site {
         assert!(allocated < HELD_MAX, "{allocated} bytes are held");
     }
 
-    /// The host answers all, the client reads all.
+    /// The host responds to all requests, the client reads all responses.
     fn end(&mut self) {
         let own = [3, 7, 11];
         for stream_id in (0..32).map(|number| number * 4).chain(own) {
             self.wire.client(|quic| quic.resume_stream(stream_id));
         }
-        // With each answer the client may have room for another stream that has waited for it.
+        // Each response may make room for another stream that the client was waiting to open.
         for _ in 0..8 {
             let open: Vec<u64> = self.requests.keys().copied().collect();
             for stream_id in open {
@@ -376,17 +376,17 @@ struct Counting;
 
 static ALLOCATED: AtomicIsize = AtomicIsize::new(0);
 
-// SAFETY: all is the system's; what is counted beside it is no memory.
+// SAFETY: every call goes to the system's allocator; the counter touches no allocated memory.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATED.fetch_add(layout.size() as isize, Ordering::Relaxed);
-        // SAFETY: the caller's promises are handed on.
+        // SAFETY: the caller's guarantees are passed on.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
         ALLOCATED.fetch_sub(layout.size() as isize, Ordering::Relaxed);
-        // SAFETY: the caller's promises are handed on.
+        // SAFETY: the caller's guarantees are passed on.
         unsafe { System.dealloc(at, layout) }
     }
 }
@@ -394,39 +394,40 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// What both ends and the link between them may hold. Windows are 64 KiB, the rest is what the host has answered:
-/// at most the mark of each of twelve streams.
+/// The bound of both ends and the link between them. Windows are 64 KiB; the rest is responses of
+/// the host: at most the high-water mark of each of twelve streams.
 const HELD_MAX: isize = 16 << 20;
 
-/// What is sensible on some stream.
+/// Inputs that are valid on some stream.
 const PIECES: &[&[u8]] = &[
-    // HEADERS: a GET of "/", with fields that QPACK knows, and one that it does not.
+    // HEADERS: a GET of "/", with fields of QPACK's tables, and one with a literal field.
     b"\x01\x08\x00\x00\xd1\xd7\xc1\x50\x01a",
     b"\x01\x0c\x00\x00\xd1\xd7\xc1\x50\x01a\x21x\x01y",
     // A POST, with and without the length of its content.
     b"\x01\x08\x00\x00\xd4\xd7\xc1\x50\x01a",
     b"\x01\x0b\x00\x00\xd4\xd7\xc1\x50\x01a\x54\x013",
-    // A request that refers to the table's first entry, and what it refers to.
+    // A request that refers to the table's first entry, and the instruction that inserts it.
     b"\x01\x09\x02\x00\xd1\xd7\xc1\x50\x01a\x80",
     b"\x41x\x01y",
     // A CONNECT, trailers, the beginning of a section that never ends.
     b"\x01\x06\x00\x00\xcf\x50\x01a",
     b"\x01\x05\x00\x00\x21t\x01t",
     b"\x01\x40\xff\x00\x00",
-    // Extended CONNECTs of the host's two protocols, capsules: a datagram, an unknown one, one that is cut off.
+    // Extended CONNECTs of the host's two protocols; capsules: a datagram, an unknown one, and a
+    // truncated one.
     b"\x01\x18\x00\x00\xcf\x27\x02:protocol\x04chat\xd7\xc1\x50\x01a",
     b"\x01\x1f\x00\x00\xcf\x27\x02:protocol\x0bconnect-udp\xd7\xc1\x50\x01a",
     b"\x00\x05\x00\x03abc",
     b"\x00\x04\x29\x02xy",
     b"\x00\x02\x00\x09",
-    // DATA, DATA without content, of more than will come.
+    // DATA, DATA without content, DATA longer than what follows.
     b"\x00\x03abc",
     b"\x00\x00",
     b"\x00\x40\xffabc",
     // Unknown frames and streams.
     b"\x21\x02ab",
     b"\x40\x21",
-    // Types of streams.
+    // Stream types.
     b"\x00",
     b"\x01",
     b"\x02",
@@ -437,11 +438,11 @@ const PIECES: &[&[u8]] = &[
     b"\x0d\x01\x04",
     b"\x80\x0f\x07\x00\x04\x00u=1",
     b"\x03\x01\x00",
-    // The decoder's stream: an increment, an acknowledgement, a cancellation.
+    // The decoder stream: an increment, an acknowledgement, a cancellation.
     b"\x01",
     b"\x80",
     b"\x40",
-    // The encoder's: another capacity, a duplicate.
+    // The encoder stream: another capacity, a duplicate.
     b"\x20",
     b"\x00",
 ];

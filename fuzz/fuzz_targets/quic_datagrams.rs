@@ -1,7 +1,7 @@
-//! Invariant: whatever becomes of the datagrams between a client and a server, be they dropped, repeated, reordered,
-//! changed, cut, joined or sent from other addresses, no endpoint panics, and both forget everything in the end. To an
-//! address that has not proved that it receives what is sent there, the server sends at most three times as many
-//! bytes as came from it (RFC 9000 sections 8.1 and 9.3).
+//! Invariant: datagrams between a client and a server may be dropped, repeated, reordered, changed,
+//! cut, joined or sent from other addresses; no endpoint panics, and both finally drop all state.
+//! To an address that has not proved that it receives datagrams, the server sends at most three
+//! times as many bytes as came from it (RFC 9000 sections 8.1 and 9.3).
 
 #![no_main]
 
@@ -30,7 +30,7 @@ fuzz_target!(|data: &[u8]| {
     network.end();
 });
 
-/// One thing that a host, the network or the attacker does.
+/// Performs one action of a host, the network or the attacker.
 fn act(network: &mut Network, kind: u8, a: u8, b: u8) {
     match kind % 20 {
         0 => network.carry(),
@@ -128,7 +128,7 @@ fn kept(network: &Network, index: u8) -> Option<Flight> {
     network.past.get(usize::from(index) % count).cloned()
 }
 
-/// Where a datagram seems to come from: a stranger, or another socket of the client's.
+/// Returns a spoofed source address: a stranger's, or another socket of the client's.
 fn stranger(choice: u8) -> SocketAddr {
     let all = [STRANGERS, CLIENTS].concat();
     all[usize::from(choice & 0x0f) % all.len()]
@@ -141,7 +141,7 @@ fn from(address: SocketAddr, flight: Flight) -> Flight {
     }
 }
 
-/// Two datagrams for one address become one.
+/// Joins two datagrams for one address into one.
 fn join(network: &mut Network, a: u8, b: u8) {
     let (Some(mut first), Some(second)) = (take(network, a), kept(network, b)) else {
         return;

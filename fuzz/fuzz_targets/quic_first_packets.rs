@@ -1,6 +1,6 @@
-//! Invariant: the ClientHello in a client's first packets is collected without a panic and within its bound, from
-//! packets that anybody can seal; datagrams that cannot be opened change nothing; packets show the same in one datagram
-//! and in several.
+//! Invariant: the ClientHello in a client's first packets is collected without a panic and within
+//! its bound, from packets that any host can seal; datagrams that cannot be decrypted change
+//! nothing; packets give equal results in one datagram and in several.
 
 #![no_main]
 
@@ -50,7 +50,7 @@ fn check(packets: &FirstPackets) {
     assert!(tickets.iter().map(Vec::len).sum::<usize>() <= HELLO_BYTES_MAX);
 }
 
-/// A client's Initial keys, made by rustls alone.
+/// A client's Initial keys, computed by rustls alone.
 struct Sealer {
     keys: Keys,
     version: u32,

@@ -1,6 +1,6 @@
-//! Invariant: a datagram is cut into pieces that are not empty and are all of it. Nothing in them differs from what
-//! came but the type bits of packets of version 2, which are those of version 1 then. Shown again, a packet has the
-//! header that was sealed.
+//! Invariant: a datagram is split into pieces that are not empty and cover all of it. The pieces
+//! differ from the input only in the type bits of version 2 packets, which become those of version
+//! 1. Converted back, a packet has the header that was sealed.
 
 #![no_main]
 

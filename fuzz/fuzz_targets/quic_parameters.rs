@@ -1,6 +1,7 @@
-//! Invariant: a peer's transport parameters are read without a panic. A client is never sent to a group, to no address
-//! or port at all, or to an address that only its own machine, link or site has unless the server is there too. Version
-//! information that was appended is found.
+//! Invariant: a peer's transport parameters are read without a panic. A preferred address never
+//! sends a client to a multicast group, to a zero address or port, or to an address of the server's
+//! machine, link or site only, unless the server itself is there. Version information that was
+//! appended is found.
 
 #![no_main]
 

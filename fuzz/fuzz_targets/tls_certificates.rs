@@ -1,5 +1,6 @@
-//! Invariant: no bytes in the place of a certificate, a key or a signature make their readers panic. The dates of a
-//! certificate are in the years that its encoding has, and hang on nothing behind the certificate.
+//! Invariant: no bytes in place of a certificate, a key or a signature make their readers panic.
+//! The dates of a certificate are within the years of its encoding, and do not depend on bytes
+//! after the certificate.
 
 #![no_main]
 
@@ -22,12 +23,12 @@ fuzz_target!(|data: &[u8]| {
     }
     let (key, rest) = script.split_at(script.len().min(57));
     let (signature, message) = rest.split_at(rest.len().min(114));
-    // A key of small order, which its owner has chosen so, may take much for a signature.
+    // With a key of small order, which its owner must have chosen, many signatures verify.
     let _ = is_signed_with_ed448(key, message, signature);
     let _ = Identity::from_pem(&pem("CERTIFICATE", &der), &pem("PRIVATE KEY", script));
 });
 
-/// Each three bytes of `script` change one of `der`, or cut it.
+/// Each three bytes of `script` change one byte of `der`, or truncate it.
 fn mutated(der: &[u8], script: &[u8]) -> Vec<u8> {
     let mut der = der.to_vec();
     for step in script.chunks_exact(3) {
@@ -68,5 +69,5 @@ fn pem(label: &str, der: &[u8]) -> Vec<u8> {
     text
 }
 
-/// With room for hours, minutes and seconds of two digits, which are not judged.
+/// Leaves room for hours, minutes and seconds of two digits, which are not range-checked.
 const END_OF_YEAR_9999: u64 = 253_402_300_800 + 4 * 86_400;

@@ -1,6 +1,7 @@
-//! Invariant: TLS messages are read without a panic. A ClientHello shows nothing before it is whole, and then shows
-//! the same whatever follows. A NewSessionTicket that was read is written to a message that is read alike. Where
-//! records end does not depend on how a stream is cut.
+//! Invariant: TLS messages are read without a panic. An incomplete ClientHello gives no result; a
+//! complete one gives a result that does not depend on the bytes after it. A NewSessionTicket
+//! survives a round trip of reading and writing. Record boundaries do not depend on the splitting
+//! of the stream.
 
 #![no_main]
 
@@ -14,7 +15,7 @@ fuzz_target!(|data: &[u8]| {
     check_hello(data);
     check_ticket(data);
     check_records(data);
-    // Most bytes are no message: the same with a head in front of them that fits.
+    // Most inputs are no message: retry them after a fitting message header.
     if data.len() <= HELLO_BYTES_MAX {
         let mut whole = (data.len() as u32).to_be_bytes().to_vec();
         whole[0] = CLIENT_HELLO;

@@ -1,5 +1,5 @@
-//! Invariant: what is read of a CONNECT stream as capsules is the same however it is cut, and no more is kept of
-//! it than the longest capsule that is known.
+//! Invariant: the capsules read from a CONNECT stream do not depend on its splitting, and the
+//! reader keeps no more than the longest known capsule.
 
 #![no_main]
 

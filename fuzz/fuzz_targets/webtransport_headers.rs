@@ -1,5 +1,5 @@
-//! Invariant: the first bytes of a stream say one thing, and more bytes do not change it. As long as they say
-//! nothing, what is lacking is no more than the header.
+//! Invariant: the first bytes of a stream give one result, and more bytes do not change it. Until
+//! then, the number of missing bytes does not exceed the header.
 
 #![no_main]
 
@@ -19,7 +19,8 @@ fuzz_target!(|data: &[u8]| {
                 promised = promised.max(end + lacks);
             }
             (whose, None) => {
-                // Other streams may show at their first byte; a session's header is as long as was promised.
+                // Other streams may be recognised at their first byte; a session's header has the
+                // promised length.
                 assert!(whose == Whose::Http || promised <= end, "{promised} {end}");
                 said = Some(whose);
             }

@@ -1,7 +1,8 @@
-//! Invariant: in whatever order a client opens streams, asks for sessions, says capsules and ends all that, sessions
-//! on a server's connection do not panic and keep no more than their bounds. A session is told of once and first, its
-//! streams while it is open, its end once and last. Once the host has closed all and the client has gone, nothing is
-//! left.
+//! Invariant: for any order in which a client opens streams, requests sessions, sends capsules and
+//! ends them, sessions on a server's connection do not panic and keep no more state than their
+//! bounds. A session's first event is its only start, its streams arrive while it is open, and its
+//! only end is last. Once the host has closed all sessions and the client has disconnected, no
+//! state is left.
 
 #![no_main]
 
@@ -34,20 +35,20 @@ fuzz_target!(|data: &[u8]| {
     site.end();
 });
 
-/// A server with WebTransport, its host, and a client that says what it likes.
+/// A server with WebTransport, its host, and a client that sends arbitrary data.
 struct Site {
     wire: Wire,
     http: Connection,
     sessions: BTreeMap<u64, Session>,
 }
 
-/// One session, as its host knows it.
+/// One session, as the host sees it.
 #[derive(Debug, Default)]
 struct Session {
     answered: bool,
     open: bool,
     ended: bool,
-    /// By an event, and not by a refusal of the host's.
+    /// By an event, and not by a rejected call of the host.
     reported_ended: bool,
     streams: BTreeSet<u64>,
 }
@@ -77,7 +78,7 @@ impl Site {
             http,
             sessions: BTreeMap::new(),
         };
-        // SETTINGS of each draft, H3_DATAGRAM among them; flow control with some credit, or none.
+        // SETTINGS of each draft, with H3_DATAGRAM; flow control with some credit, or none.
         let announced: &[u8] = match options & 3 {
             0 => b"\x33\x01\xab\x60\x37\x42\x01",
             1 => b"\x33\x01\xc0\x00\x00\x00\xc6\x71\x70\x6a\x05",
@@ -92,7 +93,7 @@ impl Site {
         site
     }
 
-    /// One thing that somebody does. True if it took the bytes.
+    /// Performs one action of one side. Returns true if it consumed the bytes.
     fn step(&mut self, kind: u8, a: u8, b: u8, bytes: &[u8]) -> bool {
         let stream_id = match a & 0x20 {
             0 => u64::from(a & 0x1f) * 4,
@@ -105,7 +106,7 @@ impl Site {
                 self.wire.write(stream_id, bytes, ends);
                 return true;
             }
-            // What a stream of a session begins with.
+            // The header of a session's stream.
             1 | 2 => {
                 let signal = if stream_id & 2 == 0 { 0x41 } else { 0x54 };
                 self.wire
@@ -169,7 +170,8 @@ impl Site {
         });
         let is_done = done.is_some_and(|done| done.is_ok());
         assert!(may || !is_done);
-        // HTTP/3 may have ended, of which its host is yet to hear; or the client takes no answer.
+        // HTTP/3 may have ended before its host received the event, or the client may have stopped
+        // the response.
         if let Some(session) = self
             .sessions
             .get_mut(&session_id)
@@ -232,7 +234,7 @@ impl Site {
         self.take_events();
     }
 
-    /// Lets time pass, and hands on what comes of it.
+    /// Advances time, and processes the resulting events.
     fn pass(&mut self, time: Duration) {
         for event in self.wire.pass(time) {
             if event.is_about_streams()
@@ -260,7 +262,7 @@ impl Site {
         reported.into_iter().for_each(|event| self.reported(event));
     }
 
-    /// A request that is none for a session.
+    /// Rejects a request that opens no session.
     fn refuse(&mut self, stream_id: u64) {
         if let Some((quic, now)) = self.wire.server() {
             let lines: [(&[u8], &[u8]); 1] = [(b":status", b"404")];
@@ -291,14 +293,14 @@ impl Site {
         }
     }
 
-    // What holds
+    // Invariants
 
     fn check(&mut self) {
         let open = self.sessions.values().filter(|session| !session.ended);
         let open = open.count();
         let mut handle = self.http.webtransport().expect("it is attached");
         assert!(handle.poll_event().is_none());
-        // One whose request cannot be told of yet is none for the host.
+        // A session whose request is not yet reported does not exist for the host.
         assert!(
             (open..=3).contains(&handle.sessions()),
             "{:?}",
@@ -307,7 +309,7 @@ impl Site {
         assert!(handle.streams() < 200);
     }
 
-    /// The host ends all sessions, and the client goes.
+    /// The host ends all sessions, and the client disconnects.
     fn end(&mut self) {
         let now = self.wire.pair.now;
         let ids: Vec<u64> = self.sessions.keys().copied().collect();
@@ -331,7 +333,7 @@ impl Site {
 const CONNECT: &[u8] = b"\x01\x20\x00\x00\xcf\xd7\xc1\x50\x01a\
     \x27\x02:protocol\x0cwebtransport";
 
-/// DATA frames with what is sensible on a CONNECT stream.
+/// DATA frames with content that is valid on a CONNECT stream.
 const CAPSULES: &[&[u8]] = &[
     b"\x00\x08\x68\x43\x05\x00\x00\x00\x05x",
     b"\x00\x05\x80\x00\x78\xae\x00",

@@ -1,7 +1,7 @@
-//! Invariant: the walk over a packet's payload finds frames one behind the other with nothing but PADDING between
-//! them, and reads each as it reads it alone. The ranges of an ACK fall and do not touch. What is done to opened
-//! payloads (PADDING cut or folded, ACKs hidden, RESET_STREAM_AT replaced) changes no other frame. qlog's words for a
-//! payload are at most 200 bytes for each of its bytes.
+//! Invariant: iterating a packet's payload yields frames in sequence with only PADDING between
+//! them, and parses each as it parses alone. The ranges of an ACK descend and do not touch. Edits
+//! of decrypted payloads (PADDING cut or folded, ACKs hidden, RESET_STREAM_AT replaced) change no
+//! other frame. The qlog text of a payload has at most 200 bytes for each of its bytes.
 
 #![no_main]
 
@@ -36,7 +36,7 @@ fuzz_target!(|data: &[u8]| {
     assert!(qlog_events(data).len() <= 1000 + 200 * data.len());
 });
 
-/// What a frame says, without the bytes behind it that an ACK keeps.
+/// The text of a frame, without the bytes after it that an ACK keeps.
 fn plain(frame: &Frame<'_>) -> String {
     match frame {
         Frame::Ack(ack) => format!("{} {:?}", ack.largest, ack.ranges().collect::<Vec<_>>()),
@@ -79,7 +79,7 @@ fn check_hidden(data: &[u8]) {
     assert_eq!(all(&hidden), others);
 }
 
-/// Of each stream the furthest end is noted, or the final size.
+/// For each stream the furthest end is recorded, or the final size.
 fn check_inflow(data: &[u8], inflow: &Inflow) {
     let mut expected = HashMap::new();
     for (_, _, frame) in Frames::new(data) {
@@ -107,7 +107,7 @@ fn check_inflow(data: &[u8], inflow: &Inflow) {
     assert_eq!(noted, expected);
 }
 
-/// What a RESET_STREAM_AT is replaced by: a STREAM frame without data.
+/// The replacement of a RESET_STREAM_AT: a STREAM frame without data.
 fn emptied(stream_id: u64) -> Frame<'static> {
     Frame::Stream {
         stream_id,

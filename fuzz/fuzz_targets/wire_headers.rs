@@ -1,5 +1,6 @@
-//! Invariant: packet headers, Version Negotiation, transport parameters and integers are read without a panic, what
-//! was read is written to the bytes that it came from, and the packets of a datagram are all of its bytes.
+//! Invariant: packet headers, Version Negotiation, transport parameters and integers are read
+//! without a panic, values that were read are written to identical bytes, and the packets of a
+//! datagram cover all of its bytes.
 
 #![no_main]
 

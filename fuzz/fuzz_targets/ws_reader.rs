@@ -1,5 +1,5 @@
-//! Invariant: no bytes make the reader panic or keep more than its limit; what comes of them does not depend
-//! on how they are cut; and what it tells is read again from the frames that would send it.
+//! Invariant: no bytes make the reader panic or keep more than its limit; its events do not depend
+//! on the splitting of the input; and the frames that encode its events read back as equal events.
 
 #![no_main]
 

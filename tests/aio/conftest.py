@@ -1,4 +1,4 @@
-"""The loops' fixtures: file I/O works on stock asyncio as well as on both of our backends."""
+"""The loops' fixtures: file I/O works on stock asyncio and on both of our backends."""
 
 from tests.loop.conftest import run, run_ours
 

@@ -1,4 +1,4 @@
-"""What the tests of file I/O share."""
+"""Helpers of the file I/O tests."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.loop.support import PATIENCE
 
 
 def open_descriptors_of(path: Path) -> int:
-    """How many descriptors of this process lead to `path`."""
+    """Returns the number of this process's descriptors of `path`."""
     count = 0
     for number in os.listdir("/proc/self/fd"):
         try:
@@ -22,8 +22,9 @@ def open_descriptors_of(path: Path) -> int:
 
 
 async def assert_closed(path: Path) -> None:
-    """Waits until nothing is left of operations on `path` that were cancelled: those in threads, which
-    may not even have begun, those of the ring, and then every descriptor."""
+    """Waits until no cancelled operation on `path` is left: those in threads, which may not even
+    have begun, those of the ring, and then every descriptor.
+    """
     loop: Any = asyncio.get_running_loop()
     await loop.shutdown_default_executor()
     for _ in range(3000):
@@ -35,7 +36,7 @@ async def assert_closed(path: Path) -> None:
 
 
 async def ticks_during(work: asyncio.Future[object] | asyncio.Task[object]) -> int:
-    """How many turns others had while `work` went on."""
+    """Returns the number of loop iterations in which other tasks ran during `work`."""
     count = 0
     while not work.done():
         count += 1
@@ -44,5 +45,5 @@ async def ticks_during(work: asyncio.Future[object] | asyncio.Task[object]) -> i
 
 
 async def soon(future: asyncio.Future[object]) -> object:
-    """The result, or a failure after a time that no loaded machine needs."""
+    """Returns the result, or fails after a time that is long enough for any loaded machine."""
     return await asyncio.wait_for(future, PATIENCE)

@@ -1,4 +1,4 @@
-"""What a cancelled call leaves behind: nothing lost, nothing twice, nothing stuck."""
+"""State after a cancelled call: no data lost, no data twice, no call blocked."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from uringcore import aio
 
 @pytest.fixture
 def fifo(tmp_path: Path) -> Iterator[tuple[Path, int]]:
-    """A FIFO and a descriptor that keeps it open on both ends."""
+    """A FIFO, and a descriptor that keeps both its ends open."""
     path = tmp_path / "fifo"
     os.mkfifo(path)
     number = os.open(path, os.O_RDWR | os.O_NONBLOCK)
@@ -100,7 +100,7 @@ def test_a_line_of_a_pipe_without_a_buffer_after_a_cancelled_read(
         async with aio.open(path, "rb", 0) as file:
             task = asyncio.ensure_future(file.read(100))
             await turns(5)
-            # On the ring the kernel has the bytes by the time that the cancel reaches it.
+            # On the ring the kernel has already read the bytes when the cancel arrives.
             os.write(number, b"one\ntwo\nthree")
             await cancelled(task)
             assert await soon(asyncio.ensure_future(file.readline())) == b"one\n"
@@ -126,7 +126,7 @@ def test_reads_cancelled_at_random_lose_no_byte(
             at += size
             await turns(rng.randrange(4))
             if at > 10_000:
-                # No more than the pipe holds.
+                # At most the capacity of the pipe.
                 await asyncio.sleep(0.001)
 
     async def main() -> None:
@@ -163,7 +163,7 @@ def test_cancelling_leaves_position_and_buffer_of_a_regular_file(
         for buffering in (-1, 0):
             at = 0
             async with aio.open(path, "rb", buffering) as file:
-                # Large enough to be left to the kernel's threads, or to ours.
+                # Large enough to run on the kernel's threads, or on the executor's.
                 for _ in range(60):
                     size = rng.choice((10, 5000, 400_000, 1_000_000))
                     if rng.random() < 0.3:
@@ -205,7 +205,7 @@ def test_a_cancelled_write_is_whole_or_nothing(run: Runner, tmp_path: Path, seed
                 except asyncio.CancelledError:
                     continue
         written = path.read_bytes()
-        # All that was acknowledged is there, in order; of the rest each is whole or missing.
+        # All acknowledged writes are present, in order; each other write is whole or missing.
         at = 0
         for index in range(150):
             mark = b"%05d" % index
@@ -281,7 +281,7 @@ def test_a_cancelled_write_does_not_use_up_the_byte_order_mark(run: Runner, tmp_
     async def main() -> None:
         async with aio.open(path, "w", encoding="utf-16") as file:
             below: Any = file.buffer
-            # Another task has the binary file's turn.
+            # Another task holds the lock of the binary file.
             await below._begin()
             first, second = (asyncio.ensure_future(file.write(text)) for text in ("one", "two"))
             await turns(3)

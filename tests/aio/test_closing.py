@@ -1,4 +1,4 @@
-"""How a file ends: at the end of the program, with others below and above it, without its executor."""
+"""The end of a file: at the program's exit, with others below and above it, without its executor."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from uringcore import aio
 
 
 def run_to_its_end(name: str, coroutine: Any) -> None:
-    """As `asyncio.run`, which cancels every task that is left."""
+    """Like `asyncio.run`, which cancels every task that is left."""
     with warnings.catch_warnings():
         # A close that never began leaves the file to its last reference.
         warnings.simplefilter("ignore", ResourceWarning)

@@ -1,7 +1,7 @@
-"""Random operations on our files and on the built-in's: every answer and every byte must agree.
+"""Random operations on our files and on the built-in ones: every result and every byte must agree.
 
-The seed is the test's parameter. What depends on buffer sizes alone (`read1`, `peek`) is checked for
-what it promises instead of for equality.
+The seed is the test's parameter. Results that depend on buffer sizes alone (`read1`, `peek`) are
+checked against their contract and not for equality.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from tests.support.interpreter import is_default_interpreter
 from uringcore import aio
 
 STEPS = 150
-# Each interpreter has an `io` of its own to agree with; how often is one interpreter's business.
+# Each interpreter has its own `io` to compare with; one interpreter runs all seeds.
 SEEDS = range(3) if is_default_interpreter() else range(1)
 BINARY_MODES = ("rb", "r+b", "wb", "w+b", "ab", "a+b", "xb", "x+b")
 TEXT_MODES = ("r", "r+", "w", "w+", "a", "a+")
 
 
 async def answer(call: Any) -> Any:
-    """What a call returned or raised, comparable."""
+    """Returns a call's result or exception in comparable form."""
     try:
         result = call()
         if hasattr(result, "__await__"):
@@ -41,7 +41,7 @@ def shown(value: Any) -> str:
 
 
 class Pair:
-    """The same file twice: the built-in's and ours."""
+    """One file twice: the built-in and ours."""
 
     def __init__(self, folder: Path, content: bytes, mode: str, **options: Any) -> None:
         self.paths = (folder / "model", folder / "ours")
@@ -64,7 +64,7 @@ class Pair:
         return got
 
     async def after_append(self) -> None:
-        """Appending moves the position to the end, when it happens: that is up to the buffer."""
+        """An append moves the position to the end when it is written; the buffer decides when."""
         if self.append and self.trace and self.trace[-1][0] in ("write", "writelines"):
             await self.same("seek", 0, 2)
 
@@ -85,10 +85,10 @@ async def binary_step(rng: random.Random, pair: Pair) -> None:
     if step == 0:
         await pair.same("read", size)
     elif step == 1:
-        # Before it looks whether it can read at all, the built-in of CPython 3.13 refuses None.
+        # The built-in of CPython 3.13 rejects None before it checks that it can read.
         await pair.same("read", rng.choice((-1, None)) if pair.model.readable() else -1)
     elif step in (2, 3):
-        # The built-in's lines of no bytes need no file to be readable.
+        # The built-in's lines of zero bytes need no readable file.
         await pair.same("readline", *rng.choice(((), (-1,), (size or 1,))))
     elif step == 4:
         await pair.same("readlines", rng.choice((1, 50, size)))
@@ -164,8 +164,8 @@ async def text_step(rng: random.Random, pair: Pair, alphabet: str, cookies: list
     elif step == 6:
         await pair.same("readlines", rng.choice((1, 50, size)))
     elif step == 7:
-        # Where the built-in's file stands after reading ahead and writing is its buffers' secret
-        # unless it is asked.
+        # After reading ahead and writing, the position of the built-in's file depends on its
+        # buffers until a call sets it.
         place = rng.choice([(0, 2), (0, 0), *((cookie, 0) for cookie in cookies)])
         await pair.same("seek", *place)
         await pair.same("write", some_text(rng, alphabet, rng.choice((40, 9000))))
@@ -176,8 +176,8 @@ async def text_step(rng: random.Random, pair: Pair, alphabet: str, cookies: list
         expected = await answer(pair.model.tell)
         got = await answer(pair.ours.tell)
         if isinstance(got, int):
-            # The built-in cannot tell in the middle of an iteration, which its readlines() is, and
-            # trips over parts of characters of some encodings.
+            # During an iteration, which includes readlines(), the built-in's tell() fails. It also
+            # fails at partial characters of some encodings.
             assert isinstance(expected, int) or expected[1] in ("OSError", "UnicodeDecodeError")
             cookies.append(got)
         else:
@@ -256,7 +256,7 @@ def test_every_position_of_a_text_can_be_gone_back_to(
                     await file.seek(cookie)
                     assert await file.tell() == cookie
                     assert await file.read(7) == shown[place : place + 7]
-                    # A cookie of ours is good for the built-in's file, and the other way round.
+                    # A cookie of ours is valid for the built-in's file, and the other way round.
                     builtin.seek(cookie)
                     assert builtin.read(7) == shown[place : place + 7]
                     builtin.seek(0)
@@ -385,7 +385,7 @@ def test_behind_the_start_of_a_file_there_is_no_byte_order_mark(
         mark = len("".encode(encoding))
         letter = len("a".encode(encoding)) - mark
         for place in (1, 2):
-            # The first call that the file gets, as of a program that kept the position.
+            # This seek is the file's first call, as in a program that stored the position.
             await pair.same("seek", mark + place * letter)
             await pair.same("read")
             await pair.same("tell")

@@ -1,4 +1,4 @@
-"""Opening and closing: modes, refusals with the built-in's words, what becomes of the descriptor."""
+"""Opening and closing: modes, errors with the built-in's messages, the descriptor's end."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_a_file_describes_itself_as_the_builtin(
     run: Runner, tmp_path: Path, mode: str, buffering: int
 ) -> None:
     if buffering == 0 and "b" not in mode:
-        return  # text without a buffer is refused, which is tested above
+        return  # text without a buffer is an error, which is tested above
     path = tmp_path / "file"
     path.write_bytes(b"one\ntwo\n")
 
@@ -298,7 +298,7 @@ def test_a_file_that_is_forgotten_says_so_and_is_closed(run: Runner, tmp_path: P
                 del file
                 gc.collect()
             assert open_descriptors_of(path) == 0
-            # Nothing that was accepted is lost.
+            # No accepted data is lost.
             assert path.read_bytes() == {"text": b"text"}.get(data, b"data")  # type: ignore[call-overload]
 
     run(main())

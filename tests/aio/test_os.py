@@ -1,4 +1,4 @@
-"""`aio.os`, `aio.ospath` and `aio.tempfile`: results and errors as those of the standard library."""
+"""`aio.os`, `aio.ospath` and `aio.tempfile` have the results and errors of the standard library."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from uringcore import aio
 
 
 def tree(root: Path) -> dict[str, Any]:
-    """What is below `root`, comparable."""
+    """Returns the tree below `root` in comparable form."""
     found: dict[str, Any] = {}
     for folder, _, files in os.walk(root):
         found[os.path.relpath(folder, root)] = None
@@ -53,7 +53,7 @@ NAMES = ("a", "b", "c", "a/x", "a/y", "b/x", "d/e/f", "a/x/z", "missing/x", "", 
 
 
 def random_call(rng: random.Random) -> tuple[str, tuple[Any, ...], dict[str, Any]]:
-    # Of two paths only one is empty: the ring looks at both before it follows either.
+    # At most one of two paths is empty: the ring checks both before it resolves either.
     one, other = rng.choice(NAMES), rng.choice([name for name in NAMES if name])
     calls: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
         ("mkdir", (one,), {}),
@@ -229,7 +229,9 @@ def test_trees_are_named_in_bytes_as_well(
 
 
 def parameters_of(function: Any) -> list[str]:
-    """The names of its parameters. `inspect` cannot read the defaults of all that is built in (3.14)."""
+    """Returns the names of its parameters. `inspect` cannot read the defaults of every built-in
+    (3.14).
+    """
     text = getattr(function, "__text_signature__", None)
     if text is None:
         return list(inspect.signature(function).parameters)
@@ -343,7 +345,7 @@ def test_a_spooled_file_answers_as_the_standard_library(
                 ):
                     expected = getattr(model, name)(*arguments)
                     if name == "truncate" and sys.version_info < (3, 11):
-                        expected = 7  # where the standard library forgets to tell
+                        expected = 7  # the standard library has no tell() here
                     assert await getattr(file, name)(*arguments) == expected, name
                 if max_size:
                     assert (file.name is None) == (model.name is None)

@@ -1,4 +1,4 @@
-"""Many tasks and many files: order on one file, independence of others, fairness, flat memory."""
+"""Many tasks and many files: order on one file, independence of others, fairness, constant memory."""
 
 from __future__ import annotations
 
@@ -105,10 +105,10 @@ def test_positional_writes_beside_a_reader(run: Runner, tmp_path: Path) -> None:
             assert await file.read(10) == bytes(10)
             await asyncio.gather(*(file.pwrite(b"%03d" % i, 20 + 3 * i) for i in range(100)))
             assert await file.tell() == 10
-            # What was read ahead before is not what is there now.
+            # Data that was read ahead does not hide the file's current content.
             await file.read(10)
             assert await file.read(300) == b"".join(b"%03d" % i for i in range(100))
-            # And what was written but not flushed is seen.
+            # Data that was written but not flushed is visible.
             await file.seek(0)
             await file.write(b"buffered")
             assert await file.pread(8, 0) == b"buffered"
@@ -128,7 +128,7 @@ def test_a_read_that_ended_as_it_was_cancelled_passes_its_turn_on_once(
             return None
 
     class Ended:
-        """An operation that is over when its waiter abandons it."""
+        """An operation that completes when its waiter abandons it."""
 
         def __init__(self) -> None:
             self.future = asyncio.get_running_loop().create_future()
@@ -154,7 +154,7 @@ def test_a_read_that_ended_as_it_was_cancelled_passes_its_turn_on_once(
             for count, other in enumerate(others, 2):
                 await asyncio.sleep(0)
                 await asyncio.sleep(0)
-                # One at a time, although both waited.
+                # One at a time, although both were waiting.
                 assert len(begun) == count
                 begun[-1].future.set_result(b"abc")
                 assert await other == b"abc"
@@ -193,8 +193,8 @@ def test_a_reader_of_cached_bytes_lets_others_run(run: Runner, tmp_path: Path) -
                 for _ in range(30_000):
                     await file.pread(4096, 8192)
 
-            # At least one turn for every ten times the promised slice, of the time that this
-            # thread had: a busy machine gives it to others.
+            # At least one iteration for every ten times the promised slice, measured in this
+            # thread's CPU time: a busy machine runs other threads meanwhile.
             began = time.thread_time()
             ticks = await ticks_during(asyncio.ensure_future(read_much()))
             assert ticks > (time.thread_time() - began) / 0.005
@@ -225,7 +225,8 @@ def test_memory_stays_flat(run: Runner, tmp_path: Path) -> None:
         before = memory()
         await use(300)
         collect()
-        # A leak of one buffer in ten uses would be 9,000 KiB. Threads have small objects as well.
+        # A leak of one buffer in ten uses would be 9,000 KiB. Threads allocate small objects as
+        # well.
         heap, blocks = grown(before)
         assert heap < 3000
         assert blocks < 3000

@@ -1,4 +1,4 @@
-"""Files that are not regular: pipes, terminals, sockets, devices, /proc. None may hold the loop up."""
+"""Files that are not regular: pipes, terminals, sockets, devices, /proc. None may block the loop."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from uringcore import aio
 
 
 async def blocked(task: asyncio.Task[Any]) -> None:
-    """`task` waits, and the loop does not."""
+    """Asserts that `task` is blocked, and that the loop is not."""
     await asyncio.sleep(0.02)
     assert not task.done()
 
@@ -50,7 +50,7 @@ async def _open(path: Any, mode: str, *arguments: Any) -> Any:
 
 
 def test_many_who_wait_for_the_other_end_hold_up_nobody(run_ours: Runner, tmp_path: Path) -> None:
-    count = 60 if run_ours.name == "uring" else 3  # a thread for each is what there is without
+    count = 60 if run_ours.name == "uring" else 3  # the other backend needs a thread for each
     paths = [tmp_path / str(index) for index in range(count)]
     for path in paths:
         os.mkfifo(path)
@@ -63,7 +63,7 @@ def test_many_who_wait_for_the_other_end_hold_up_nobody(run_ours: Runner, tmp_pa
             async with aio.open(tmp_path / "file", "w") as file:
                 await file.write("written meanwhile")
             assert await aio.ospath.getsize(tmp_path / "file") == 17
-            # Each hears of its other end, whether that says something or not.
+            # Each open completes when its other end opens, with or without data.
             for number, (path, task) in enumerate(zip(paths, waiting, strict=True)):
                 other = os.open(path, os.O_WRONLY if mode == "rb" else os.O_RDONLY | os.O_NONBLOCK)
                 if mode == "rb" and number % 2:
@@ -131,7 +131,7 @@ def test_a_cancelled_open_of_a_fifo_ends(run_ours: Runner, tmp_path: Path, mode:
         with pytest.raises(asyncio.CancelledError):
             await waiting
         if run_ours.name == "epoll":
-            # A thread cannot be called back: it waits until there is another end.
+            # A thread cannot be interrupted: it waits until the other end opens.
             other = os.open(path, os.O_RDWR)
             await asyncio.get_running_loop().shutdown_default_executor()
             os.close(other)

@@ -1,1 +1,1 @@
-"""The benchmarks' own tests: their tables and parts, never their figures."""
+"""The benchmarks' own tests: they check tables and components, never figures."""

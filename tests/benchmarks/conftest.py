@@ -1,4 +1,4 @@
-"""What measures is tried where it is worked on."""
+"""Benchmark code is tested only on the interpreter that runs the benchmarks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the benchmarks' servers do with a stream that is read and written, whatever the library."""
+"""A stream under the benchmarks' servers, which read and write it, independent of the library."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from benchmarks.servers.bulk_streams import bulk
 
 
 def served(pieces, until=0):
-    """What is sent for these pieces; the client ends a download when so many bytes have come."""
+    """Returns the data sent for these pieces; the client ends a download after a given number of
+    bytes.
+    """
     sent, ends = [], []
     enough = asyncio.Event()
 

@@ -1,4 +1,6 @@
-"""Answers that take a while: each server answers the clients of each wire, and its costs are counted."""
+"""Responses that need time: each server responds to the clients of each protocol, and its costs are
+counted.
+"""
 
 from __future__ import annotations
 

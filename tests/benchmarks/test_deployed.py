@@ -1,4 +1,6 @@
-"""The programs that look at whole servers: that they do what the tables say, on this project's own."""
+"""The programs that measure whole servers do what their tables describe, on this project's own
+server.
+"""
 
 from __future__ import annotations
 
@@ -160,7 +162,7 @@ DYING = "print('Application startup complete', flush=True)"
 
 @pytest.fixture
 def program(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], str]:
-    """A server that is a text: the name of its column."""
+    """A server given as text: the name of its column."""
 
     def make(text: str) -> str:
         (tmp_path / "told_server.py").write_text(text)

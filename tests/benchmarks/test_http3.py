@@ -1,4 +1,6 @@
-"""The HTTP/3 servers under test and their applications: that all answer what the load generator compares."""
+"""The HTTP/3 servers under test and their applications all send the responses that the load
+generator compares.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,7 @@ def application_of(name: str) -> Any:
 
 
 def exchange(caller: Caller) -> tuple[int, bytes]:
-    """One request without a look at the answer."""
+    """Makes one request and ignores the response."""
     scope = {**caller.scope, "state": {}}
     asyncio.run(caller.application(scope, caller.receive, caller.send))
     return caller.status, caller.answer
@@ -108,13 +110,14 @@ def test_no_worker_outlives_a_supervisor_that_is_killed(certificate: tuple[str, 
     server = Server("supervised", [sys.executable, "-c", SUPERVISED, *certificate], {})
     server.__enter__()
     server._kill()
-    # Whoever adopts the orphan reaps it, a little later. A worker that lives on is a hang.
+    # The process that adopts the orphan reaps it a little later. A worker that survives would hang
+    # this loop.
     while running(server.pid):
         time.sleep(0.01)
 
 
 def running(pid: int) -> bool:
-    """Whether the process is there and no zombie."""
+    """Returns true if the process exists and is no zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):

@@ -1,4 +1,4 @@
-"""The counts of instructions: how they are read, compared and recorded, and what the command ends with."""
+"""Instruction counts: their parsing, comparison and recording, and the command's exit status."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def spread(value: float) -> Spread:
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
-    """The command line, with counts in place of valgrind's and a baseline of its own."""
+    """Runs the command line, with given counts instead of valgrind's and a baseline of its own."""
     monkeypatch.setattr(instructions, "PATH", tmp_path / "instructions.json")
     monkeypatch.setattr(command, "ROOT", tmp_path)
     monkeypatch.setattr(callgrind, "unavailable", lambda: None)
@@ -145,7 +145,7 @@ def test_the_instructions_of_a_row_are_given_to_their_rooms() -> None:
                 "fl=(1) /w/src/py/asgi/task.rs",
             ),
             *("fn=(1) step", "12 5", "+2 7"),
-            # An inlined function, and one of C's.
+            # An inlined function, and one of C.
             *("fi=(2) /c/registry/src/index/quinn-proto-0.11.19/src/x.rs", f"* {quinn}"),
             *("fe=(1)", "20 3", "cob=(2) /lib/libc.so.6", "cfn=(2) malloc", "calls=1 0", "20 999"),
             *("", "ob=(2)", "fl=(3) ???", "fn=(2)", "0 11", "", f"totals: {26 + quinn}", ""),
@@ -191,7 +191,7 @@ def test_the_counted_rows_do_their_work_and_show_how_often_they_send(group: str)
         assert {one.row for one in rows} == {title for title, *_ in counted.H3_ROWS}
     elif group == "uringcore-epoll":
         calls = {one.row: one.syscalls for one in rows}
-        # A wait and a send, or a few more where an echo is large.
+        # A wait and a send, or a few more if an echo is large.
         assert all(calls[title] >= 1 for title, *_ in counted.ECHOES)
 
 

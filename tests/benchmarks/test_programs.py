@@ -1,4 +1,4 @@
-"""The programs that are one process, and the C server: that they do what the tables say."""
+"""The programs of one process, and the C server, do what their tables describe."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_the_c_program_waits_for_a_client_that_does_not_read(c_epoll: Server) ->
     with socket.create_connection(("127.0.0.1", c_epoll.port)) as client:
         sender = threading.Thread(target=client.sendall, args=(MESSAGE,))
         sender.start()
-        # More is on its way than any socket buffer holds: it has to keep some and wait.
+        # More data is in flight than any socket buffer holds: the server has to keep some and wait.
         sender.join(0.2)
         reply = bytearray()
         while len(reply) < len(MESSAGE):
@@ -63,7 +63,7 @@ def test_idle_connections_are_opened_and_echo(peer: str) -> None:
     with Server(peer, [*command, "--style", "protocol"], {}) as server:
         found = idle.samples(server, 600)
     assert list(found) == ["accepted", "after an echo of 1 KiB"]
-    # A Protocol of Python's for each is part of it.
+    # Each connection includes a Python protocol object.
     assert found["accepted"] > 0.1
 
 
@@ -91,7 +91,7 @@ def test_a_run_of_nothing_and_an_idle_loop_have_their_rows(
     rows = start.idle(peer)
     assert rows["idle, CPU µs/s"][0] > 0
     if syscalls.unavailable() is None:
-        # One wait a second and what the loop does about it, but nothing that polls.
+        # One wait a second and the loop's work for it, but no polling.
         assert 1 <= rows["idle, system calls/s"][0] < 10
 
 

@@ -1,4 +1,4 @@
-"""Which rows and peers the tables have, what a failure does to a run, and what the report tells."""
+"""The rows and peers of the tables, the effect of a failure on a run, and the report's text."""
 
 from __future__ import annotations
 
@@ -52,7 +52,9 @@ def matrix_of(name: str) -> matrices.Matrix:
 
 @pytest.fixture
 def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Environment:
-    """One in which everything is installed; nothing is asked of this machine."""
+    """An environment in which everything is installed, so that the test does not depend on the
+    machine.
+    """
     for module in (rounds, matrices):
         monkeypatch.setattr(module.machine, "facts", lambda environment: MACHINE)
     native = tmp_path / "native"
@@ -156,7 +158,9 @@ def test_a_server_is_absent_without_the_framework_that_it_would_serve(
 def visit_that_tells(
     environment: Environment, monkeypatch: pytest.MonkeyPatch, name: str, plan: Plan
 ) -> dict[str, list[list[str]]]:
-    """The load's command lines by the peer, in place of their runs; "" is for those without a server."""
+    """Returns the load's command lines by peer, and does not run them; "" is the key for rows
+    without a server.
+    """
     loads: dict[str, list[list[str]]] = {}
     running = [""]
 
@@ -187,7 +191,7 @@ def visit_that_tells(
 
 
 def option(command: list[str], name: str) -> str:
-    """The value of an option."""
+    """Returns the value of an option."""
     return command[command.index(name) + 1]
 
 
@@ -277,7 +281,7 @@ def test_a_machine_names_its_tables() -> None:
     ],
 )
 def test_a_table_of_servers_with_cold_heaps_says_so(heaps: list[str | None], said: str) -> None:
-    """As all were that were taken before servers were warmed."""
+    """Measurements taken before servers were warmed all had cold heaps."""
     machines = [{**MACHINE, "profile": "guided", "heap": heap} for heap in heaps]
     assert provenance.stamps(machines).partition("commit abc")[2] == said
 
@@ -304,7 +308,7 @@ Visit = Callable[..., None]
 
 
 def visit_that_fails(name: str) -> tuple[Visit, list[str]]:
-    """In place of a visit: `name` fails; and the names that were visited."""
+    """A visit in which `name` fails, and the list of visited names."""
     visited: list[str] = []
 
     def visit(case: Case, peer: Peer, *rest: Any) -> None:
@@ -374,7 +378,7 @@ def matrix_section(name: str, rates: dict[str, dict[str, list[float]]]) -> str:
 
 
 def cells(text: str, name: str) -> list[str]:
-    """The row of a table that begins with `name`."""
+    """Returns the row of a table that begins with `name`."""
     line = next(line for line in text.splitlines() if line.startswith(f"| {name} |"))
     return [cell.strip() for cell in line.strip("|").split("|")]
 
@@ -441,14 +445,14 @@ def test_what_other_interpreters_brought_is_told_in_ratios(
 
 
 def test_a_figure_of_nothing_is_told_without_a_multiple() -> None:
-    """Stalls, say: where the baseline has none there is nothing to multiply."""
+    """For example stalls: a baseline of zero has no multiple."""
     rates = {"uringcore-uring": {"stalls": [0.0]}, "uringcore-epoll": {"stalls": [3.0]}}
     text = matrix_section("relay", rates)
     assert [cell.partition(".")[0] for cell in cells(text, "stalls")[1:]] == ["0", "3"]
 
 
 def test_a_program_that_is_bound_to_one_core_binds_its_server_to_another() -> None:
-    """Also where it is on the load's by then."""
+    """Also if it started on the load's core."""
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) < 2:
         pytest.skip("a machine with one core has nothing to choose from")
@@ -495,7 +499,7 @@ def test_the_overview_marks_a_table_in_which_ours_is_behind() -> None:
 
 
 def test_the_overview_holds_nobody_against_a_floor() -> None:
-    """Blocking calls do less than asynchronous ones, and do not count as a rival."""
+    """Blocking calls do less work than asynchronous ones, and do not count as a rival."""
     matrix = matrix_of("files")
     medians = {"aiofiles on asyncio": 2.0, "uringcore-uring": 4.0, "blocking": 9.0}
     rates = {column: {"write 4 KiB": [median]} for column, median in medians.items()}

@@ -1,7 +1,8 @@
-"""The ASGI application whose pages the browsers' tests of HTTP/3 open: it tells what a request looked like.
+"""The ASGI application with the pages of the HTTP/3 browser tests: it reports the properties of a
+request.
 
-Streaming is proved without a clock: each side sends a part only when the other has said that the last one is
-there.
+The streaming test needs no clock: each side sends a part only after the other has confirmed the
+last one.
 """
 
 import asyncio
@@ -136,7 +137,7 @@ async def request(scope, receive, send):
 
 
 def told(scope):
-    """What the server says of this request."""
+    """Returns the server's view of this request."""
     early = "uringcore.early_data" in scope.get("extensions", {})
     return json.dumps({"version": scope["http_version"], "early": early})
 

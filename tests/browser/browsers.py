@@ -1,4 +1,4 @@
-"""Which browsers there are, what each needs, and how it is started for the tests."""
+"""The browsers, the requirements of each, and their start for the tests."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ CERTUTIL = shutil.which("certutil")
 
 
 def lacking(name):
-    """Why a browser cannot be used here, in words, or nothing."""
+    """Returns the reason why a browser cannot run here, or nothing."""
     if name == "firefox":
         if FIREFOX is None or CERTUTIL is None:
             return "firefox-esr or certutil is not installed: `make test-browser` does it"
@@ -24,7 +24,7 @@ def lacking(name):
 
 
 def launch(name, profile, pki):
-    """A browser by its name, with a profile in a new folder, that trusts `pki`'s servers."""
+    """Starts a browser by its name, with a profile in a new folder, that trusts `pki`'s servers."""
     if name == "firefox":
         from tests.browser.firefox import Firefox
 

@@ -1,4 +1,4 @@
-"""The hashes by which browsers are told to take a certificate."""
+"""The hashes by which browsers accept a certificate."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 
 def spki_hash(certificate):
-    """Of its key, for Chromium's command line."""
+    """Hash of its key, for Chromium's command line."""
     spki = certificate.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
     return base64.b64encode(hashlib.sha256(spki).digest()).decode()
 
 
 def certificate_hash(identity):
-    """Of the whole, for `serverCertificateHashes`, as a list of numbers."""
+    """Hash of the whole certificate, for `serverCertificateHashes`, as a list of numbers."""
     return list(hashlib.sha256(identity.certificate.public_bytes(Encoding.DER)).digest())

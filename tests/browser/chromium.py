@@ -1,7 +1,8 @@
 """Chromium, driven by Playwright on a thread and a loop of its own.
 
-Playwright's synchronous face would keep a loop running in the test's thread, where tests run loops
-themselves. If the test run is killed, Playwright's process sees its pipe closed and takes the browser along.
+Playwright's synchronous API would keep a loop running in the test's thread, where tests run loops
+themselves. If the test run is killed, Playwright's process sees its pipe closed and ends the
+browser.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ FEATURES = ("EnableWebsocketsOverHttp3",)
 
 
 class Chromium:
-    """A browser with a new profile, that takes what has the key of `identity`."""
+    """A browser with a new profile that accepts certificates with the key of `identity`."""
 
     def __init__(self, executable, profile, identity, *arguments, features=FEATURES):
         self._loop = asyncio.new_event_loop()
@@ -46,9 +47,9 @@ class Chromium:
             # localhost is 127.0.0.1, where the servers listen.
             "--host-resolver-rules=MAP localhost 127.0.0.1",
             f"--ignore-certificate-errors-spki-list={spki_hash(identity.certificate)}",
-            # Chromium speaks QUIC to a host whose certificate is of no public authority only if it is told to
-            # begin with QUIC at an origin of that host. It is told so of a port where nobody is: on others it
-            # learns of HTTP/3 as it does anywhere, by Alt-Svc.
+            # For a host whose certificate has no public authority, Chromium uses QUIC only if this
+            # option forces QUIC on an origin of that host. The option names an unused port: on
+            # other ports Chromium discovers HTTP/3 by Alt-Svc, as anywhere.
             "--origin-to-force-quic-on=localhost:1",
             f"--enable-features={','.join(features)}",
             *arguments,
@@ -57,7 +58,7 @@ class Chromium:
         return self.call(launch(str(profile), headless=True, executable_path=executable, args=told))
 
     def call(self, coroutine, seconds=SECONDS):
-        """The result of a coroutine of Playwright's."""
+        """Returns the result of a Playwright coroutine."""
         future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         try:
             return future.result(seconds)
@@ -66,11 +67,11 @@ class Chromium:
             raise AssertionError(f"no answer from Chromium within {seconds} s") from None
 
     def new_page(self):
-        """An empty tab."""
+        """Opens an empty tab."""
         return self.call(self._new_page())
 
     async def _new_page(self):
-        # On Playwright's thread: it takes handlers nowhere else.
+        # On Playwright's thread: it accepts handlers on no other.
         page = await self._context.new_page()
         complaints = []
         page.on("pageerror", lambda error: complaints.append(str(error)))

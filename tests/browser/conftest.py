@@ -1,4 +1,4 @@
-"""Fixtures of the browsers' tests: a browser for all tests of a process, the pages' site, servers."""
+"""Fixtures of the browser tests: one browser for all tests of a process, the pages' site, servers."""
 
 from functools import cache
 from pathlib import Path
@@ -17,18 +17,20 @@ collect_ignore = [] if servers.OURS in servers.LISTED else ONLY_OURS
 
 
 def pytest_collection_modifyitems(items):
-    """What a browser sees is the wire, which is the same on every interpreter."""
+    """A browser sees only the wire, which does not depend on the interpreter."""
     only_on_default(items, HERE, "browsers look at the wire on the default interpreter")
 
 
 @pytest.fixture(scope="session")
 def pki(tmp_path_factory):
-    """An authority that the browsers trust, and a certificate of it that may be named by its hash too."""
+    """An authority that the browsers trust, and a certificate of it that a page may also accept by
+    its hash.
+    """
     return make(tmp_path_factory.mktemp("pki"))
 
 
 def need(name):
-    """Skips a test where this browser is not there."""
+    """Skips a test if this browser is not available."""
     if reason := browsers.lacking(name):
         pytest.skip(reason)
 
@@ -73,7 +75,7 @@ def site():
 
 @pytest.fixture(scope="session")
 def start_webtransport(pki, site):
-    """Starts WebTransport servers that end with the tests."""
+    """Starts WebTransport servers, which stop with the tests."""
     started = []
 
     def start(name, port=0):
@@ -90,13 +92,13 @@ def start_webtransport(pki, site):
 
 @pytest.fixture(scope="session")
 def servers_kept(start_webtransport):
-    """A server by its name, the same for all tests of a process."""
+    """Returns a server by its name, shared by all tests of a process."""
     return cache(start_webtransport)
 
 
 @pytest.fixture
 def transport_page(page, pki, site):
-    """A page that knows the servers' certificate by its hash."""
+    """A page with the hash of the servers' certificate."""
     page.open(f"{site.origin}/pages/webtransport.html")
     page.call("trust", certificate_hash(pki.server))
     return page

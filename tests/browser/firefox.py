@@ -1,7 +1,7 @@
-"""Stock Firefox, driven by WebDriver BiDi (W3C), which it speaks itself.
+"""Stock Firefox, driven by WebDriver BiDi (W3C), which Firefox implements.
 
-Playwright's own way asks more of BiDi than an extended support release has. This asks little: pages, scripts,
-what is said on the console, pictures.
+Playwright's driver needs more of BiDi than an extended support release has. This one needs little:
+pages, scripts, console messages, screenshots.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tests.support.children import bound
 __all__ = ["Firefox"]
 
 PREFERENCES = {
-    # Firefox leaves HTTP/3 alone where an authority was added: such a one might be a proxy's.
+    # Firefox disables HTTP/3 if an authority was added, because that might be a proxy's.
     "network.http.http3.disable_when_third_party_roots_found": False,
     # localhost is 127.0.0.1, where the servers listen.
     "network.dns.disableIPv6": True,
@@ -37,7 +37,7 @@ WRAPPED = """async (json) => {
 
 
 class Firefox:
-    """A browser with a new profile, that trusts an authority."""
+    """A browser with a new profile that trusts an authority."""
 
     def __init__(self, executable, certutil, profile, authority, **preferences):
         profile.mkdir()
@@ -73,7 +73,7 @@ class Firefox:
             raise
 
     def call(self, method, seconds=SECONDS, **parameters):
-        """The result of a command."""
+        """Returns the result of a command."""
         number = next(self._ids)
         self._socket.send(json.dumps({"id": number, "method": method, "params": parameters}))
         deadline = time.monotonic() + seconds
@@ -89,7 +89,7 @@ class Firefox:
                 return answer["result"]
 
     def new_page(self):
-        """An empty tab."""
+        """Opens an empty tab."""
         context = self.call("browsingContext.create", type="tab")["context"]
         complaints = self._complaints.setdefault(context, [])
         return FirefoxPage(self, context, complaints)
@@ -112,7 +112,7 @@ class Firefox:
         raise AssertionError(f"Firefox does not begin:\n{log}")
 
     def _kill(self):
-        # The processes of its pages too.
+        # Also kills the processes of its pages.
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()

@@ -1,4 +1,4 @@
-"""A tab, as the tests use it: the same of each browser, whatever that is driven by."""
+"""A tab, as the tests use it: one interface for all browsers and drivers."""
 
 from __future__ import annotations
 
@@ -23,12 +23,13 @@ class Page(ABC):
 
     @abstractmethod
     def evaluate(self, expression, argument=None, seconds=SECONDS):
-        """The value of a JavaScript expression, or of a function with one argument, or what its promise
-        becomes; JSON has to have a form for it."""
+        """Returns the value of a JavaScript expression, or of a function with one argument, or of
+        its promise; it must have a JSON form.
+        """
 
     @abstractmethod
     def screenshot(self, path):
-        """Writes a picture, as PNG."""
+        """Writes a screenshot as PNG."""
 
     @abstractmethod
     def close(self):
@@ -41,11 +42,11 @@ class Page(ABC):
         self.close()
 
     def call(self, function, *arguments):
-        """What a function of the page's returns, or what its promise becomes."""
+        """Returns the result of a function of the page, or of its promise."""
         return self.evaluate(f"(given) => {function}(...given)", list(arguments))
 
     def wait_for(self, expression, seconds=SECONDS):
-        """Until an expression is true; returns it."""
+        """Waits until an expression is true; returns it."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             if found := self.evaluate(expression):
@@ -58,14 +59,14 @@ class Page(ABC):
         return re.search(r"(?:Chrome|Firefox)/(\d+)", self.evaluate("navigator.userAgent"))[1]
 
     def protocol(self):
-        """By which protocol the page has come."""
+        """Returns the protocol that loaded the page."""
         navigation = "performance.getEntriesByType('navigation')[0].nextHopProtocol"
         return self.evaluate(navigation)
 
     def upgrade(self, url):
-        """Opens a page again and again until it comes over HTTP/3, as Alt-Svc has offered; returns by what
-        it came first. A browser connects in the background and uses what is there: how many visits that
-        takes is its own.
+        """Opens a page repeatedly until it comes over HTTP/3, as offered by Alt-Svc; returns the
+        protocol of the first visit. A browser connects in the background and uses any existing
+        connection, so the number of visits varies.
         """
         self.open(url)
         first = self.protocol()

@@ -1,8 +1,9 @@
-"""Where the pages come from, and where they hear what a WebTransport server has seen.
+"""The web server of the pages, and their source of events of the WebTransport server.
 
-Over http://localhost, which browsers hold for secure as they do https, so that the pages depend on nothing
-that is tested. `/told?token=T&event=E` answers when a server has told of such an event in the session with
-that token: a page that asks what the other end saw waits for just that.
+It serves over http://localhost, which browsers treat as a secure context like https, so that the
+pages do not depend on the code under test. `/told?token=T&event=E` responds when a server has
+reported such an event in the session with that token: a page that queries the other end's events
+waits for exactly that.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ TYPES = {".html": "text/html; charset=utf-8", ".js": "text/javascript; charset=u
 
 
 class Told:
-    """What servers have told of sessions, by the session's token."""
+    """The events reported by servers, by the session's token."""
 
     def __init__(self):
         self._changed = threading.Condition()
@@ -31,7 +32,7 @@ class Told:
             self._changed.notify_all()
 
     def wait(self, token, event, seconds=TOLD_SECONDS):
-        """The first such event of the session; or, when the time is over, all that was told instead."""
+        """Returns the first such event of the session or, after a time-out, all reported events."""
 
         def first():
             return next((one for one in self._told.get(token, ()) if one["event"] == event), None)
@@ -60,7 +61,7 @@ class Site:
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
-    """One request for a file, or for what was told."""
+    """One request for a file, or for a reported event."""
 
     told: Told
 
@@ -82,11 +83,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.send_header("content-type", content_type)
         self.send_header("content-length", str(len(content)))
         self.send_header("cache-control", "no-store")
-        # Nobody else's in here: only then are a page's clocks as good as the machine's.
+        # No foreign content in the page: only then do a page's clocks have the machine's full
+        # precision.
         self.send_header("cross-origin-opener-policy", "same-origin")
         self.send_header("cross-origin-embedder-policy", "require-corp")
         self.end_headers()
         self.wfile.write(content)
 
     def log_message(self, format, *arguments):
-        """Nothing: the tests' output is theirs."""
+        """Logs nothing, to keep the tests' output clean."""

@@ -15,7 +15,7 @@ MIB = 1 << 20
 
 @pytest.fixture(scope="session")
 def start_server(pki, tmp_path_factory):
-    """Starts servers as a user would, which end with the tests."""
+    """Starts servers as a user would; they stop with the tests."""
     started = []
 
     def start(*arguments):
@@ -38,18 +38,18 @@ def server(start_server):
 
 @pytest.fixture
 def http3_page(page, server):
-    """A page that has come over HTTP/3."""
+    """A page loaded over HTTP/3."""
     page.upgrade(server.url)
     return page
 
 
 def told(page):
-    """What the server says of a request."""
+    """Returns the server's view of a request."""
     return json.loads(page.call("get", "/request"))
 
 
 def test_a_page_comes_over_http3_when_alt_svc_has_said_so(page, start_server):
-    # One that no browser has been at.
+    # A server that no browser has visited.
     server = start_server()
     assert page.upgrade(server.url) == "http/1.1"
     assert told(page)["version"] == "3"
@@ -63,7 +63,8 @@ def test_a_response_is_read_as_it_comes(http3_page, browser_name):
 
 def test_a_request_is_sent_as_it_is_made(http3_page, browser_name):
     if not http3_page.call("streamsRequests"):
-        # Firefox sends such a body as text, and has no other way: then content is sent whole.
+        # Firefox sends such a body as text, since it supports no streamed request body: other
+        # content is sent whole.
         assert browser_name == "firefox"
         assert http3_page.call("upload", MIB)
         return
@@ -79,7 +80,7 @@ def test_mebibytes_both_ways(http3_page):
 def test_a_websocket(http3_page, browser_name):
     messages = ["", "grün", "x" * 100_000]
     answer = http3_page.call("socket", messages)
-    # Firefox opens WebSockets over HTTP/1.1, whatever the page came over.
+    # Firefox opens WebSockets over HTTP/1.1, independent of the page's protocol.
     version = {"chromium": "3", "firefox": "1.1"}[browser_name]
     assert answer == {
         "received": [version, *messages],
@@ -89,16 +90,18 @@ def test_a_websocket(http3_page, browser_name):
     }
 
 
-# Firefox makes a new session at each of its visits to a host that an added authority has vouched for.
+# Firefox makes a new session at each visit to a host that an added authority has vouched for.
 @pytest.mark.parametrize("browser_name", ["chromium"])
 def test_a_later_visit_resumes_the_session(page, start_server):
     server = start_server("--http3-keep-alive", "0.5")
     page.upgrade(server.url)
     deadline = time.monotonic() + SECONDS
-    # Only who resumes a session can send a request before the handshake is complete; and the server says so.
+    # Only a resumed session can send a request before the handshake is complete; the server reports
+    # this.
     while page.evaluate("told") != {"version": "3", "early": True}:
         assert time.monotonic() < deadline, "no visit was resumed"
-        # The server closes what is idle. A browser may still have a second connection, or one over TCP.
+        # The server closes idle connections. A browser may still have a second connection, or one
+        # over TCP.
         time.sleep(1)
         page.open(server.url)
     assert page.protocol() == "h3"

@@ -1,4 +1,4 @@
-"""What .ci/browsers.py says where the browsers cannot be installed."""
+"""The messages of .ci/browsers.py if the browsers cannot be installed."""
 
 import os
 import subprocess
@@ -11,7 +11,7 @@ PROGRAM = Path(__file__).parents[2] / ".ci" / "browsers.py"
 
 
 def install(folder):
-    """Its status and its words, where nothing but the programs in a folder is installed."""
+    """Returns its status and output if only the programs in a folder are installed."""
     done = subprocess.run(
         [sys.executable, str(PROGRAM)],
         env={**os.environ, "PATH": str(folder)},

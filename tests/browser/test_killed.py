@@ -1,4 +1,6 @@
-"""A test run leaves no browser behind: not one that is killed, and not one whose browser does not start."""
+"""A test run leaves no browser process behind: not if it is killed, and not if its browser does not
+start.
+"""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""The status page of `uringcore APP` as real browsers show it."""
+"""The status page of `uringcore APP` in real browsers."""
 
 import pytest
 
@@ -9,7 +9,7 @@ __all__ = ["start"]
 
 @pytest.fixture
 def certificate(pki):
-    """What the servers show, and the browsers trust."""
+    """The certificate of the servers, which the browsers trust."""
     return str(pki.server.certfile), str(pki.server.keyfile)
 
 
@@ -20,7 +20,7 @@ def test_the_status_page(page, start, protocol):
     if http3:
         page.upgrade(server.url + "/status")
     page.open(server.url + "/status")
-    # A rate needs two looks.
+    # A rate needs two samples.
     page.wait_for("document.querySelector('#chart-requests output')?.textContent.endsWith('/s')")
     assert page.protocol() == protocol
     state = page.evaluate("document.getElementById('state').textContent")
@@ -38,7 +38,7 @@ def test_the_status_page(page, start, protocol):
     assert all(0 <= height <= 39 for height in line)
     rows = page.evaluate("document.querySelectorAll('#clients tr').length")
     assert rows == (1 if http3 else 0)
-    # Requests that are made are seen.
+    # The page shows new requests.
     requests = "document.getElementById('state').textContent.match(/ ([0-9]+) requests/)[1]"
     before = int(page.evaluate(requests))
     assert page.evaluate("fetch('/').then(response => response.text())") == "hello"
@@ -49,5 +49,7 @@ def test_the_status_page(page, start, protocol):
 
 
 def is_expected(complaint):
-    """What browsers say of a server that is gone, and Firefox of an icon that nobody has asked it for."""
+    """Recognises the browsers' messages about a stopped server, and about Firefox's own request for
+    an icon.
+    """
     return any(word in complaint for word in ("ERR_", "NetworkError", "favicon.ico"))

@@ -1,4 +1,6 @@
-"""WebTransport between real browsers and servers: sessions, streams, datagrams, and every way to an end."""
+"""WebTransport between real browsers and servers: sessions, streams, datagrams, and every kind of
+end.
+"""
 
 import uuid
 
@@ -12,7 +14,7 @@ PAIRS = [(browser, server) for browser in NAMES for server in LISTED]
 
 
 def pairs(chosen):
-    """For a test that is not for every browser with every server."""
+    """Selects pairs for a test that does not apply to every browser with every server."""
     return pytest.mark.parametrize("pair", chosen, indirect=True, ids="-".join)
 
 
@@ -34,7 +36,7 @@ def server(pair, servers_kept):
 
 @pytest.fixture
 def token():
-    """Names a session for what the server tells of it."""
+    """Names a session in the server's events."""
     return uuid.uuid4().hex
 
 
@@ -64,7 +66,7 @@ def test_datagrams_both_ways(transport_page, server):
     assert told["largest"] > 1000
 
 
-# Firefox ends the connection before webtransport-go has read how the session was closed.
+# Firefox ends the connection before webtransport-go has read the session's close.
 @pairs([pair for pair in PAIRS if pair != ("firefox", GO)])
 @pytest.mark.parametrize(("code", "reason"), [(0, ""), (99, "good bye, grün"), (2**32 - 1, "x")])
 def test_the_server_hears_how_the_page_closes(transport_page, server, token, code, reason):
@@ -85,7 +87,7 @@ def test_the_server_hears_the_code_of_a_reset(transport_page, server, token, cod
     assert told == {"event": "reset", "kind": "bidirectional", "code": code}
 
 
-# Firefox reads no more, but does not tell the server.
+# Firefox stops reading, but does not send STOP_SENDING.
 @pairs([("chromium", server) for server in LISTED])
 @pytest.mark.parametrize("code", [0, 52, 255])
 def test_the_server_hears_the_code_of_a_stop(transport_page, server, token, code):
@@ -107,7 +109,7 @@ def test_a_page_comes_back_when_the_server_was_started_anew(
     first = start_webtransport(name)
     assert transport_page.call("keep", first.url("/echo")) == "before"
     first.stop()
-    # With what the streams end depends on how the server goes.
+    # The streams' error depends on the way the server stops.
     assert all(transport_page.call("waitOver"))
     second = start_webtransport(name, first.port)
     assert transport_page.call("comeBack", second.url("/echo")) == "after"

@@ -1,4 +1,4 @@
-"""The chat of examples/webtransport_chat.py in two pages at once, with a picture of both."""
+"""The chat of examples/webtransport_chat.py in two pages at once, with a screenshot of both."""
 
 import subprocess
 import sys
@@ -15,7 +15,7 @@ PICTURES = Path(".browser")
 
 @pytest.fixture
 def chat():
-    """Where the page is."""
+    """Returns the address of the page."""
     command = [sys.executable, "examples/webtransport_chat.py", "--port", "0", "--page-port", "0"]
     running = subprocess.Popen(bound(command), cwd=ROOT, stdout=subprocess.PIPE, text=True)
     yield running.stdout.readline().strip()
@@ -25,7 +25,7 @@ def chat():
 
 
 def says(page, text):
-    """Types a message as somebody would."""
+    """Types a message as a user would."""
     page.evaluate("(said) => { text.value = said; text.dispatchEvent(new Event('change')); }", text)
 
 
@@ -46,7 +46,7 @@ def test_two_pages_talk(launched, browser_name, chat):
         says(ben, "hello yourself")
         for page in (anna, ben):
             wait_shown(page, "Anna: hello", "Ben: hello yourself")
-        # Who writes is told by datagrams, of which one may be lost.
+        # Datagrams show which guest is typing, and one may be lost.
         ben.evaluate("void (globalThis.typist = setInterval(() => text.oninput(), 50))")
         anna.wait_for("typing.textContent === 'Ben is writing'")
         folder = ROOT / PICTURES

@@ -1,7 +1,9 @@
-"""How a page hears that our server closes a session. One that webtransport-go closes is lost for browsers.
+"""The close of a session by our server, as a page sees it. Browsers lose a session that
+webtransport-go closes.
 
-The server has all that the page has sent when it closes. Chromium 156 hears the capsule and answers it also
-where bytes of the page's cross it, and yet calls one in twenty of such sessions lost.
+When the server closes, it has received all of the page's data. Chromium 156 receives the capsule
+and answers it even if it crosses bytes of the page, and yet reports one in twenty of such sessions
+as lost.
 """
 
 import pytest

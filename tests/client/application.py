@@ -1,4 +1,4 @@
-"""The ASGI application that httpx's own features are tried on."""
+"""The ASGI application for the tests of httpx's own features."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ async def do_redirect(argument, headers, scope, receive):
 
 
 async def do_again(argument, headers, scope, receive):
-    """Keeps method and body, elsewhere."""
+    """Redirects to another path, with method and body unchanged."""
     return int(argument), [("location", "/digest")], []
 
 
@@ -73,7 +73,9 @@ async def do_private(argument, headers, scope, receive):
 
 
 async def do_challenge(argument, headers, scope, receive):
-    """Digest authentication: whoever answers the challenge is let in, with the body sent again."""
+    """Digest authentication: a client that answers the challenge gets access, and sends the body
+    again.
+    """
     content = await body(receive)
     if headers.get("authorization", "").startswith("Digest "):
         return 200, [], [content]
@@ -81,7 +83,7 @@ async def do_challenge(argument, headers, scope, receive):
 
 
 async def do_range(argument, headers, scope, receive):
-    """A file of `argument` bytes that can be resumed."""
+    """Sends a file of `argument` bytes that can be resumed."""
     content = bytes(number % 251 for number in range(int(argument)))
     fields = [("etag", '"one"')]
     given = headers.get("range")

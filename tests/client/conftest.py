@@ -1,4 +1,4 @@
-"""Fixtures of the client's tests: a scripted server, and the loops that the client runs on."""
+"""Fixtures of the client's tests: a scripted server, and the loops under the client."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["backend", "certificate", "run", "server", "start"]
 
 @pytest.fixture
 def peer(certificate):
-    """A server of aioquic's, for one test."""
+    """A server on aioquic, for one test."""
     running = Peer(certificate)
     yield running
     running.stop()
@@ -30,7 +30,7 @@ def run_ours(request):
 
 @pytest.fixture(scope="module")
 def site(certificate, tmp_path_factory):
-    """Our server, with what a client's own features are tried on."""
+    """Our server, with the application for the client's own features."""
     running = Server(
         tmp_path_factory.mktemp("site"), certificate, app="tests.client.application:app"
     )

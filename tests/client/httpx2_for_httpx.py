@@ -1,4 +1,6 @@
-"""A plugin of pytest: ``import httpx`` means httpx2, whose tests those of httpx's transport are then."""
+"""A plugin of pytest: ``import httpx`` imports httpx2, so that the tests of httpx's transport test
+that of httpx2.
+"""
 
 import httpx2
 

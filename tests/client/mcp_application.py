@@ -1,4 +1,4 @@
-"""A server of the Model Context Protocol whose tool goes on when another one is called."""
+"""A server of the Model Context Protocol whose tool continues when another one is called."""
 
 import asyncio
 
@@ -11,7 +11,7 @@ gate = asyncio.Event()
 
 @server.tool
 async def steps(context: Context) -> str:
-    """Reports one step, and the next when somebody has seen that."""
+    """Reports one step, and the next after the client has confirmed it."""
     await context.report_progress(1, 2)
     await gate.wait()
     await context.report_progress(2, 2)

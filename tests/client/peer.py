@@ -1,4 +1,4 @@
-"""An HTTP/3 server on aioquic's layers, each path of which does one thing, good or bad."""
+"""An HTTP/3 server on aioquic's layers; each path does one thing, valid or invalid."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ H3_REQUEST_REJECTED = 0x10B
 
 
 class Plain(H3Connection):
-    """Knows no extended CONNECT."""
+    """A server without extended CONNECT."""
 
     def _get_local_settings(self):
         settings = super()._get_local_settings()
@@ -93,7 +93,7 @@ class Answers(QuicConnectionProtocol):
             self.http.send_data(stream_id, content, True)
 
     def interim(self, stream_id, headers):
-        """Past aioquic's state, in which older versions take what follows for trailers."""
+        """Bypasses aioquic's state, in which older versions take the next frame for trailers."""
         frame = encode_frame(HEADERS, self.http._encode_headers(stream_id, headers))
         self._quic.send_stream_data(stream_id, frame)
 
@@ -143,38 +143,38 @@ class Answers(QuicConnectionProtocol):
         self.http.send_data(stream_id, b"some", False)
 
     def do_gate(self, stream_id, request):
-        """Answers when the test says so."""
+        """Responds when the test releases it."""
         self.peer.gated.append((self, stream_id))
 
     def do_early(self, stream_id, request):
         self.answer(stream_id, status=425 if request["early"] else 200)
 
     def do_origins(self, stream_id, request):
-        """Has the content for frames of its own on the control stream."""
+        """Sends the request's content as frames on the control stream."""
         self._quic.send_stream_data(self.http._local_control_stream_id, request[b"content"])
         self.answer(stream_id)
 
     def do_misdirected(self, stream_id, request):
         self.answer(stream_id, status=421)
 
-    # Answers before the request is over
+    # Responses before the request is complete
 
     def begin_enough(self, stream_id, request):
-        """Wants no more of the request, with the code that it names, and answers."""
+        """Stops the request with the code that it names, and responds."""
         self._quic.stop_stream(stream_id, int(request[b"x-code"], 16))
         self.answer(stream_id, b"enough")
 
     def do_enough(self, stream_id, request):
-        """Answered already."""
+        """Already answered."""
 
     def begin_stops(self, stream_id, request):
-        """Wants no more of the request, and says nothing else."""
+        """Stops the request, and sends nothing else."""
         self._quic.stop_stream(stream_id, int(request[b"x-code"], 16))
 
     def do_stops(self, stream_id, request):
-        """Stopped already."""
+        """Already stopped."""
 
-    # Faults
+    # Errors
 
     def do_reset(self, stream_id, request):
         self._quic.reset_stream(stream_id, H3_INTERNAL_ERROR)
@@ -206,7 +206,7 @@ class Answers(QuicConnectionProtocol):
             self._quic.reset_stream(stream_id, H3_REQUEST_REJECTED)
 
     def do_goaway_once(self, stream_id, request):
-        """The first connection goes away without having processed the request."""
+        """The first connection sends GOAWAY without having processed the request."""
         if self.number:
             self.do_echo(stream_id, request)
         else:
@@ -221,7 +221,7 @@ class Answers(QuicConnectionProtocol):
 
 
 class Socket:
-    """A WebSocket: what is said to it is said back, but for a few words."""
+    """A WebSocket: it echoes messages, except for a few commands."""
 
     def __init__(self, connection, event):
         self.stream_id = event.stream_id
@@ -259,12 +259,12 @@ class Socket:
             self.send(type(event)(event.data, message_finished=event.message_finished))
 
     def huge(self):
-        """A message that is too large, of a server that reads no further."""
+        """Sends a message that is too large, and reads no further."""
         self.quic.stop_stream(self.stream_id, 0x100)
         self.raw(b"\x82\x7f" + (1 << 40).to_bytes(8, "big"))
 
     def full(self):
-        """A last message and a Close frame, of a server that reads no further."""
+        """Sends a last message and a Close frame, and reads no further."""
         self.quic.stop_stream(self.stream_id, 0x100)
         self.send(TextMessage("last"))
         self.send(CloseConnection(1009, "too big"), end=True)
@@ -282,7 +282,7 @@ SAYINGS = {
     "full": lambda socket: socket.full(),
     "huge": lambda socket: socket.huge(),
     "large": lambda socket: socket.raw(b"\x82\x7f" + (1 << 40).to_bytes(8, "big")),
-    # A ping in the midst of a message of three frames.
+    # A ping between the frames of a message in three frames.
     "pieces": lambda socket: socket.raw(b"\x01\x01a\x89\x00\x00\x01b\x80\x01c"),
 }
 
@@ -316,11 +316,11 @@ class Peer:
 
     @property
     def paths(self):
-        """Numbers of connections and paths of the requests."""
+        """Returns the numbers of the connections and the paths of the requests."""
         return [(number, path) for number, path, _ in self.log]
 
     def release(self):
-        """Answers what waits at the gate."""
+        """Responds to the requests that wait at the gate."""
 
         def answer():
             gated, self.gated = self.gated, []
@@ -331,7 +331,7 @@ class Peer:
         self._loop.call_soon_threadsafe(answer)
 
     def close_connections(self):
-        """Leaves every client."""
+        """Closes every connection."""
 
         def close():
             for connection in self.connections:
@@ -353,7 +353,7 @@ class Peer:
         assert done.wait(30)
 
     def vanish(self):
-        """Is gone without a word, as if it had been killed."""
+        """Stops without a packet, as if it had been killed."""
 
         def vanish():
             self._server._transport.abort()
@@ -364,7 +364,7 @@ class Peer:
         self._thread.join(30)
 
     async def wait_gated(self, count):
-        """Waits until so many requests are at the gate."""
+        """Waits until `count` requests are at the gate."""
         await until(lambda: len(self.gated) == count)
 
     def stop(self):
@@ -393,7 +393,7 @@ class Peer:
 
 
 async def until(condition, seconds=30):
-    """Waits until something is so."""
+    """Waits until a condition is true."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it never came true"

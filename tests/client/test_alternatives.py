@@ -1,4 +1,4 @@
-"""`Alt-Svc` (RFC 7838): what it says, and for how long that is believed."""
+"""`Alt-Svc` (RFC 7838): its parsing, and the lifetime of its entries."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ DAY = 86400.0
         ('h3=":0"', []),
         ('h3=":65536"', []),
         ('h3=":x"', []),
-        # What could not be put into Alt-Used, or be looked up.
+        # Names that are invalid in Alt-Used or in a name look-up.
         ('h3="\N{LATIN SMALL LETTER E WITH ACUTE}.example:443"', []),
         ('h3="a b:443"', []),
         ('h3="a\\\tb:443"', []),
@@ -117,7 +117,7 @@ def test_what_does_not_answer_is_left_alone_for_longer_each_time(cache, clock):
     seconds = BROKEN_SECONDS
     while seconds < BROKEN_SECONDS_MAX:
         cache.broke(ORIGIN, one)
-        # Several requests that fail at once count as one.
+        # Several requests that fail at once count as one failure.
         cache.broke(ORIGIN, one)
         clock.now += seconds - 1
         assert cache.is_broken(ORIGIN, one)

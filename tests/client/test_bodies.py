@@ -1,4 +1,4 @@
-"""Bodies and headers as programs give and read them, and answers that come before the request is over."""
+"""Bodies and headers in their API forms, and responses before the request is complete."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_a_response_that_is_read_after_its_block_raises(peer, run):
                 pass
             with pytest.raises(RuntimeError, match="closed"):
                 await within(response.read(), 30)
-            # What had come is there.
+            # The data received until then is available.
             async with pool.stream("GET", peer.url + "/") as response:
                 await until(lambda: response._exchange.ended)
             assert await within(response.read(), 30) == b"hello"
@@ -195,7 +195,9 @@ def test_a_tunnel_is_refused_before_there_is_a_connection(headers):
 
 
 def test_a_limit_in_time_lets_a_cancellation_through(run):
-    """CPython before 3.12: `asyncio.wait_for` returns a result that is there when it is cancelled."""
+    """CPython before 3.12: if `asyncio.wait_for` is cancelled when its result is available, it
+    returns the result.
+    """
 
     async def main():
         ready = asyncio.get_running_loop().create_future()
@@ -220,7 +222,7 @@ def test_a_limit_in_time_lets_a_cancellation_through(run):
 
 
 def test_a_limit_in_time_may_be_thrown_away_with_its_loop():
-    """Nothing is said of it but that the program has left its task."""
+    """The only report is that the program has abandoned its task."""
     kept = []
 
     async def main():
@@ -229,14 +231,14 @@ def test_a_limit_in_time_may_be_thrown_away_with_its_loop():
 
     loop = asyncio.new_event_loop()
     loop.run_until_complete(main())
-    # From CPython 3.12 on there is none.
+    # From CPython 3.12 on it creates no task.
     tasks = asyncio.all_tasks(loop)
     assert len(tasks) == (1 if sys.version_info < (3, 12) else 0)
     loop.close()
     kept.pop().close()
     for inner in tasks:
         assert not inner.done()
-        # As a program that has forgotten it would do; the warning of that is asyncio's.
+        # Like a program that abandons it; asyncio logs the warning.
         inner._log_destroy_pending = False
 
 

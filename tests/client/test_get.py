@@ -1,4 +1,4 @@
-"""`uringcore get`: redirects, resumption, HTTP/1.1, and what is said of bad options."""
+"""`uringcore get`: redirects, resumption, HTTP/1.1, and the messages for bad options."""
 
 from __future__ import annotations
 
@@ -142,15 +142,15 @@ def test_the_rest_of_a_file(site, version, tmp_path):
     assert done.returncode == 0, done.stderr
     assert "206" in done.stderr
     assert path.read_bytes() == content(100000)
-    # It is complete, and stays so.
+    # The file is complete, and stays unchanged.
     done = get(site, url, *version, "-C", "-", "-o", str(path))
     assert done.returncode == 0, done.stderr
     assert path.read_bytes() == content(100000)
-    # Nothing is there: all of it comes.
+    # The file is missing: all of it is fetched.
     path.unlink()
     assert get(site, url, *version, "-C", "-", "-o", str(path)).returncode == 0
     assert path.read_bytes() == content(100000)
-    # From a given place on.
+    # From a given offset on.
     path.write_bytes(content(100000)[:500] + b"wrong")
     assert get(site, url, *version, "-C", "500", "-o", str(path)).returncode == 0
     assert path.read_bytes() == content(100000)
@@ -248,14 +248,14 @@ def test_http1_failures(site, tmp_path):
 
 @pytest.mark.parametrize("connection", ["keep-alive", "close"])
 def test_http1_time_limit(site, server, connection):
-    """Of a response that goes on for as long as the test may take."""
+    """The response continues for as long as the test may take."""
     header = f"connection: {connection}"
     done = get(server, "/sleep/600", "--http1.1", "-m", "1", "-H", header)
     assert "not complete after 1 s" in failure(done, 28)
 
 
 def test_http1_is_interrupted_while_it_waits_for_a_server(tmp_path):
-    """Which is one that says nothing, be it in a minute."""
+    """A server that sends nothing, not even within a minute."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"https://127.0.0.1:{silent.getsockname()[1]}/"
         arguments = ["get", "--http1.1", "--connect-timeout", "600", url]
@@ -265,7 +265,7 @@ def test_http1_is_interrupted_while_it_waits_for_a_server(tmp_path):
         try:
             silent.settimeout(60)
             with silent.accept()[0] as accepted:
-                # Its ClientHello: it waits for the answer now.
+                # Its ClientHello: it waits for the response now.
                 assert accepted.recv(1)
                 process.send_signal(signal.SIGINT)
                 assert process.wait(60) == 130

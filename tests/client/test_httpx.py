@@ -1,4 +1,6 @@
-"""httpx on `AsyncHTTP3Transport`: its own features over HTTP/3, against our server over real sockets."""
+"""httpx on `AsyncHTTP3Transport`: httpx's own features over HTTP/3, against our server over real
+sockets.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ TIMEOUT = httpx.Timeout(60)
 
 
 def client_for(server, http3="always", *, timeout=TIMEOUT, transport_options=None, **options):
-    # The machine may be busy: how soon it falls back is another file's business.
+    # The machine may be busy; another file tests the delay of the fallback.
     options_of_transport = {"fallback_delay": 30.0} | (transport_options or {})
     transport = AsyncHTTP3Transport(verify=server.certificate, http3=http3, **options_of_transport)
     base = f"https://localhost:{server.port}"
@@ -91,7 +93,7 @@ def test_streaming(site, run):
             async with client.stream("GET", "/parts/2000") as response:
                 lines = b"".join([part async for part in response.aiter_raw()])
             assert lines == b"".join(b"%d " % number * 1000 for number in range(2000))
-            # A response that is left early leaves its connection usable.
+            # A response that is closed early leaves its connection usable.
             async with client.stream("GET", "/parts/2000") as response:
                 async for _ in response.aiter_raw():
                     break
@@ -151,7 +153,7 @@ def test_under_anyio(site):
     anyio.run(main)
 
 
-# Where HTTP/3 is: Alt-Svc
+# Discovery of HTTP/3: Alt-Svc
 
 
 def test_the_first_request_goes_over_tcp_and_the_next_over_http3(site, run):
@@ -205,7 +207,8 @@ def test_errors_are_httpxs(peer, run):
 def test_errors_of_connecting(peer, run):
     async def main():
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as silent:
-            # Not of the kernel's choice, which may give it to others once it is closed.
+            # A port that the kernel did not choose: it may assign a chosen one again after the
+            # close.
             silent.bind(("127.0.0.1", free_port()))
             url = f"https://127.0.0.1:{silent.getsockname()[1]}/"
             transport = AsyncHTTP3Transport(http3="always")

@@ -1,4 +1,6 @@
-"""`AsyncHTTP3Transport` for httpx and httpx2, whichever is installed, and the SSL contexts of truststore."""
+"""`AsyncHTTP3Transport` for httpx and httpx2, whichever is installed, and the SSL contexts of
+truststore.
+"""
 
 from __future__ import annotations
 
@@ -90,7 +92,7 @@ def test_errors_are_the_librarys(peer, run, library):
         async with client_of(
             library, AsyncHTTP3Transport(verify=peer.certificate, http3="always")
         ) as client:
-            # Connecting may take a busy machine longer than that.
+            # A connect may take longer than that on a busy machine.
             with pytest.raises(library.ReadTimeout):
                 await client.get(f"{peer.url}/silence", timeout=library.Timeout(60, read=0.2))
             with pytest.raises(library.UnsupportedProtocol):
@@ -121,7 +123,7 @@ def test_tcp_first_and_then_http3(certificate, run, library):
 
 @pytest.mark.skipif(not is_default_interpreter(), reason="one interpreter's tests are enough")
 def test_what_holds_for_httpx_holds_for_httpx2():
-    """The tests of httpx's transport with httpx2 in its place."""
+    """The tests of httpx's transport, run with httpx2."""
     command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.client.httpx2_for_httpx"]
     command += ["-p", "no:cacheprovider", "-k", "not uring and not epoll"]
     command += ["tests/client/test_httpx.py", "tests/client/test_httpx_fallback.py"]
@@ -193,7 +195,7 @@ def test_an_alias_is_one_library(site):
     assert program(ALIASED, url, site.certificate) == "HTTP/3\n"
 
 
-# Whom they trust -----------------------------------------------------------------------------------
+# Trust --------------------------------------------------------------------------------------------
 
 
 async def version(library, transport, site):
@@ -202,7 +204,7 @@ async def version(library, transport, site):
 
 
 def test_a_context_of_truststore_trusts_what_is_loaded_into_it(tmp_path, run, library):
-    """Over both sides: the one that answers has said where HTTP/3 is."""
+    """Over both transports: the TCP response advertises HTTP/3."""
     identities = certificates.make(tmp_path)
     files = [str(identities.server.certfile), str(identities.server.keyfile)]
     site, peer = Site(files), Peer(files)
@@ -229,7 +231,7 @@ def test_a_context_of_truststore_trusts_what_is_loaded_into_it(tmp_path, run, li
 
 
 def test_a_context_of_truststore_whose_certificates_cannot_be_read(site):
-    """Of no authority: OpenSSL trusts it, and does not show it."""
+    """The certificate has no authority: OpenSSL trusts it, and does not list it."""
     context = truststore.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.load_verify_locations(site.certificate)
     with pytest.raises(ValueError, match="cannot be read"):
@@ -237,7 +239,9 @@ def test_a_context_of_truststore_whose_certificates_cannot_be_read(site):
 
 
 def test_a_context_of_truststore_trusts_the_system(site, run, library, monkeypatch):
-    """Which does not know this server; and, told by the environment, does."""
+    """The system's store lacks this server's authority; with the environment variable set, it has
+    it.
+    """
 
     async def main():
         def transport():
@@ -313,7 +317,7 @@ def test_the_environment_is_asked_as_the_library_asks_it(
 
 
 def test_authorities_that_cannot_be_read_are_said_by_the_constructor(tmp_path, monkeypatch):
-    """Not by the first request, in a loop that reads files meanwhile."""
+    """The constructor raises the error, not the first request, which would read files on the loop."""
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "missing"))
     with pytest.raises(FileNotFoundError):
         AsyncHTTP3Transport()
@@ -323,7 +327,7 @@ def test_authorities_that_cannot_be_read_are_said_by_the_constructor(tmp_path, m
 
 
 def test_fastmcp_streams_over_http3(certificate, tmp_path, run_ours):
-    """A tool reports its progress while it works: its response has to come as it is sent."""
+    """A tool reports its progress during its work: its response has to arrive as it is sent."""
     fastmcp = pytest.importorskip("fastmcp")
     from fastmcp.client.transports import StreamableHttpTransport
 

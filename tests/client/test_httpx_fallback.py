@@ -1,4 +1,4 @@
-"""An alternative that is not there, or not what it should be: TCP answers instead, and soon."""
+"""An alternative that is missing or invalid: TCP responds instead, and soon."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from uringcore.http3._url import parse_url
 
 
 class Site:
-    """HTTP/1.1 over TLS that says where HTTP/3 is, true or not."""
+    """HTTP/1.1 over TLS that advertises HTTP/3, truthfully or not."""
 
     def __init__(self, certificate):
         self.certificate, key = certificate
@@ -74,7 +74,7 @@ def site(certificate):
 
 @contextlib.contextmanager
 def udp_port(*, silent):
-    """A port at which nothing is ever said, or which nobody listens at."""
+    """Returns a port whose socket never sends, or that has no socket."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         port = free_port()
         sock.bind(("127.0.0.1", port))
@@ -91,7 +91,8 @@ def test_blocked_udp_falls_back_and_is_remembered(site, run, silent):
             async with site.client() as client:
                 assert (await client.get(site.url)).http_version == "HTTP/1.1"
 
-                # HTTP/3 is tried, in vain; a body that can be read only once is not touched by that.
+                # HTTP/3 fails first; the attempt does not consume a body that can be read only
+                # once.
                 async def parts():
                     yield b"only once"
 
@@ -115,7 +116,9 @@ def test_blocked_udp_falls_back_and_is_remembered(site, run, silent):
 
 
 def test_a_slow_alternative_is_used_when_it_is_there(site, peer, run):
-    """Without patience the first request goes over TCP, while the connection is still being made."""
+    """With no fallback delay the first request goes over TCP, while the connection is still being
+    made.
+    """
 
     async def main():
         site.alt_svc = f'h3="localhost:{peer.port}"; ma=60'
@@ -178,7 +181,7 @@ def test_a_misdirected_request_is_sent_to_the_origin(site, peer, run):
 
 
 def test_a_misdirected_request_that_cannot_be_repeated(site, peer, run):
-    """It fails, and the next one does not go where nobody speaks for the origin."""
+    """The request fails, and the next one does not go to the server that is not authoritative."""
 
     async def parts():
         yield b"once"
@@ -233,7 +236,7 @@ def test_a_server_that_has_gone_away_is_asked_over_tcp(site, peer, run):
         site.alt_svc = f'h3="localhost:{peer.port}"; ma=60'
         async with site.client(fallback_delay=30.0) as client:
             await client.get(site.url)
-            # Idempotent, so it may be asked for twice.
+            # The request is idempotent, so the client may send it twice.
             answer = await client.get(site.url + "closed-once")
             assert (answer.http_version, answer.text) == ("HTTP/1.1", "tcp")
             with pytest.raises(httpx.RemoteProtocolError):
@@ -244,8 +247,10 @@ def test_a_server_that_has_gone_away_is_asked_over_tcp(site, peer, run):
 
 @pytest.mark.parametrize("silent", [True, False], ids=["dropped", "refused"])
 def test_early_data_that_gets_no_answer_costs_no_request(site, certificate, run, silent):
-    """HTTP/3 has worked, so that the next connection begins with the request itself; then UDP is blocked."""
-    # Its number is needed again, and must not be somebody else's in between.
+    """HTTP/3 has worked, so the next connection begins with the request itself; then UDP is
+    blocked.
+    """
+    # The port is needed again, and no other process may take it meanwhile.
     peer = Peer(certificate, port=free_port())
 
     async def main():

@@ -1,4 +1,4 @@
-"""What the client makes of ORIGIN frames (RFC 9412, RFC 8336): it tells of them, and connects as before."""
+"""ORIGIN frames (RFC 9412, RFC 8336) in the client: it reports them, and connects as before."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_origins_are_told_once_there_was_a_frame(peer, run):
             response = await client.get("/")
             assert response.get_extra_info("origins") is None
             assert response.get_extra_info("origins", "none") == "none"
-            # A frame that names none says that the connection is for its own.
+            # A frame without names restricts the connection to its own origin.
             await client.request("POST", "/origins", content=naming())
             await until(lambda: response.get_extra_info("origins") == {peer.url})
             await client.request("POST", "/origins", content=naming(b"https://a.example", b"null"))
@@ -73,7 +73,7 @@ def test_endless_origins_are_bounded(peer, run):
             long = encode_frame(ORIGIN, bytes(100_000))
             content = b"".join(frames) + long + encode_frame(0x7, b"\x3c")
             response = await client.request("POST", "/origins", content=content)
-            # GOAWAY has come, and so has all that was before it.
+            # GOAWAY has arrived, and so has everything before it.
             await until(lambda: not client._protocol.takes_requests)
             kept = response.get_extra_info("origins")
             assert 500 < len(kept) < 1000

@@ -1,4 +1,4 @@
-"""The pool: which connection a request gets, and what bounds that."""
+"""The pool: its choice of a connection for a request, and its limits."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_requests_of_an_origin_share_a_connection(peer, run):
             )
             assert [answer.content for answer in answers] == bodies
             assert len(peer.connections) == 1
-            # Another host is another origin, also at the same port.
+            # Another host is another origin, even at an equal port.
             await pool.get(f"https://127.0.0.1:{peer.port}/")
             assert len(peer.connections) == 2
 
@@ -194,7 +194,7 @@ def test_an_idle_connection_makes_room_for_another_origin(peer, run):
             await pool.get(peer.url + "/")
             await pool.get(f"https://127.0.0.1:{peer.port}/")
             await until(lambda: len(pool._slots) == 1)
-            # Long before it has been idle for `idle_timeout`, which is more than this test has.
+            # Long before `idle_timeout` has passed, which exceeds the duration of this test.
             busy = asyncio.ensure_future(pool.get(f"https://127.0.0.1:{peer.port}/gate"))
             await peer.wait_gated(1)
             other = asyncio.ensure_future(pool.get(peer.url + "/"))
@@ -220,7 +220,7 @@ def test_a_cancelled_request_frees_its_stream(peer, run):
                 await asyncio.gather(task, return_exceptions=True)
             waiting = [asyncio.ensure_future(pool.get(peer.url + "/gate")) for _ in range(3)]
             await peer.wait_gated(1)
-            # One that has the stream, one that waits, and one that is last in line.
+            # One request has the stream, one waits, and one is last in the queue.
             waiting[1].cancel()
             peer.release()
             assert (await waiting[0]).content == b"released"
@@ -274,7 +274,9 @@ def test_nobody_listens(run):
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1"])
 def test_a_server_that_takes_no_requests(peer, run, host):
-    """It completes handshakes and closes: the requests fail, and do not go from one to the next."""
+    """The server completes handshakes and closes: the requests fail, and do not move from one
+    connection to the next.
+    """
     peer.leaves_at_once = True
 
     async def main():
@@ -313,7 +315,7 @@ def test_what_cannot_be_asked(peer, run):
                 await pool.request("BAD METHOD", peer.url + "/")
             with pytest.raises(InvalidRequestError, match="host"):
                 await pool.get(peer.url + "/", headers=[("host", "a"), ("Host", "b")])
-            # A Host field is what is asked for.
+            # A Host field sets the authority of the request.
             asked = await pool.get(peer.url + "/authority", headers=[("Host", "example.org")])
             assert asked.content == b"example.org"
 
@@ -328,7 +330,8 @@ def test_time_to_connect(run):
             async with Client(timeouts=Timeouts(connect=0.1)) as pool:
                 with pytest.raises(ConnectTimeoutError, match=r"0\.1 s"):
                     await pool.get(url)
-                # Who has more time gets it, also beside those who have less.
+                # A longer time-out applies to its own request only, beside requests with shorter
+                # ones.
                 patient = pool.request("GET", url, timeouts=Timeouts(connect=0.4))
                 results = await asyncio.gather(pool.get(url), patient, return_exceptions=True)
                 assert [str(result) for result in results] == [
@@ -345,8 +348,8 @@ def test_time_to_read(peer, run):
         async with client_for(peer, timeouts=timeouts) as pool:
             with pytest.raises(ReadTimeoutError, match=r"nothing for 0\.2 s"):
                 await pool.get(peer.url + "/silent")
-            # Whether the server is slow or dead: the next request is not given to the same connection.
-            # Time enough for what does come, also on a busy machine.
+            # A slow server and a dead one look alike: the next request gets another connection. The
+            # time-out is long enough for data that does arrive, on a busy machine too.
             patient = Timeouts(connect=None, read=2.0)
             async with pool.stream("GET", peer.url + "/stalls", timeouts=patient) as response:
                 parts = response.iter_bytes()
@@ -421,7 +424,7 @@ def test_bounds_that_cannot_be():
 
 
 def test_requests_that_cross_a_graceful_end_are_served(start, run):
-    """None of them may be sent again: their content is used up."""
+    """None of them may be sent again: their content is consumed."""
     server = start("--http3-max-requests-per-connection", "5")
 
     async def once(number):

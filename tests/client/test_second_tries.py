@@ -1,4 +1,6 @@
-"""What is sent again, on which connection, and what a fault ends: the request, or the connection."""
+"""Retries: the requests that are sent again, their connections, and the scope of an error: the
+request, or the connection.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ from uringcore.http3._url import parse_url
 
 @pytest.fixture
 def others():
-    """Servers that a test starts in another one's place."""
+    """Servers that a test starts in place of another one."""
     started = []
     yield started
     for other in started:
@@ -40,7 +42,7 @@ def test_what_the_server_has_not_processed_is_sent_again(peer, run, path):
             response = await pool.request("POST", peer.url + path, content=b"body")
             assert response.content == b"body"
             assert peer.paths == [(0, path), (1, path)]
-            # And the second connection is the one from now on.
+            # The second connection serves all further requests.
             await pool.get(peer.url + "/")
             assert peer.paths[2:] == [(1, "/")]
 
@@ -105,10 +107,10 @@ def test_a_connection_that_ended_while_idle_is_not_used(peer, run):
 
 
 def test_a_connection_that_died_while_idle_is_found_out(certificate, run, others, monkeypatch):
-    """Its server was killed, so that nobody says that it has ended; another one is at its address."""
+    """Its server was killed and sent no close; another one has taken its address."""
     monkeypatch.setattr(pooled, "SURE_SECONDS", 0.0)
     monkeypatch.setattr(pooled, "SILENCE_SECONDS", 0.2)
-    # Its number is needed again, and must not be somebody else's in between.
+    # The port is needed again, and no other process may take it meanwhile.
     dead = Peer(certificate, port=free_port())
 
     async def main():
@@ -125,7 +127,7 @@ def test_a_connection_that_died_while_idle_is_found_out(certificate, run, others
 def test_what_a_dead_server_said_while_the_loop_was_busy_is_no_sign_of_life(
     certificate, run, others, monkeypatch
 ):
-    """Its last packets are read when the request has begun."""
+    """Its last packets are read after the request has begun."""
     monkeypatch.setattr(pooled, "SURE_SECONDS", 0.0)
     monkeypatch.setattr(pooled, "SILENCE_SECONDS", 0.2)
     dead = Peer(certificate, port=free_port())
@@ -133,7 +135,7 @@ def test_what_a_dead_server_said_while_the_loop_was_busy_is_no_sign_of_life(
     async def main():
         async with client_for(dead) as pool:
             await pool.get(dead.url + "/")
-            # The loop does nothing from here on: the packet waits in its socket.
+            # The loop is blocked from here on: the packet waits in its socket.
             dead.speak()
             dead.vanish()
             others.append(Peer(certificate, port=dead.port))
@@ -146,8 +148,8 @@ def test_what_a_dead_server_said_while_the_loop_was_busy_is_no_sign_of_life(
 
 
 def test_one_dead_connection_is_enough_to_find_out(certificate, run, others, monkeypatch):
-    """Those that rest beside it are as dead: the second try goes on none of them."""
-    # Its number is needed again, and must not be somebody else's in between.
+    """The idle connections beside it are dead too: the retry uses none of them."""
+    # The port is needed again, and no other process may take it meanwhile.
     dead = Peer(certificate, port=free_port())
 
     async def main():
@@ -158,7 +160,7 @@ def test_one_dead_connection_is_enough_to_find_out(certificate, run, others, mon
             dead.release()
             await asyncio.gather(*gated)
             dead.vanish()
-            # Not before: on a busy machine a peer may be silent as long.
+            # Not earlier: on a busy machine a peer may be silent for that long.
             monkeypatch.setattr(pooled, "SURE_SECONDS", 0.0)
             monkeypatch.setattr(pooled, "SILENCE_SECONDS", 0.2)
             others.append(Peer(certificate, port=dead.port))
@@ -179,7 +181,8 @@ def test_after_a_silence_a_request_that_cannot_be_repeated_waits_alone(peer, run
             )
             assert (await slow).content == b"once only"
             await pool.get(peer.url + "/")
-            # The first connection was doubted, rightly or not, and the last request perhaps sent twice.
+            # The client doubted the first connection, rightly or not, and may have sent the last
+            # request twice.
             assert [path for _, path in peer.paths].count("/echo") == 1
 
     run(main())
@@ -220,7 +223,7 @@ def test_an_error_of_the_connection_fails_all(peer, run):
                     ConnectionLostError, match="DATA frame outside of content"
                 ) as raised:
                     await failing
-            # Nothing of the last one was sent.
+            # No byte of the last request was sent.
             assert raised.value.retryable
 
     run(main())
@@ -292,11 +295,14 @@ def test_early_data_that_the_server_does_not_take_is_sent_again(peer, run):
 
 @pytest.mark.parametrize("silent", [True, False])
 def test_an_address_that_has_changed_costs_no_request(peer, run, silent):
-    """Early data goes to the last connection's address; if nobody is there, the name is looked up."""
+    """Early data goes to the last connection's address; if it does not respond, the name is looked
+    up.
+    """
 
     async def main():
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
-            # Not of the kernel's choice, which may give it to others once it is closed.
+            # A port that the kernel did not choose: it may assign a chosen one again after the
+            # close.
             other.bind(("127.0.0.1", free_port()))
             address = other.getsockname()
             if not silent:

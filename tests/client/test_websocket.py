@@ -51,7 +51,7 @@ def test_messages(peer, run):
                 await websocket.send("ping")
                 await websocket.send("pieces")
                 assert await websocket.receive() == "abc"
-            # The connection serves other requests, meanwhile and afterwards.
+            # The connection serves other requests, during and after the WebSocket.
             assert (await pool.get(peer.url + "/")).content == b"hello"
             assert len(peer.connections) == 1
 
@@ -176,7 +176,9 @@ def test_refusals(peer, run):
 
 
 def test_a_server_without_extended_connect(peer, run):
-    """Its SETTINGS say so, and nothing is sent that it would not understand."""
+    """Its SETTINGS exclude it, and the client sends no request that the server would not
+    understand.
+    """
     peer.has_websockets = False
 
     async def main():
@@ -193,7 +195,7 @@ def test_a_server_without_extended_connect(peer, run):
 
 @pytest.mark.parametrize("where", ["settings", "answer"])
 def test_a_server_that_says_nothing(peer, run, where):
-    """The time-out of a pool is that of its WebSockets' opening too, though not of their messages."""
+    """The time-out of a pool covers the opening of its WebSockets too, but not their messages."""
     peer.is_mute = where == "settings"
 
     async def main():
@@ -208,7 +210,7 @@ def test_a_server_that_says_nothing(peer, run, where):
 
 
 def test_hypercorn(certificate, tmp_path, run_ours):
-    """A server of other people's, as it is run."""
+    """A third-party server in its usual configuration."""
     pytest.importorskip("hypercorn")
     (tmp_path / "app.py").write_text(
         "async def app(scope, receive, send):\n"

@@ -1,4 +1,4 @@
-"""Waiting with a limit in time, and cancellations meanwhile."""
+"""Waits with a time limit, and cancellations during them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from uringcore._within import within
 
 
 def test_the_exception_of_a_wait_that_is_cancelled_twice_is_not_reported():
-    """Its end is no longer waited for."""
+    """The wait for its end is over."""
     reports = []
 
     async def main():

@@ -1,4 +1,6 @@
-"""`python -m tests.conformance`: run groups on several loops, print a table, tell every difference."""
+"""`python -m tests.conformance`: run groups on several loops, print a table, report every
+difference.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ COLUMNS = ("pass", "fail", "skip", "hang", "crash")
 
 
 def main() -> int:
-    """Run what the command line asks for; status 1 where a loop differs from stock asyncio."""
+    """Run the groups of the command line; status 1 if a loop differs from stock asyncio."""
     options = _arguments()
     print(f"CPython {python()}")
     print(f"{'group':20}{'loop':10}" + "".join(f"{column:>7}" for column in COLUMNS))
@@ -30,7 +32,7 @@ def main() -> int:
         for loop in options.loops:
             ours = run_ours(name, loop, only=only, test_seconds=options.test_seconds)
             _row(name, loop, ours, totals[loop])
-            # Listed, and stock asyncio passes it: what the list costs us.
+            # Listed tests that stock asyncio passes: the cost of the list.
             listed[loop] |= {
                 test
                 for test, result in ours.items()

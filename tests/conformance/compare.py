@@ -1,4 +1,4 @@
-"""Our results held against stock asyncio's of the same interpreter and the list of exceptions."""
+"""Compares our results with stock asyncio's on this interpreter and with the list of exceptions."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from tests.conformance.runner import TEST_SECONDS, Result, run_group
 
 
 def in_question(ours: Mapping[str, Result]) -> list[str]:
-    """The tests that need stock asyncio's word: what we pass, we need not ask about."""
+    """The tests to run on stock asyncio too: those that we do not pass."""
     return [name for name, result in ours.items() if result.status != "pass"]
 
 
 def run_ours(
     group: str, loop: str, *, only: Sequence[str] = (), test_seconds: float = TEST_SECONDS
 ) -> dict[str, Result]:
-    """As `run_group`, and once more those that failed and are not listed.
+    """Like `run_group`; tests that failed and are not listed run once more.
 
-    CPython's tests look at the clock, which a busy machine lets run on: only what fails twice is a
-    difference. A hang or a crash is one at once.
+    CPython's tests depend on the clock, which continues on a busy machine: only a test that fails
+    twice is a difference. A hang or a crash is one at once.
     """
     ours = run_group(group, loop, only=only, test_seconds=test_seconds)
     failed = [name for name, result in ours.items() if result.status == "fail"]
@@ -29,11 +29,12 @@ def run_ours(
 
 
 def differences(loop: str, ours: Mapping[str, Result], stock: Mapping[str, Result]) -> list[str]:
-    """What is wrong with `ours`, an entry each (its first line the summary): empty when the loop conforms.
+    """Return the differences in `ours`, an entry each with a summary as its first line: empty when
+    the loop conforms.
 
-    `stock` has the results of all tests, or at least of those `in_question`. A test that stock asyncio does
-    not pass on this machine proves nothing either way. One that stock passes and we skip is a difference:
-    a skip must not hide a gap.
+    `stock` has the results of all tests, or at least of those `in_question`. A test that stock
+    asyncio does not pass on this machine proves nothing either way. A test that stock passes and we
+    skip is a difference: a skip must not hide a gap.
     """
     found = [f"{name}: did not run on {loop}" for name in stock if name not in ours]
     for name, result in ours.items():
@@ -47,5 +48,5 @@ def differences(loop: str, ours: Mapping[str, Result], stock: Mapping[str, Resul
 
 
 def count(results: Mapping[str, Result], status: str) -> int:
-    """How many results have this status."""
+    """Return the number of results with this status."""
     return sum(result.status == status for result in results.values())

@@ -14,7 +14,7 @@ from tests.conformance.suites import python
 
 @dataclass(frozen=True)
 class Allowed:
-    """Tests (a pattern over their names) that may fail or be skipped, and why."""
+    """Tests (a pattern over their names) that may fail or be skipped, with the reason."""
 
     pattern: str
     reason: str
@@ -24,7 +24,7 @@ class Allowed:
     varies: bool = False
 
     def covers(self, test: str, loop: str) -> bool:
-        """Whether `test` on `loop` falls under this exception."""
+        """Return true if this exception covers `test` on `loop`."""
         return (
             loop in self.loops
             and (not self.pythons or python() in self.pythons)

@@ -1,4 +1,4 @@
-"""Runs a group in worker processes, kills what hangs and goes on with the test after it."""
+"""Runs a group in worker processes, kills hanging ones and continues with the next test."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ HANG, CRASH = "hang", "crash"
 
 @dataclass(frozen=True)
 class Result:
-    """How one test ended on one loop: pass, fail, skip, hang or crash."""
+    """The outcome of one test on one loop: pass, fail, skip, hang or crash."""
 
     test: str
     status: str
@@ -45,9 +45,10 @@ def run_group(
     only: Sequence[str] = (),
     test_seconds: float = TEST_SECONDS,
 ) -> dict[str, Result]:
-    """Every test of `group` on `loop`, by name; with `only`, those that match one of its patterns.
+    """Return the result of every test of `group` on `loop`, by name; with `only`, of those that
+    match one of its patterns.
 
-    Raises `RuntimeError` where a worker ends before its first test.
+    Raises `RuntimeError` if a worker ends before its first test.
     """
     results: dict[str, Result] = {}
     while True:
@@ -65,7 +66,7 @@ def _run_worker(
     only: Sequence[str],
     test_seconds: float,
 ) -> bool:
-    """One worker, over the tests that have no result yet; True when it came to the end."""
+    """Run one worker over the tests that have no result yet; return True if it finished."""
     reader, writer = os.pipe()
     with tempfile.TemporaryFile("w+", errors="replace") as errors:
         process = subprocess.Popen(
@@ -111,7 +112,7 @@ def _run_worker(
 
 
 def _lines(reader: int, test_seconds: float) -> Iterator[dict[str, Any]]:
-    """The worker's JSON lines; raises `TimeoutError` when none comes in time."""
+    """Yield the worker's JSON lines; raise `TimeoutError` if none arrives in time."""
     pending = b""
     limit = START_SECONDS
     while True:
@@ -146,7 +147,7 @@ def _blame(
 
 
 def _end_session(process: subprocess.Popen[bytes]) -> None:
-    """End the worker and the children that its tests left behind: they share its session."""
+    """End the worker and the children that its tests left behind, which are in its session."""
     try:
         os.killpg(process.pid, signal.SIGKILL)
     except ProcessLookupError:

@@ -1,9 +1,10 @@
-"""CPython's asyncio tests by module, and how they get the loop under test.
+"""CPython's asyncio tests by module, and the installation of the loop under test.
 
-A group is a module of `test.test_asyncio`, found in the running interpreter: a module that a newer CPython
-brings is run without a change here. The tests make their loops by two names, `asyncio.SelectorEventLoop`
-and `asyncio.new_event_loop()` (the runners and `unittest.IsolatedAsyncioTestCase` come to the second), so
-both are replaced for the whole process. What cannot run on a foreign loop stands in `LEFT_OUT`.
+A group is a module of `test.test_asyncio`, found in the running interpreter: a new module of a
+newer CPython runs without a change here. The tests make their loops by two names,
+`asyncio.SelectorEventLoop` and `asyncio.new_event_loop()` (the runners and
+`unittest.IsolatedAsyncioTestCase` use the second), so both are replaced for the whole process.
+`LEFT_OUT` lists tests that cannot run on a foreign loop.
 """
 
 from __future__ import annotations
@@ -50,9 +51,9 @@ REPEATED = re.compile(r"(Select|Poll|DevPoll|Kqueue)EventLoopTests")
 
 
 def groups() -> tuple[str, ...]:
-    """The modules of this interpreter's `test.test_asyncio` that are run, without `test_`.
+    """Return the modules of this interpreter's `test.test_asyncio` that are run, without `test_`.
 
-    Raises `ModuleNotFoundError` where the interpreter comes without its own tests.
+    Raises `ModuleNotFoundError` if the interpreter lacks its own tests.
     """
     package = importlib.import_module(PACKAGE)
     modules = (one.name for one in pkgutil.iter_modules(package.__path__))
@@ -61,7 +62,9 @@ def groups() -> tuple[str, ...]:
 
 
 def loop_class(name: str) -> type[asyncio.AbstractEventLoop]:
-    """The class of the loop called `name`, one of `LOOPS`; it takes a selector and has no use for it."""
+    """Return the class of the loop called `name`, one of `LOOPS`; it accepts and ignores a
+    selector.
+    """
     if name == "asyncio":
         return asyncio.SelectorEventLoop
     if name not in LOOPS:
@@ -79,13 +82,13 @@ def loop_class(name: str) -> type[asyncio.AbstractEventLoop]:
 
 
 def install(loop: type[asyncio.AbstractEventLoop]) -> None:
-    """Make every loop of this process that is asked for by a name of asyncio's a `loop`."""
+    """Make `loop` the class of every loop that this process creates through asyncio's names."""
     if loop is asyncio.SelectorEventLoop:
         return
     for name in ("SelectorEventLoop", "EventLoop"):
         if hasattr(asyncio, name):
             setattr(asyncio, name, loop)
-    # 3.14 renamed the class and deprecated the way to it; the attribute is the same.
+    # 3.14 renamed the class and deprecated its accessor; the attribute is unchanged.
     policy: Any = getattr(
         asyncio.unix_events,
         "_UnixDefaultEventLoopPolicy",
@@ -95,7 +98,7 @@ def install(loop: type[asyncio.AbstractEventLoop]) -> None:
 
 
 def load(group: str, loop: type[asyncio.AbstractEventLoop]) -> list[unittest.TestCase]:
-    """The group's tests, in CPython's order, with `loop` installed."""
+    """Load the group's tests, in CPython's order, with `loop` installed."""
     install(loop)
     module = importlib.import_module(f"{PACKAGE}.test_{group}")
     tests = list(_flatten(unittest.defaultTestLoader.loadTestsFromModule(module)))
@@ -112,10 +115,10 @@ def _flatten(suite: unittest.TestSuite | unittest.TestCase) -> Iterator[unittest
 
 
 def test_id(test: unittest.TestCase) -> str:
-    """A test's name without the package, the same for every loop."""
+    """Return a test's name without the package, equal for every loop."""
     return test.id().removeprefix(f"{PACKAGE}.")
 
 
 def python() -> str:
-    """The interpreter's version as `3.12`."""
+    """Return the interpreter's version as `3.12`."""
     return f"{sys.version_info[0]}.{sys.version_info[1]}"

@@ -11,7 +11,7 @@ from tests.conformance.exceptions import EXCEPTIONS
 
 
 def main(paths: list[str]) -> int:
-    """Status 1 where a report tells of a difference."""
+    """Print the table; status 1 if a report contains a difference."""
     reports = [json.loads(Path(path).read_text()) for path in paths]
     reports.sort(key=lambda report: tuple(int(part) for part in report["python"].split(".")))
     print(f"{'CPython':10}{'loop':10}{'pass':>7}{'skip':>7}{'listed':>8}{'other':>7}")
@@ -30,7 +30,7 @@ def main(paths: list[str]) -> int:
 
 def _row(report: dict[str, Any], loop: str, total: dict[str, int]) -> None:
     listed = len(report["listed"].get(loop, ()))
-    # What stock asyncio does not pass either stands under `other` of both.
+    # Tests that stock asyncio does not pass either are under `other` of both.
     other = total["fail"] + total["hang"] + total["crash"] - listed
     cells = f"{total['pass']:>7}{total['skip']:>7}{listed:>8}{other:>7}"
     print(f"{report['python']:10}{loop:10}{cells}")

@@ -1,4 +1,4 @@
-"""CPython's event-loop tests pass on both backends, but for what exceptions.py lists."""
+"""CPython's event-loop tests pass on both backends, except those in exceptions.py."""
 
 from __future__ import annotations
 
@@ -19,12 +19,13 @@ pytest.importorskip("test.test_asyncio", reason="this CPython comes without its 
 @pytest.mark.parametrize("group", [name for name in groups() if name in CI])
 def test_like_stock_asyncio(group: str, backend: str) -> None:
     if backend != BACKENDS[0] and not is_default_interpreter():
-        # Below the driver nothing knows the interpreter. `make test-conformance` runs all of it.
+        # Below the driver no code depends on the interpreter. `make test-conformance` runs all of
+        # it.
         pytest.skip("the second backend is asked on the default interpreter")
     ours = run_ours(group, backend)
-    # A group that ran nothing would conform.
+    # A group that ran no test would conform.
     assert count(ours, "pass") > 0
-    # Stock asyncio is asked only about what does not pass here: its other passes prove nothing more.
+    # Stock asyncio runs only the tests that do not pass here: its other passes prove nothing more.
     doubtful = in_question(ours)
     stock = run_group(group, "asyncio", only=doubtful) if doubtful else {}
     found = differences(backend, ours, stock)

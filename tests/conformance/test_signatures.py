@@ -1,7 +1,9 @@
-"""Methods of this CPython's own classes that ours stand in for take what it passes to them.
+"""Methods that replace one of this CPython's own classes accept the arguments that it passes to
+them.
 
-Public ones have its signature. Private ones, by which asyncio's parts know each other, have to accept all
-that its own accept: a newer CPython may pass one more, and no user should be the first to hear of it.
+Public methods have its signature. Private ones, which asyncio's modules call among themselves, have
+to accept all that its own accept: a newer CPython may pass one more argument, and the tests must
+find that before a user does.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ STOCK_LOOP = next(
 
 
 def public(kind: type) -> list[str]:
-    """The public callables of `kind`, but for what every object has."""
+    """The public callables of `kind`, except those of every object."""
     return [
         name
         for name in dir(kind)
@@ -46,7 +48,7 @@ def shape(method: Any) -> list[tuple[str, str, Any]]:
 def test_loop_method(name: str) -> None:
     ours = shape(getattr(uringcore.UringEventLoop, name))
     if name == "start_tls" and sys.version_info < (3, 11):
-        # The one argument that is there before its time: the TLS engine is the same on all versions.
+        # This argument exists before its version: the TLS engine is equal on all versions.
         ours = [one for one in ours if one[0] != "ssl_shutdown_timeout"]
     assert ours == shape(getattr(STOCK_LOOP, name))
 
@@ -78,7 +80,7 @@ def test_methods_of_what_the_loop_makes(ours: type, theirs: type) -> None:
     assert not different
 
 
-# Ours in the first place, the class of CPython's that it stands in for behind it.
+# Our class first, then the class of CPython that it replaces.
 STAND_INS: list[tuple[type, type]] = [
     (_uringcore.StreamTransport, selector_events._SelectorSocketTransport),
     (_uringcore.DatagramTransport, selector_events._SelectorDatagramTransport),
@@ -87,13 +89,13 @@ STAND_INS: list[tuple[type, type]] = [
     (_uringcore.Handle, asyncio.Handle),
     (_uringcore.TimerHandle, asyncio.TimerHandle),
 ]
-# Read at import from CPython's own method, and passed by place.
+# Read at import from CPython's own method, and passed by position.
 NEVER_BY_NAME = {"PendingPopen._execute_child"}
 REST = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
 
 
 def overridden() -> dict[str, tuple[Any, Any]]:
-    """By name, a method of ours and the one of CPython's in whose place it is called."""
+    """By name, a method of ours and the CPython method that it overrides."""
     derived = [(kind, base) for kind in classes() for base in kind.__mro__ if is_stock(base)]
     found: dict[str, tuple[Any, Any]] = {}
     for ours, theirs in [*STAND_INS, *derived]:
@@ -127,7 +129,7 @@ def modules() -> Iterator[ModuleType]:
         try:
             yield importlib.import_module(found.name)
         except ModuleNotFoundError as missing:
-            # A command, or what needs an extra that is not installed.
+            # A command, or a module that needs an extra that is not installed.
             assert missing.name is not None and not missing.name.startswith("uringcore"), missing
 
 
@@ -135,7 +137,7 @@ OVERRIDDEN = overridden()
 
 
 def refused(ours: Any, theirs: Any) -> list[str]:
-    """What `theirs` may be called with and `ours` may not, a line each."""
+    """Argument lists that `theirs` accepts and `ours` does not, a line each."""
     accepted = inspect.signature(ours).parameters
     kinds = {one.kind for one in accepted.values()}
     wrong = []

@@ -1,7 +1,8 @@
-"""One process that runs one group on one loop and tells each test's start and outcome as JSON lines.
+"""One process that runs one group on one loop and prints each test's start and outcome as JSON
+lines.
 
-The lines go to a pipe of their own (`--report FD`), since tests print what they like. SIGABRT makes it
-dump every thread's stack to stderr and die: the runner's answer to a hang.
+The lines go to a pipe of their own (`--report FD`), since tests print to stdout. SIGABRT makes the
+process dump every thread's stack to stderr and die; the runner sends it after a hang.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class Outcome(unittest.TestResult):
         self._failed(err, test)
 
     def addSubTest(self, test: unittest.TestCase, subtest: unittest.TestCase, err: Any) -> None:
-        """A sub-test's end; its failure is the test's."""
+        """The end of a sub-test; its failure is the test's failure."""
         if err is not None:
             self._failed(err, subtest)
 
@@ -50,7 +51,7 @@ class Outcome(unittest.TestResult):
         self.status, self.detail = SKIP, reason
 
     def addExpectedFailure(self, test: unittest.TestCase, err: Any) -> None:
-        """Known to CPython: as good as passed."""
+        """A failure that CPython expects: counts as a pass."""
 
     def addUnexpectedSuccess(self, test: unittest.TestCase) -> None:
         """CPython expects a failure that did not come."""
@@ -79,7 +80,7 @@ def main() -> None:
         print(json.dumps({"start": name}), file=report)
         outcome = Outcome()
         begin = time.monotonic()
-        # A suite of one brings the class's and the module's set-up and tear-down with it.
+        # A suite of one test includes the class's and the module's set-up and tear-down.
         unittest.TestSuite([test]).run(outcome)
         line = {
             "test": name,

@@ -1,15 +1,19 @@
-"""Other projects' own test suites, run on this loop and, beside it, on stock asyncio.
+"""Other projects' own test suites, run on this loop and on stock asyncio.
 
     python -m tests.ecosystem                        every project on asyncio, uring and epoll
     python -m tests.ecosystem websockets uring       one project, one backend (and asyncio beside it)
 
-Nothing of those projects is kept here. projects.py says which release is taken, what its suite needs
-and which part of it is run; sources.py fetches the released sources and environments.py makes a virtual
-environment for each; services.py starts PostgreSQL and Redis on private addresses; runner.py runs a
-suite in worker processes that it watches and kills when a test hangs; inside/ is the pytest plugin that
-gives the suite its loop and proves that the tests ran on it, and what has a project that is written for
-aioquic import uringcore in its place on our loops; compare.py holds the results against stock
-asyncio's of the same run; exceptions.py lists every test that may differ, with its reason.
+The tree contains no code of those projects. The modules:
 
-Everything that is fetched or built goes to `.ecosystem/` in the root of the tree.
+- projects.py: the release of each project, the requirements of its suite, and the part of it that
+  runs;
+- sources.py fetches the released sources; environments.py makes a virtual environment for each;
+- services.py starts PostgreSQL and Redis on private addresses;
+- runner.py runs a suite in supervised worker processes, and kills them when a test hangs;
+- inside/ is the pytest plugin that installs our loop in the suite and proves that the tests ran on
+  it, and the module that makes a project written for aioquic import uringcore on our loops;
+- compare.py compares the results with stock asyncio's in this run;
+- exceptions.py lists every test that may differ, with its reason.
+
+All downloads and builds go to `.ecosystem/` in the root of the tree.
 """

@@ -30,7 +30,7 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class Options:
-    """What the command line asks for."""
+    """The choices of the command line."""
 
     projects: list[Project]
     loops: list[str]
@@ -42,7 +42,7 @@ class Options:
 
 
 def main() -> int:
-    """Run what the command line asks for; status 1 where a loop differs from stock asyncio."""
+    """Run the groups of the command line; status 1 if a loop differs from stock asyncio."""
     options = _options()
     try:
         ours = wheel(options.python, options.version)
@@ -100,7 +100,9 @@ def _options() -> Options:
 
 
 def _run(project: Project, options: Options, ours: Path) -> list[str]:
-    """The project's suite on stock asyncio and on the loops asked for; the differences, a line each."""
+    """Run the project's suite on stock asyncio and on the chosen loops; return the differences, a
+    line each.
+    """
     python = environment(project, options.python, options.version, ours)
     sources = unpacked(project, python)
     wrong = []
@@ -142,7 +144,7 @@ def _results(
     elif stock is None:
         results = suite.run(lambda name: True)
     else:
-        # What fails on stock asyncio too need not be tried again.
+        # A test that fails on stock asyncio too need not be repeated.
         results = suite.run(lambda name: name not in stock or stock[name].status == "pass")
     _row(project, loop, results, stock, time.monotonic() - started)
     return results

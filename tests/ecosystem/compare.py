@@ -1,4 +1,4 @@
-"""Our results held against stock asyncio's of the same run and the list of exceptions."""
+"""Compares our results with stock asyncio's in this run and with the list of exceptions."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ Results = dict[str, Result]
 
 
 def differences(project: str, loop: str, ours: Results, stock: Results) -> dict[str, str]:
-    """The tests that are worse on `loop` than on stock asyncio, each with what happened.
+    """Return the tests that are worse on `loop` than on stock asyncio, each with its result.
 
-    A test that stock asyncio does not pass on this machine proves nothing either way. One that stock
-    passes and we skip is a difference: a skip must not hide a gap.
+    A test that stock asyncio does not pass on this machine proves nothing either way. A test that
+    stock passes and we skip is a difference: a skip must not hide a gap.
     """
     found = {}
     for name in sorted({*stock, *ours}):
         reference, result = stock.get(name), ours.get(name)
         if reference is None:
-            # A crash at the end, a module that cannot be imported: stock has no such result.
+            # Stock has no result for a crash at the end, or for a module that cannot be imported.
             if result is not None and result.status in BAD:
                 found[name] = f"{result.status}: {result.reason}"
         elif reference.status == "pass":
@@ -33,7 +33,7 @@ def differences(project: str, loop: str, ours: Results, stock: Results) -> dict[
 
 
 def unproved(ours: Results, stock: Results) -> list[str]:
-    """What speaks against these results having been got on our loop; empty when nothing does."""
+    """Return the evidence that these results did not come from our loop; empty if none exists."""
     lines = []
     if not sum(result.turns for result in ours.values()):
         lines.append("not one turn was run on our loop")
@@ -48,12 +48,12 @@ def unproved(ours: Results, stock: Results) -> list[str]:
 
 
 def count(results: Results, *statuses: str) -> int:
-    """How many results have one of these statuses."""
+    """Return the number of results with one of these statuses."""
     return sum(result.status in statuses for result in results.values())
 
 
 def flaky(results: Results) -> list[str]:
-    """The tests that passed only when they were run again."""
+    """Return the tests that passed only on a second run."""
     return sorted(
         name for name, one in results.items() if one.status == "pass" and one.attempts > 1
     )

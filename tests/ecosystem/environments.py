@@ -1,7 +1,8 @@
-"""A virtual environment for each project, with the project's release, what its tests need, and us.
+"""A virtual environment for each project, with the project's release, its tests' requirements, and
+our wheel.
 
-Made once and kept; only our own wheel is installed again when the tree has changed. One environment
-for all would have to reconcile seven projects' requirements.
+Each is made once and kept; only our own wheel is installed again when the tree has changed. One
+environment for all would have to reconcile seven projects' requirements.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ RENAMING = "aioquic_renamed"
 
 
 def wheel(python: str, version: str) -> Path:
-    """Our wheel for the interpreter `python`, built if the tree has changed since the last one."""
+    """Return our wheel for the interpreter `python`, built if the tree has changed since the last
+    one.
+    """
     folder = HOME / version / "uringcore"
     folder.parent.mkdir(parents=True, exist_ok=True)
     command = [python, str(ROOT / ".ci" / "venv.py"), "--venv", str(folder)]
@@ -31,7 +34,7 @@ def wheel(python: str, version: str) -> Path:
 
 
 def environment(project: Project, python: str, version: str, ours: Path) -> Path:
-    """The interpreter of the environment of `project`."""
+    """Return the interpreter of the environment of `project`."""
     folder = HOME / version / project.name
     inside = folder / "bin" / "python"
     extras = f"[{project.extras}]" if project.extras else ""

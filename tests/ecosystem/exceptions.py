@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 
 @dataclass(frozen=True)
 class Allowed:
-    """Tests of a project (a pattern over their names) that may fail or be skipped, and why."""
+    """Tests of a project (a pattern over their names) that may fail or be skipped, with the reason."""
 
     project: str
     pattern: str
@@ -21,7 +21,7 @@ class Allowed:
     varies: bool = False
 
     def covers(self, project: str, test: str, loop: str) -> bool:
-        """Whether `test` of `project` on `loop` falls under this exception."""
+        """Return true if this exception covers `test` of `project` on `loop`."""
         return project == self.project and loop in self.loops and fnmatchcase(test, self.pattern)
 
 
@@ -159,5 +159,5 @@ EXCEPTIONS: tuple[Allowed, ...] = (
 
 
 def allowed(project: str, test: str, loop: str) -> Allowed | None:
-    """The exception that covers `test` of `project` on `loop`, or None."""
+    """Return the exception that covers `test` of `project` on `loop`, or None."""
     return next((one for one in EXCEPTIONS if one.covers(project, test, loop)), None)

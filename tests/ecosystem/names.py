@@ -1,7 +1,7 @@
-"""What the name `localhost` means to a suite.
+"""Gives the name `localhost` both address families in a suite.
 
-Some suites expect it to have an IPv6 address, as it has on most machines; containers often lack the
-line in /etc/hosts. The suite then gets a /etc/hosts of its own in a mount namespace of its own.
+Some suites expect it to have an IPv6 address, as on most machines; containers often lack the line
+in /etc/hosts. The suite then gets its own /etc/hosts in a mount namespace of its own.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ _HOSTS = "127.0.0.1 localhost\n::1 localhost\n"
 
 
 def with_ipv6_localhost() -> tuple[str, ...]:
-    """What goes before a command so that `localhost` has both addresses; nothing where it has them,
-    and nothing (with the consequence that tests fail on every loop) where that cannot be done."""
+    """Return a command prefix that gives `localhost` both addresses. It is empty if the name has
+    them, or if that is impossible; then tests fail on every loop.
+    """
     if _has_both():
         return ()
     hosts = HOME / "hosts"

@@ -1,7 +1,9 @@
-"""The projects whose suites are run: the release, what the suite needs, the part of it that is run.
+"""The projects whose suites are run: the release, the suite's requirements, the part of it that
+runs.
 
-What is left out is left out on every loop alike: parts without an event loop, linters, benchmarks,
-what needs a network beyond this machine. Tests that may differ on our loop are exceptions.py's.
+Parts left out here are left out on every loop alike: parts without an event loop, linters,
+benchmarks, tests that need a network beyond this machine. exceptions.py lists the tests that may
+differ on our loop.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ PYTEST = ("pytest==9.1.1", "pytest-timeout==2.4.0")
 
 @dataclass(frozen=True)
 class Project:
-    """One released project and how its suite is run."""
+    """One released project and the way to run its suite."""
 
     name: str
     version: str
@@ -80,7 +82,7 @@ PROJECTS: tuple[Project, ...] = (
         ),
         arguments=(
             *("-m", "not dev_mode and not autobahn and not internal", "tests"),
-            # Parsers, data structures and benchmarks: no loop in them.
+            # Parsers, data structures and benchmarks, which use no loop.
             *("--ignore-glob=tests/test_benchmarks_*", "--ignore=tests/autobahn"),
             *("--ignore=tests/test_http_parser.py", "--ignore=tests/test_multipart_helpers.py"),
             *("--ignore=tests/test_helpers.py", "--ignore=tests/test_cookie_helpers.py"),
@@ -91,7 +93,7 @@ PROJECTS: tuple[Project, ...] = (
         remove=("aiohttp",),
     ),
     Project(
-        # Transports of its own over any loop's readers and writers.
+        # Its own transports over any loop's readers and writers.
         "aiofastnet",
         "1.2.0",
         requirements=("async-timeout", "pytest-asyncio==1.5.0"),
@@ -175,7 +177,7 @@ PROJECTS: tuple[Project, ...] = (
         "httpx",
         "0.28.1",
         extras="brotli,cli,http2,socks,zstd",
-        # What the release was tested with; newer ones fail its tests on any loop.
+        # The versions that the release was tested with; newer ones fail its tests on any loop.
         requirements=(
             "chardet==5.2.0",
             "click==8.1.7",
@@ -221,8 +223,8 @@ PROJECTS: tuple[Project, ...] = (
     Project(
         "aioquic",
         "1.7.2",
-        # The others are of aioquic's inside: packets, keys, recovery, the handshake, and the datagrams and
-        # timers of its state machine one by one.
+        # The others test aioquic's internals: packets, keys, recovery, the handshake, and the
+        # single datagrams and timers of its state machine.
         arguments=(
             *("-p", "aioquic_suite", "tests/test_asyncio.py", "tests/test_buffer.py"),
             *("tests/test_h0.py", "tests/test_h3.py", "tests/test_logger.py"),
@@ -235,7 +237,7 @@ PROJECTS: tuple[Project, ...] = (
         "dnspython",
         "2.9.2",
         extras="doh,doq,trio",
-        # The rest is of names and records, or asks servers in the internet.
+        # The rest tests names and records, or queries servers on the internet.
         arguments=("tests/test_doq.py", "tests/test_tsig_doh_doq.py"),
         # Its server could send Retry packets of its own, and sends none.
         environment={"ECOSYSTEM_PLACEHOLDERS": "1"},
@@ -243,7 +245,7 @@ PROJECTS: tuple[Project, ...] = (
     ),
     Project(
         "pywebtransport",
-        # The last that is made of aioquic.
+        # The last release that uses aioquic.
         "0.8.0",
         arguments=(str(INSIDE / "examples_of_pywebtransport.py"),),
         aioquic=True,
@@ -264,7 +266,7 @@ PROJECTS: tuple[Project, ...] = (
             "test/mitmproxy/proxy/layers/http/test_http3.py",
             "test/mitmproxy/contentviews/test__view_http3.py",
         ),
-        # It has two tables of pytest's, which pytest 9 does not take.
+        # It has two configuration tables for pytest, which pytest 9 rejects.
         pytest_ini="[pytest]\nasyncio_mode = auto\n",
         github=("mitmproxy/mitmproxy", "v12.2.3"),
         remove=("mitmproxy",),
@@ -280,7 +282,7 @@ PROJECTS: tuple[Project, ...] = (
         aioquic=True,
     ),
     Project(
-        # The last that is made of aioquic: 0.5 imports qh3.
+        # The last release that uses aioquic: 0.5 imports qh3.
         "aiomoqt",
         "0.3.9",
         requirements=("pytest-asyncio==1.5.0", "sortedcontainers"),

@@ -1,4 +1,4 @@
-"""Runs a project's suite in worker processes, kills what hangs and goes on with the test after it."""
+"""Runs a project's suite in worker processes, kills hanging ones and continues with the next test."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 @dataclass(frozen=True)
 class Result:
-    """How one test ended on one loop: pass, fail, skip, hang or crash."""
+    """The outcome of one test on one loop: pass, fail, skip, hang or crash."""
 
     status: str
     detail: str = ""
@@ -70,9 +70,10 @@ class Suite:
     keyword: str = ""
 
     def run(self, worth_repeating: Callable[[str], bool]) -> dict[str, Result]:
-        """Every test, by name; failures that `worth_repeating` says so of are tried again.
+        """Return the result of every test, by name; failures for which `worth_repeating` is true
+        run again.
 
-        Raises `RuntimeError` where a worker ends before its first test.
+        Raises `RuntimeError` if a worker ends before its first test.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         for old in self.folder.iterdir():
@@ -105,7 +106,7 @@ class Suite:
                 )
 
     def _run_worker(self, results: dict[str, Result], only: list[str] | None) -> bool:
-        """One worker, over the tests that have no result yet; True when it came to the end."""
+        """Run one worker over the tests that have no result yet; return True if it finished."""
         number = len(list(self.folder.glob("*.xml"))) + 1
         report = self.folder / f"report-{number}.jsonl"
         report.write_text("")
@@ -128,7 +129,8 @@ class Suite:
             environment["ECOSYSTEM_ONLY"] = str(self.folder / "only")
         xml = self.folder / f"junit-{number}.xml"
         xml.write_text("")
-        # A shell that starts us in the background has SIGINT ignored, and ignored signals are inherited.
+        # A shell that starts this process in the background has SIGINT ignored, and ignored signals
+        # are inherited.
         signal.signal(signal.SIGINT, signal.default_int_handler)
         with _own_orphans(), (self.folder / "log").open("a") as log:
             process = subprocess.Popen(
@@ -191,13 +193,13 @@ class Suite:
 
 
 def read_results(folder: Path) -> dict[str, Result]:
-    """The results that an earlier run left in `folder`."""
+    """Return the results that an earlier run left in `folder`."""
     found = json.loads((folder / "results.json").read_text())
     return {name: Result(**one) for name, one in found.items()}
 
 
 def _stacks(process: subprocess.Popen[bytes], report: Path) -> str:
-    """Where every thread of the worker is."""
+    """Return the stack of every thread of the worker."""
     process.send_signal(signal.SIGUSR1)
     time.sleep(1)
     return report.with_suffix(".stacks").read_text(errors="replace")
@@ -219,7 +221,7 @@ def _new_lines(lines: Any) -> Iterator[dict[str, Any]]:
 
 
 def _end_session(process: subprocess.Popen[bytes]) -> None:
-    """End the worker and those of its children that share its session."""
+    """End the worker and those of its children that are in its session."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
@@ -227,7 +229,9 @@ def _end_session(process: subprocess.Popen[bytes]) -> None:
 
 @contextlib.contextmanager
 def _own_orphans() -> Iterator[None]:
-    """Inherit what the suite leaves behind (servers in sessions of their own) and end it."""
+    """Adopt the processes that the suite leaves behind (servers in sessions of their own) and end
+    them.
+    """
     keep = set(_children())
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
@@ -245,7 +249,7 @@ def _own_orphans() -> Iterator[None]:
 
 
 def _children() -> list[int]:
-    """The processes whose parent is this one."""
+    """Return the processes whose parent is this one."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():

@@ -1,8 +1,8 @@
-"""The servers that suites talk to: a real Redis and a real PostgreSQL, on private addresses.
+"""The servers that suites need: a real Redis and a real PostgreSQL, on private addresses.
 
-Redis runs beside the suite, in a folder of its own that goes with it. PostgreSQL is started by
-asyncpg's suite itself (it makes clusters with settings of their own); what it needs from us is the
-place of the programs and, under root, a user id that is not 0.
+Redis runs beside the suite, in a folder of its own that is removed with it. asyncpg's suite starts
+PostgreSQL itself (it makes clusters with settings of their own); from here it gets the path of the
+programs and, under root, a user id that is not 0.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _USUAL_REDIS_PORT = 6379
 
 @dataclass(frozen=True)
 class Service:
-    """What a suite has to be given so that it finds its server."""
+    """The settings with which a suite finds its server."""
 
     version: str = ""
     prefix: tuple[str, ...] = ()
@@ -39,7 +39,7 @@ class Service:
 def service(name: str | None) -> Iterator[Service]:
     """Start the server called `name` and stop it at the end; without a name, nothing.
 
-    Raises `Missing` where this machine has no such server.
+    Raises `Missing` if this machine has no such server.
     """
     if name is None:
         yield Service()
@@ -56,7 +56,7 @@ def _redis() -> Iterator[Service]:
     if program is None:
         raise Missing("redis-server was not found (on Debian: apt-get install redis-server)")
     with tempfile.TemporaryDirectory(prefix="ecosystem-redis-") as folder:
-        # Part of redis-py's suite looks for a server at the usual port, whatever it is told.
+        # Part of redis-py's suite uses the default port and ignores its options.
         port = _free_port(_USUAL_REDIS_PORT)
         command = [program, "--port", str(port), "--bind", "127.0.0.1", "--dir", folder]
         command += ["--save", "", "--appendonly", "no", "--enable-debug-command", "yes"]
@@ -79,8 +79,8 @@ def _postgresql() -> Service:
     programs = _postgresql_programs()
     prefix: tuple[str, ...] = ()
     if os.geteuid() == 0:
-        # PostgreSQL refuses root. In a user namespace root's files stay readable under another id,
-        # which no second account of the machine would give.
+        # PostgreSQL rejects root. In a user namespace root's files stay readable under another id,
+        # unlike with a second account of the machine.
         prefix = ("unshare", "--user", "--map-user=1000", "--map-group=1000")
         if subprocess.run([*prefix, "true"], capture_output=True).returncode:
             raise Missing(
@@ -95,7 +95,7 @@ def _postgresql() -> Service:
 
 
 def _postgresql_programs() -> Path:
-    """The folder with initdb, pg_ctl and postgres: of the newest version that is installed."""
+    """Return the folder with initdb, pg_ctl and postgres: of the newest installed version."""
     found = sorted(
         Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: int(path.parts[-3])
     )
@@ -108,7 +108,7 @@ def _postgresql_programs() -> Path:
 
 
 def _free_port(wanted: int) -> int:
-    """`wanted`, or another one where that is taken."""
+    """Return `wanted`, or another port if that is in use."""
     with socket.socket() as sock:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -1,7 +1,7 @@
 """Fetches and unpacks the released source packages.
 
-From PyPI by pip; where a release has no tests there, Debian's source package of it by apt, with a
-package list of its own, so that the machine's is neither read nor changed.
+The source is PyPI, by pip. If a release there has no tests, the source is Debian's source package,
+by apt, with a package list of its own, so that the machine's is neither read nor changed.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ KEYRINGS = ("debian-archive-keyring.gpg", "debian-archive-keyring.pgp")
 
 
 class Missing(Exception):
-    """Something that this machine lacks; the message says what, and how to get it."""
+    """A requirement that this machine lacks; the message names it, and the way to get it."""
 
 
 class Unreachable(Missing):
-    """A server that this machine cannot reach. What is there is skipped."""
+    """A server that this machine cannot reach. Its projects are skipped."""
 
 
 def unpacked(project: Project, python: Path) -> Path:
-    """The folder with the sources of `project`, fetched if they are not there yet.
+    """Return the folder with the sources of `project`, fetched if they are missing.
 
     `python` is an interpreter with pip.
     """
@@ -70,7 +70,9 @@ def _unpacked(downloads: Path) -> Path:
 
 
 def _settle_pytest_configuration(top: Path, ini_text: str) -> None:
-    """pytest looks upwards for a configuration: without one of its own, a suite would get ours."""
+    """pytest searches parent folders for a configuration: without one of its own, a suite would get
+    ours.
+    """
     if ini_text:
         (top / "pytest.ini").write_text(ini_text)
         return
@@ -102,7 +104,9 @@ def _from_github(repository: str, commit: str, folder: Path, downloads: Path) ->
 
 
 def _from_debian(package: str, suite: str, version: str, folder: Path) -> None:
-    """The upstream tar file of Debian's source package, checked by apt against Debian's keys."""
+    """Return the upstream tar file of Debian's source package, checked by apt against Debian's
+    keys.
+    """
     if shutil.which("apt-get") is None:
         raise Missing(
             f"{package}'s tests are only in Debian's source package, and this machine has no apt; "
@@ -131,7 +135,7 @@ def _from_debian(package: str, suite: str, version: str, folder: Path) -> None:
 
 
 def _debian_mirror() -> str | None:
-    """Where this machine gets Debian's packages from."""
+    """Return this machine's mirror of Debian's packages."""
     found = subprocess.run(
         [
             "apt-get",

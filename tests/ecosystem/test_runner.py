@@ -1,4 +1,6 @@
-"""The runner itself, on a small suite: what passes, fails, hangs, dies and varies is told apart."""
+"""The runner itself, on a small suite: it distinguishes tests that pass, fail, hang, crash and
+vary.
+"""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""Calls everything native with odd arguments, in a process that may die of it.
+"""Calls all native code with odd arguments, in a process that may crash.
 
     python -m tests.extension.odd_calls made|settings|alive PART PARTS SEED
 
-``made`` calls the extension's functions and classes, ``settings`` what takes many arguments, with one odd
-among sound ones, ``alive`` the methods of objects of a program that runs: a server and its clients in one
-process. The name of what is called next is printed before, so the last line
-names what ended the process.
+``made`` calls the extension's functions and classes, ``settings`` the callables with many
+arguments, with one odd and the others valid, ``alive`` the methods of a running program's objects:
+a server and its clients in one process. The process prints each name before the call, so the last
+line names the call that crashed it.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ ENDS = {"_core_close", "close", "abort", "detach", "stop", "_after_fork_in_child
 """Called last: there is little to find in what is over."""
 TAKES_A_DESCRIPTOR = {
     *("file_close", "file_truncate", "file_write", "file_sync"),
-    # An endpoint that drains closes the sockets that it was lent.
+    # A draining endpoint closes its borrowed sockets.
     *("add_socket", "drain"),
 }
 
@@ -81,7 +81,7 @@ def say(text: str) -> None:
 
 
 class Caller:
-    """Makes the calls and looks for panics."""
+    """Makes the calls and checks for panics."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
@@ -106,7 +106,7 @@ class Caller:
         self.look(found.exc_value)
 
     def look(self, error: BaseException | None) -> None:
-        """Ends the process if a panic is among an error's reasons."""
+        """Ends the process if a panic is among an error's causes."""
         while error is not None:
             if type(error).__name__ == "PanicException":
                 say(f"panic: {error!s:.300}")
@@ -114,7 +114,7 @@ class Caller:
             error = error.__cause__ or error.__context__
 
     def call(self, run: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
-        """Whatever it raises is fine."""
+        """Any exception is allowed."""
         self.calls += 1
         self._last = lambda: run(*args, **kwargs)
         try:
@@ -123,7 +123,7 @@ class Caller:
             self.look(exc)
 
     def step(self, result: Any) -> None:
-        """An awaitable does nothing before its first step."""
+        """An awaitable does no work before its first step."""
         if not hasattr(result, "send") or not hasattr(result, "close") or hasattr(result, "fileno"):
             return
         if is_ours(type(result)):
@@ -135,13 +135,13 @@ class Caller:
         return (make() for make in self._makers)
 
     def one(self) -> Any:
-        """An odd value, or now and then something that a program has."""
+        """Return an odd value, or sometimes a valid object of the program."""
         if self.random.random() < 0.25:
             return self.random.choice(self.live)
         return self.random.choice(self._makers)()
 
     def try_all(self, name: str, run: Callable[..., Any]) -> None:
-        """Every odd value at every place, then some at random."""
+        """Call with every odd value at every position, then with some at random."""
         say(name)
         faulthandler.dump_traceback_later(HANGS_AFTER_SECONDS, exit=True)
         positional, keywords = places(run)
@@ -162,7 +162,7 @@ class Caller:
         faulthandler.cancel_dump_traceback_later()
 
     def try_each(self, settings: Settings) -> None:
-        """Every odd value in the place of each sound one, and in lists where there is a list."""
+        """Call with every odd value in place of each valid one, also inside lists."""
         for name, sound in settings.sound.items():
             say(f"{settings.name}: {name}")
             faulthandler.dump_traceback_later(HANGS_AFTER_SECONDS, exit=True)
@@ -175,13 +175,13 @@ class Caller:
     def _guarded(
         self, name: str, run: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]
     ) -> None:
-        # A descriptor may be anybody's, the loop's own included.
+        # Any owner may use a descriptor, even the loop itself.
         is_used = any(isinstance(arg, int) and is_open(arg) for arg in args)
         if not (name.rpartition(".")[2] in TAKES_A_DESCRIPTOR and is_used):
             self.call(run, *args, **kwargs)
 
     def try_operators(self, name: str, one: Any) -> None:
-        """What the interpreter asks of any object."""
+        """Apply the operators that the interpreter supports for any object."""
         say(f"{name}: operators")
         for ask in (repr, str, hash, bool, len, iter, next, copy.copy, pickle.dumps, int, bytes):
             self.call(ask, one)
@@ -210,7 +210,7 @@ def is_open(descriptor: int) -> bool:
 
 
 def places(run: Callable[..., Any]) -> tuple[int, list[str]]:
-    """How many positional arguments it takes, and its keywords."""
+    """Return the number of its positional arguments, and its keywords."""
     try:
         parameters = inspect.signature(run).parameters.values()
     except (TypeError, ValueError):
@@ -223,7 +223,7 @@ def places(run: Callable[..., Any]) -> tuple[int, list[str]]:
 
 
 def native(kind: type) -> Iterator[tuple[str, Any]]:
-    """What a class has that is not written in Python, its own first."""
+    """Yield the members of a class that are not written in Python, its own first."""
     seen = set()
     for base in kind.__mro__:
         if not is_ours(base):
@@ -244,7 +244,7 @@ def native(kind: type) -> Iterator[tuple[str, Any]]:
 
 
 def functions_and_classes() -> list[tuple[str, Callable[..., Any]]]:
-    """The extension's, with what it makes when it is asked for."""
+    """Return the extension's functions and classes, including those that it creates on access."""
     found = {name: getattr(_uringcore, name) for name in sorted(dir(_uringcore))}
     callables = [(name, one) for name, one in found.items() if callable(one)]
     skipped = ("__loader__", "__spec__", "__build_class__")
@@ -284,11 +284,11 @@ async def try_alive(caller: Caller, part: int, parts: int) -> None:
     for one in caller.live:
         by_kind.setdefault(type(one), []).append(one)
     kinds = sorted(by_kind, key=lambda kind: f"{kind.__module__}.{kind.__qualname__}")
-    # An enumeration's methods are CPython's.
+    # The methods of an enumeration belong to CPython.
     kinds = [kind for kind in kinds if not issubclass(kind, enum.Enum)]
     for kind in [kind for kind in kinds if list(native(kind))][part::parts]:
         for one in by_kind[kind][:2]:
-            # The loop that runs all this is not the one to be broken.
+            # The tests' own running loop must not be broken.
             if one is not asyncio.get_running_loop():
                 await try_object(caller, one)
     if not part:
@@ -298,7 +298,7 @@ async def try_alive(caller: Caller, part: int, parts: int) -> None:
 
 
 async def try_messages(caller: Caller, send: Callable[..., Any]) -> None:
-    """What an application sends, with one odd field each."""
+    """Send the messages of an application, with one odd field each."""
     for message in MESSAGES:
         for name in message:
             for value in caller.odd_values():
@@ -316,19 +316,19 @@ async def try_object(caller: Caller, one: Any) -> None:
             caller.try_setting(f"{name}.{attribute}", one, attribute)
         else:
             caller.try_all(f"{name}.{attribute}", getattr(one, attribute))
-        # What was scheduled by it happens now.
+        # Callbacks scheduled by the call run now.
         await asyncio.sleep(0)
     caller.try_operators(name, one)
     await asyncio.sleep(0)
 
 
 def ours() -> list[Any]:
-    """Objects of native classes, and of Python classes made of those."""
+    """Return the objects of native classes, and of their Python subclasses."""
     return [one for one in gc.get_objects() if is_ours(type(one))]
 
 
 def is_ours(kind: type) -> bool:
-    """A few of C's classes have no name of a module."""
+    """A few C classes have a module that is no string."""
     return str(kind.__module__).startswith("uringcore")
 
 
@@ -348,7 +348,7 @@ def main(what: str, part: int, parts: int, seed: int) -> None:
         await asyncio.sleep(0)
         say(f"{caller.calls} calls")
         say("done")
-        # The program was broken on purpose: its tasks and threads need not come to an end.
+        # The program was broken on purpose: its tasks and threads need not end.
         os._exit(0)
 
     uringcore.run(run())

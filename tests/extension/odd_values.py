@@ -1,6 +1,7 @@
-"""Values that no honest program passes: each is made anew for each call, so that none is used up.
+"""Values that no valid program passes. Each is made anew for each call, so that no call consumes
+it.
 
-``odd_values(again)`` gives them by name; objects that re-enter call ``again()``.
+``odd_values(again)`` returns them by name; objects that re-enter call ``again()``.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ CLAIMED = 1 << 62
 
 
 class Refusal(Exception):
-    """What the odd objects raise."""
+    """The exception that the odd objects raise."""
 
 
 class Claims:
@@ -49,7 +50,7 @@ class Claims:
 
 
 class ClaimingList(list[Any]):
-    """A list whose length is a lie."""
+    """A list with a false length."""
 
     def __len__(self) -> int:
         return CLAIMED
@@ -72,7 +73,7 @@ class Breaks:
 
 
 def hooked(hook: Callable[[], Any]) -> Any:
-    """An object that calls ``hook`` whatever is asked of it."""
+    """An object that calls ``hook`` on every operation."""
 
     def method(*_: Any, **__: Any) -> Any:
         return hook()
@@ -87,7 +88,7 @@ def refuse() -> Any:
 
 
 def odd_values(again: Callable[[], Any]) -> dict[str, Callable[[], Any]]:
-    """Makers of values, by what they are."""
+    """Return makers of values, by name."""
 
     def reenter() -> Any:
         with contextlib.suppress(Exception):

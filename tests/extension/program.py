@@ -1,4 +1,4 @@
-"""A program with something of each kind alive, from transports to a server with a request."""
+"""A program with live objects of each kind, from transports to a server with a request."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from uringcore.tls import MemorySessionStore
 
 
 class Application:
-    """Keeps what it is called with, and returns when it is told to."""
+    """Keeps its arguments, and returns when it is released."""
 
     def __init__(self) -> None:
         self.kept: list[Any] = []
@@ -43,7 +43,7 @@ class Application:
 
 @contextlib.asynccontextmanager
 async def serving(certificate: DevelopmentCertificate, folder: Path) -> AsyncIterator[list[Any]]:
-    """The ASGI server with a request under way, and its client."""
+    """The ASGI server with an active request, and its client."""
     files = folder / "cert.pem", folder / "key.pem"
     for path, content in zip(
         files, (certificate.certificate_pem, certificate.key_pem), strict=True
@@ -74,7 +74,7 @@ async def serving(certificate: DevelopmentCertificate, folder: Path) -> AsyncIte
 
 @contextlib.asynccontextmanager
 async def quic_pair(certificate: DevelopmentCertificate) -> AsyncIterator[list[Any]]:
-    """Both ends of a connection with a stream that waits."""
+    """Both ends of a connection with a waiting stream."""
     identity = (certificate.certificate_pem, certificate.key_pem)
     async with listen("127.0.0.1", 0, certificate=identity, alpn=["x"]) as listener:
         config = ClientConfig(alpn=["x"], verify=False)
@@ -113,7 +113,7 @@ async def transports(certificate: DevelopmentCertificate, folder: Path) -> Async
 
 
 def without_a_loop() -> list[Any]:
-    """State machines that a program drives by itself."""
+    """State machines that a program drives itself."""
     quic = QuicConnection(configuration=QuicConfiguration(alpn_protocols=["h3"]))
     quic.connect(("127.0.0.1", 1), now=0.0)
     store = MemorySessionStore()
@@ -122,7 +122,7 @@ def without_a_loop() -> list[Any]:
 
 
 async def living() -> list[Any]:
-    """All of it, which is not to be ended: what is made of it may not end any more."""
+    """The whole program. It is never closed, because broken objects may not end any more."""
     certificate = DevelopmentCertificate.make()
     stack = contextlib.AsyncExitStack()
     folder = Path(tempfile.mkdtemp(dir=".")).resolve()

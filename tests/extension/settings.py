@@ -1,4 +1,4 @@
-"""Calls with many arguments, one of them odd among sound ones, and what is made of them is used a little."""
+"""Calls with many arguments, one odd and the others valid; each result is used a little."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Settings(NamedTuple):
 
 
 def made_of(configure: Callable[[], Any]) -> dict[str, Any]:
-    """The fields of the extension's setup that a configuration comes to."""
+    """Return the fields of the extension's setup that a configuration sets."""
     recorded: dict[str, Any] = {}
 
     def record(kind: Any, **given: Any) -> Any:
@@ -54,7 +54,7 @@ def made_of(configure: Callable[[], Any]) -> dict[str, Any]:
 
 
 def used_client(**given: Any) -> None:
-    """A connection begins, and its timers run out at odd times."""
+    """Begin a connection, and expire its timers at odd times."""
     made = QuicClientSetup(**given)
     core = QuicConnectionCore(is_client=True)
     core._start_client(None, made, SERVER, "localhost", 0.0, None)
@@ -65,7 +65,7 @@ def used_client(**given: Any) -> None:
 
 
 def used_server(sound_client: dict[str, Any], given: dict[str, Any]) -> None:
-    """A client's handshake with it, as far as it comes."""
+    """Run a client's handshake with it, as far as it gets."""
     client, server = QuicConnectionCore(is_client=True), QuicConnectionCore(is_client=False)
     client._start_client(None, QuicClientSetup(**sound_client), SERVER, "localhost", 0.0, None)
     server._start_server(QuicServerSetup(**given), None)
@@ -92,7 +92,7 @@ def used_buffer(**given: Any) -> None:
 
 
 def configured(**given: Any) -> None:
-    """A client of aioquic's kind."""
+    """A client configured through aioquic's API."""
     connection = QuicConnection(configuration=QuicConfiguration(**given))
     connection.connect(SERVER, now=0.0)
     connection.datagrams_to_send(0.0)

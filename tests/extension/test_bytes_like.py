@@ -1,4 +1,6 @@
-"""Bytes come as any contiguous buffer, and lists as any iterable: what claims a length is not believed."""
+"""Bytes may be any contiguous buffer, and lists any iterable: the code does not trust a claimed
+length.
+"""
 
 import array
 import sys

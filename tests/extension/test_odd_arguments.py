@@ -1,4 +1,4 @@
-"""No argument ends the interpreter: odd ones are given to everything native, in a process of its own."""
+"""No argument crashes the interpreter: all native code gets odd ones, in a process of its own."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""What the HTTP/3 tests share: a QUIC pair, HTTP/3 connections of either library on it."""
+"""Fixtures of the HTTP/3 tests: a QUIC pair, and HTTP/3 connections of either library on it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[object, objec
 
 @pytest.fixture
 def quic_pair(certificate: tuple[object, object]) -> Iterator[Pair]:
-    """Two of aioquic's QUIC connections, the handshake done."""
+    """Two QUIC connections of aioquic, after the handshake."""
     pair = Pair(certificate)
     yield pair
     assert not pair.surprises, "the connection was closed by surprise"

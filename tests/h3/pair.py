@@ -1,7 +1,7 @@
-"""Two QUIC connections of aioquic's joined in memory, with HTTP/3 on top of each.
+"""Two QUIC connections of aioquic joined in memory, with HTTP/3 on top of each.
 
-aioquic's QUIC is an independent transport here: it shows that H3Connection asks for nothing beyond
-the shape that it documents.
+aioquic's QUIC is an independent transport here: it shows that H3Connection needs no more than the
+interface that it documents.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LIBRARIES: dict[str, Callable[..., Any]] = {
 }
 
 AIOQUIC_VERSION = tuple(int(part) for part in version("aioquic").split(".")[:2])
-# The last aioquic for CPython 3.10 knows no interim responses and has other names here and there.
+# The last aioquic for CPython 3.10 has no interim responses and uses some other names.
 needs_current_aioquic = pytest.mark.skipif(
     AIOQUIC_VERSION < (1, 7), reason=f"aioquic {version('aioquic')} is older than what is compared"
 )
@@ -66,11 +66,11 @@ class Pair:
 
     @property
     def surprises(self) -> bool:
-        """Whether a connection was closed that the test did not mean to see closed."""
+        """True if a connection was closed that the test expected to stay open."""
         return bool(self.closed) and not self.expect_close
 
     def add_http(self, client: str, server: str, **options: Any) -> tuple[Any, Any]:
-        """HTTP/3 of the named libraries on both sides, SETTINGS exchanged."""
+        """Adds HTTP/3 of the named libraries on both sides, and exchanges SETTINGS."""
         self.http["client"] = LIBRARIES[client](self.client, **options)
         self.http["server"] = LIBRARIES[server](self.server, **options)
         self.transfer()
@@ -98,7 +98,7 @@ class Pair:
         self._collect("server", self.server)
 
     def take(self, side: str) -> list[Any]:
-        """The HTTP events of a side since the last call, neighbouring content joined."""
+        """Returns the HTTP events of a side since the last call, with adjacent content joined."""
         joined: list[Any] = []
         for event in self.events[side]:
             last = joined[-1] if joined else None
@@ -140,6 +140,6 @@ def _fields(event: Any) -> tuple[str, ...]:
 
 
 def plain(event: Any) -> tuple[Any, ...]:
-    """An event of either library as name and values, for comparison."""
+    """Returns an event of either library as name and values, for comparison."""
     values = {name: getattr(event, name) for name in _fields(event)}
     return (type(event).__name__, *sorted(values.items()))

@@ -1,4 +1,4 @@
-"""HTTP/0.9 for the interoperability tests: both sides joined by hand."""
+"""HTTP/0.9 for the interoperability tests, with both sides joined in memory."""
 
 from __future__ import annotations
 

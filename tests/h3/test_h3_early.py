@@ -1,4 +1,4 @@
-"""Requests that come as 0-RTT data: a program that serves them has to know (RFC 8470)."""
+"""Requests in 0-RTT data: a program that serves them has to see that they are early (RFC 8470)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from uringcore.quic.events import StreamDataReceived
 
 
 class Quic:
-    """A server's connection that says nothing."""
+    """A server's connection that sends nothing."""
 
     def __init__(self) -> None:
         self.configuration = SimpleNamespace(is_client=False, quic_logger=None)

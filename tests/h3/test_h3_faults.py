@@ -1,4 +1,4 @@
-"""What happens when the peer, or the program itself, breaks a rule."""
+"""Violations of the protocol by the peer, or by the program itself."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class FakeConfiguration:
 
 
 class FakeQuic:
-    """The shape that H3Connection asks for, and a record of what it was asked to do."""
+    """The interface that H3Connection needs, with a record of the calls."""
 
     def __init__(self, is_client: bool) -> None:
         self.configuration = FakeConfiguration(is_client)
@@ -88,7 +88,7 @@ def make(is_client: bool, **options: Any) -> tuple[H3Connection, FakeQuic]:
 
 
 class CountingQuic(FakeQuic):
-    """Tells each number once, whether it is used or not."""
+    """Returns each stream ID once, used or not."""
 
     def get_next_available_stream_id(self, is_unidirectional: bool = False) -> int:
         stream_id = self._next[is_unidirectional]
@@ -104,7 +104,7 @@ def test_every_stream_has_a_number_of_its_own(kind: type[FakeQuic]) -> None:
     quic = kind(is_client=True)
     http = H3Connection(quic, enable_webtransport=True)
     opened = {call[1] for call in quic.take() if call[0] == "send"}
-    # The decoder's stream is opened when there is something to say.
+    # The decoder stream is opened when it has data to send.
     assert opened <= {2, 6, 10}
     assert http.create_webtransport_stream(0, is_unidirectional=True) == 14
 
@@ -249,7 +249,7 @@ def test_goaway() -> None:
     client.handle_event(data(control, goaway))
     with pytest.raises(GoingAwayError):
         client.send_headers(4, GET)
-    # What crosses the GOAWAY is refused.
+    # Requests that cross the GOAWAY are rejected.
     late, late_quic = make(is_client=True)
     late.send_headers(4, GET, end_stream=False)
     for call in late_quic.take():
@@ -298,7 +298,7 @@ def test_extended_connect_is_announced_as_by_aioquic_unless_switched_off() -> No
 
 
 def encoded_headers(fields: list[tuple[bytes, bytes]]) -> bytes:
-    """A HEADERS frame, whatever is in it: QPACK has no opinion on fields."""
+    """A HEADERS frame with any fields: QPACK does not validate them."""
     instructions, section = QpackEncoder(0).encode(0, fields)
     assert instructions == b""
     assert len(section) < 64
@@ -343,7 +343,7 @@ def test_white_space_around_values_is_not_sent() -> None:
 
 
 def test_fields_about_a_connection_are_not_sent() -> None:
-    """RFC 9114 section 4.2; frameworks put them into answers whatever the version."""
+    """RFC 9114 section 4.2; frameworks put them into responses of any version."""
     server, quic = make(is_client=False)
     server.handle_event(data(0, encoded_headers(GET), end_stream=True))
     fields = [(b":status", b"500"), (b"content-length", b"0"), (b"connection", b"close")]

@@ -1,4 +1,4 @@
-"""QPACK against pylsqpack (ls-qpack), both ways, dynamic tables and blocked streams included."""
+"""QPACK against pylsqpack (ls-qpack), both ways, including dynamic tables and blocked streams."""
 
 from __future__ import annotations
 
@@ -115,7 +115,9 @@ def test_every_byte_in_a_value(symbol: int) -> None:
 
 
 def test_our_encoder_compresses_as_well_as_theirs() -> None:
-    """Not byte for byte: policies differ. But repeated requests shrink to about the same size."""
+    """Not byte for byte: encoder policies differ. But repeated requests shrink to about equal
+    sizes.
+    """
     fields = [
         (b":method", b"GET"),
         (b":scheme", b"https"),

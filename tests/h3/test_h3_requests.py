@@ -170,7 +170,7 @@ def test_datagrams_and_webtransport_streams(quic_pair: Pair, client: str, server
             )
             reply_to = quic_pair.http["client" if source is http_client else "server"]
             if not is_unidirectional and hasattr(reply_to, "open_requests"):
-                # aioquic does not recognise what comes back on a stream that it opened.
+                # aioquic does not recognise data received on a stream that it opened.
                 other = quic_pair.server if source is http_client else quic_pair.client
                 other.send_stream_data(stream_id, b"reply", end_stream=True)
                 quic_pair.transfer()

@@ -1,4 +1,6 @@
-"""Random sequences of sends: what ``H3Connection`` takes, the HTTP/3 of aioquic and our own take from it."""
+"""Random sequences of sends: if ``H3Connection`` accepts a send, aioquic's HTTP/3 and our own
+accept the result.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ STEPS = 60
 
 
 class Exchange:
-    """Requests on a pair, of which one side tries whatever it likes and the other one only answers."""
+    """Requests on a pair: one side makes random sends and the other only responds."""
 
     def __init__(self, pair: Pair, ours: str, seed: int) -> None:
         self.pair, self.ours, self.random = pair, ours, random.Random(seed)
@@ -43,7 +45,7 @@ class Exchange:
         self.pair.http["client"].send_headers(stream_id, REQUESTS[method])
 
     def step(self) -> None:
-        """One more send of our side's, which may be refused where it is made."""
+        """Makes one more send on our side, which the API may reject."""
         stream_id = self.random.choice(list(self.methods))
         http = self.pair.http[self.ours]
         ends = self.random.random() < 0.2
@@ -52,7 +54,7 @@ class Exchange:
                 case 0:
                     http.send_headers(stream_id, TRAILERS, end_stream=ends)
                 case 1:
-                    # Content where there can be none is not checked where it is sent.
+                    # A send does not check for content that HTTP forbids.
                     is_empty = self.ours == "server" and stream_id in self.without_content
                     http.send_data(stream_id, b"" if is_empty else b"content", ends)
                 case _ if self.ours == "server":
@@ -68,7 +70,7 @@ class Exchange:
             self.without_content.add(stream_id)
 
     def answer(self) -> None:
-        """What a well-behaved server says to requests that it has not answered."""
+        """Responds to open requests as a well-behaved server does."""
         for event in self.pair.take("server"):
             if type(event).__name__ == "HeadersReceived" and event.headers[0][0] == b":method":
                 status = self.random.choice([b"200", b"404"])
@@ -76,7 +78,7 @@ class Exchange:
                 http.send_headers(event.stream_id, [(b":status", status)], end_stream=False)
 
     def is_open(self) -> bool:
-        """A connection that was closed says so late, but takes no more requests."""
+        """A closed connection reports its end late, but accepts no more requests."""
         self.pair.take("server")
         self.begin()
         self.pair.transfer()

@@ -83,7 +83,7 @@ def test_a_table_capacity_that_is_a_property_is_announced() -> None:
 
         @_max_table_capacity.setter
         def _max_table_capacity(self, value: int) -> None:
-            """The base class's."""
+            """The base class's attribute."""
 
         @property
         def _max_push_id(self) -> int | None:  # type: ignore[override]
@@ -91,7 +91,7 @@ def test_a_table_capacity_that_is_a_property_is_announced() -> None:
 
         @_max_push_id.setter
         def _max_push_id(self, value: int | None) -> None:
-            """The base class's."""
+            """The base class's attribute."""
 
     quic = FakeQuic(is_client=True)
     assert Plain(quic).sent_settings[Setting.QPACK_MAX_TABLE_CAPACITY] == 0

@@ -1,4 +1,6 @@
-"""HTTP/3 in qlog traces: what aioquic's H3Connection writes, ours does, over the same QUIC."""
+"""HTTP/3 in qlog traces: ours contain the events of aioquic's H3Connection, over equal QUIC
+connections.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ Events = list[tuple[str, dict[str, Any]]]
 
 
 def _exchange(certificate: Any, library: str) -> dict[str, Events]:
-    """A pushed response beside a response in two pieces; the events of both sides' traces."""
+    """Sends a pushed response beside a response in two pieces; returns the events of both sides'
+    traces.
+    """
     logger = QuicLogger()
     pair = Pair(certificate, quic_logger=logger)
     client, server = pair.add_http(library, library, enable_webtransport=True)
@@ -51,7 +55,7 @@ def _exchange(certificate: Any, library: str) -> dict[str, Events]:
 
 
 def _comparable(name: str, data: dict[str, Any]) -> str:
-    """Without what may differ: how well QPACK packs, and what qvis wants besides."""
+    """Drops values that may differ: the compressed size, and extra fields for qvis."""
     data = {key: value for key, value in data.items() if key != "byte_length"}
     if data.get("frame", {}).get("frame_type") in ("headers", "push_promise"):
         assert data.pop("length") > 0
@@ -67,7 +71,7 @@ def test_what_aioquic_writes_is_written(certificate: Any) -> None:
         assert len(wanted) > 8
         missing = [event for event in wanted if event not in written]
         assert not missing, f"{side}: {written}"
-        # Beyond it: the promise that a server sends.
+        # The one extra event: the promise that a server sends.
         more = [event for event in written if event not in wanted]
         assert len(more) == (side == "server"), more
         assert all("push_promise" in event for event in more)

@@ -1,4 +1,4 @@
-"""Events, enumerations and the rest of the surface, held against aioquic's."""
+"""Events, enumerations and the rest of the API, compared with aioquic's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fixtures of the HTTP tests: those of the server's, which start it as a user would."""
+"""Fixtures of the HTTP tests: those of the server tests, which start it as a user would."""
 
 from pathlib import Path
 
@@ -16,7 +16,9 @@ def backend(request):
 
 
 def pytest_collection_modifyitems(items):
-    """What a client sees on the wire, minutes of it, is the same on every interpreter."""
+    """A client sees only the wire, which does not depend on the interpreter; those tests take
+    minutes.
+    """
     for folder in ("rfc", "hostile"):
         reason = "rules and attacks on the wire are played on the default interpreter"
         only_on_default(items, Path(__file__).parent / folder, reason)

@@ -1,7 +1,7 @@
-"""A client that says what it is told, right or wrong, and writes down what comes back.
+"""A client that sends arbitrary data, valid or invalid, and records the server's responses.
 
-aioquic carries its packets, so that no mistake of ours is made on both sides. What it says is put
-together in wire.py; nothing is said unasked but acknowledgements.
+aioquic carries its packets, so that both sides cannot share a bug of ours. wire.py builds its data;
+the client itself sends only acknowledgements.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ WAIT_SECONDS = 40.0
 CLOSE_SECONDS = 15.0
 """For an answer to a fault, which is the server's alone."""
 
-# CPython 3.10 gets an aioquic whose inside is another one.
+# CPython 3.10 gets an aioquic with other internals.
 needs_recent_aioquic = pytest.mark.skipif(
     tuple(int(part) for part in version("aioquic").split(".")[:2]) < (1, 7),
     reason="the hostile client is made of aioquic 1.7's inside",
@@ -46,7 +46,7 @@ needs_recent_aioquic = pytest.mark.skipif(
 
 @dataclass(frozen=True)
 class Close:
-    """How the server closed the connection."""
+    """The server's close of the connection."""
 
     code: int
     is_transport: bool = False
@@ -55,7 +55,7 @@ class Close:
 
 @dataclass
 class Incoming:
-    """What came on one stream."""
+    """The data received on one stream."""
 
     data: bytearray = field(default_factory=bytearray)
     ended: bool = False
@@ -64,18 +64,18 @@ class Incoming:
 
     @property
     def over(self) -> bool:
-        """Nothing more comes."""
+        """True if no more data can arrive."""
         return self.ended or self.reset is not None
 
     @property
     def codes(self) -> set[int]:
-        """The codes with which the server gave the stream up, one direction or both."""
+        """The error codes with which the server ended the stream, in one direction or both."""
         return {code for code in (self.reset, self.stopped) if code is not None}
 
 
 @dataclass
 class Answer:
-    """A response, as far as it has come."""
+    """A response, as far as it has arrived."""
 
     status: int = 0
     fields: list[tuple[bytes, bytes]] = field(default_factory=list)
@@ -83,13 +83,13 @@ class Answer:
 
 
 class RawConnection(QuicConnection):
-    """aioquic's, with the parts that a hostile client wants otherwise.
+    """aioquic's connection, with the changes that a hostile client needs.
 
-    - ``grants``: whether the server gets more credit than the transport parameters gave.
-    - ``said``: QUIC frames that go out in the place of the next PING.
-    - ``parameters``, ``extensions``: what goes over the transport parameters' bytes, and over the
-      TLS extension that carries them.
-    - ``handshake_frame``, ``before_finished``, ``after_finished``: what goes into the Handshake
+    - ``grants``: true if the server gets more credit than the transport parameters gave.
+    - ``said``: QUIC frames that are sent in place of the next PING.
+    - ``parameters``, ``extensions``: written over the transport parameters' bytes, and over the TLS
+      extension that carries them.
+    - ``handshake_frame``, ``before_finished``, ``after_finished``: inserted into the Handshake
       packets: a QUIC frame, TLS messages around the Finished.
     """
 
@@ -142,14 +142,14 @@ class RawConnection(QuicConnection):
 
 
 def write_frame(builder: Any, raw: bytes) -> None:
-    """One QUIC frame, not torn over two packets."""
+    """Writes one QUIC frame, not split over two packets."""
     head = Buffer(data=raw)
     kind = head.pull_uint_var()
     builder.start_frame(kind, capacity=len(raw)).push_bytes(raw[head.tell() :])
 
 
 class Elsewhere:
-    """A transport whose datagrams leave from another address, where nobody answers."""
+    """A transport whose datagrams leave from another address, where no host responds."""
 
     def __init__(self, transport: Any, host: str) -> None:
         self._transport = transport
@@ -166,7 +166,7 @@ class Elsewhere:
         self.sent_bytes += len(data)
 
     def received(self) -> list[bytes]:
-        """The datagrams that have come there and were not asked for yet."""
+        """Returns the datagrams that have arrived there since the last call."""
         found = []
         with contextlib.suppress(BlockingIOError):
             while True:
@@ -176,12 +176,12 @@ class Elsewhere:
 
     @property
     def received_bytes(self) -> int:
-        """How many have come there in all."""
+        """Returns the number of bytes that have arrived there in total."""
         self.received()
         return self._received_bytes
 
     async def wait_received(self) -> list[bytes]:
-        """Until something has come."""
+        """Waits until a datagram has arrived."""
         while not (found := self.received()):
             await asyncio.sleep(0.001)
         return found
@@ -195,7 +195,7 @@ class Elsewhere:
 
 
 class Raw(QuicConnectionProtocol):
-    """One connection of the hostile client. What is said leaves at once."""
+    """One connection of the hostile client. Each write is sent at once."""
 
     _quic: RawConnection
 
@@ -208,7 +208,7 @@ class Raw(QuicConnectionProtocol):
         """Datagrams on their way, while there is such a list; see `delaying`."""
         self._changed = asyncio.Event()
 
-    # What comes back
+    # The server's side
 
     @property
     def quic(self) -> RawConnection:
@@ -217,14 +217,14 @@ class Raw(QuicConnectionProtocol):
 
     @property
     def closed(self) -> Close | None:
-        """How the server closed the connection, if it did."""
+        """The server's close of the connection, if it closed it."""
         event = self._quic._close_event
         if event is None:
             return None
         return Close(event.error_code, event.frame_type is not None, event.reason_phrase)
 
     def incoming(self, stream_id: int) -> Incoming:
-        """What has come on a stream."""
+        """Returns the data received on a stream."""
         return self.streams.setdefault(stream_id, Incoming())
 
     def datagram_received(self, data: bytes | str, addr: Any) -> None:
@@ -238,7 +238,9 @@ class Raw(QuicConnectionProtocol):
 
     @contextlib.contextmanager
     def delaying(self) -> Iterator[list[tuple[bytes | str, Any]]]:
-        """What comes during the block is received at its end: what is said meanwhile crosses it."""
+        """Datagrams that arrive during the block are received at its end, so that data sent
+        meanwhile crosses them.
+        """
         self.delayed = delayed = []
         try:
             yield delayed
@@ -261,7 +263,7 @@ class Raw(QuicConnectionProtocol):
             self.incoming(event.stream_id).stopped = event.error_code
 
     async def wait(self, condition: Callable[[], Any], seconds: float = WAIT_SECONDS) -> Any:
-        """Until the condition holds; what it says."""
+        """Waits until the condition holds; returns its value."""
 
         async def holds() -> Any:
             while not (found := condition()):
@@ -273,22 +275,24 @@ class Raw(QuicConnectionProtocol):
         return await asyncio.wait_for(holds(), seconds)
 
     async def wait_closed_by_server(self) -> Close:
-        """How the server closes the connection."""
+        """Returns the server's close of the connection."""
         return await self.wait(lambda: self.closed, CLOSE_SECONDS)
 
     async def wait_over(self, stream_id: int) -> Incoming:
-        """What came on a stream, when it is whole or given up."""
+        """Returns the data of a stream, once it is complete or reset."""
         stream = self.incoming(stream_id)
         await self.wait(lambda: stream.over)
         return stream
 
     async def wait_answer(self, stream_id: int) -> Answer:
-        """A response, whole."""
+        """Returns a complete response."""
         await self.wait_over(stream_id)
         return self.answer(stream_id)
 
     def frames(self, stream_id: int) -> Iterator[tuple[int, bytes]]:
-        """The whole frames that have come on a stream; of a one-way stream without its type."""
+        """Returns the complete frames received on a stream; for a unidirectional stream without its
+        type.
+        """
         data = Buffer(data=bytes(self.incoming(stream_id).data))
         if stream_id & 2:
             data.pull_uint_var()
@@ -299,7 +303,7 @@ class Raw(QuicConnectionProtocol):
             yield kind, data.pull_bytes(size)
 
     def answer(self, stream_id: int) -> Answer:
-        """A response as far as it has come."""
+        """Returns a response as far as it has arrived."""
         found, decoder = Answer(), pylsqpack.Decoder(0, 0)
         for kind, payload in self.frames(stream_id):
             if kind == wire.DATA:
@@ -311,25 +315,25 @@ class Raw(QuicConnectionProtocol):
 
     @property
     def their_control(self) -> int | None:
-        """The server's control stream, once its type has come."""
+        """The server's control stream, once its type has arrived."""
         for stream_id, stream in self.streams.items():
             if stream_id & 3 == 3 and stream.data[:1] == b"\0":
                 return stream_id
         return None
 
     def their_frames(self, kind: int) -> list[bytes]:
-        """The frames of this type on the server's control stream."""
+        """Returns the frames of this type on the server's control stream."""
         stream_id = self.their_control
         frames = () if stream_id is None else self.frames(stream_id)
         return [payload for found, payload in frames if found == kind]
 
     def goaways(self) -> list[int]:
-        """The first stream that the server will not process, each time that it has said so."""
+        """The first stream that the server will not process, from each of its GOAWAYs."""
         said = self.their_frames(wire.GOAWAY)
         return [Buffer(data=payload).pull_uint_var() for payload in said]
 
     async def wait_settings(self) -> dict[int, int]:
-        """What the server's SETTINGS say."""
+        """Returns the values in the server's SETTINGS."""
         (payload,) = await self.wait(lambda: self.their_frames(wire.SETTINGS))
         data = Buffer(data=payload)
         found = {}
@@ -338,10 +342,10 @@ class Raw(QuicConnectionProtocol):
             found[identifier] = data.pull_uint_var()
         return found
 
-    # What is said
+    # The client's side
 
     def uni(self, data: bytes, *, fin: bool = False) -> int:
-        """Opens a one-way stream with these bytes, its type among them."""
+        """Opens a unidirectional stream with these bytes, including its type."""
         stream_id = self._quic.get_next_available_stream_id(is_unidirectional=True)
         self.write(stream_id, data, fin=fin)
         return stream_id
@@ -361,7 +365,7 @@ class Raw(QuicConnectionProtocol):
         return self.bidi(wire.request(path, *more, **pseudo), fin=True)
 
     def write(self, stream_id: int, data: bytes, *, fin: bool = False) -> None:
-        """More bytes on a stream of ours."""
+        """Sends more bytes on a stream of ours."""
         self._quic.send_stream_data(stream_id, data, fin)
         self.transmit()
 
@@ -371,34 +375,34 @@ class Raw(QuicConnectionProtocol):
         self.transmit()
 
     def reset(self, stream_id: int, code: int) -> None:
-        """Gives up our direction of a stream."""
+        """Resets our direction of a stream."""
         self._quic.reset_stream(stream_id, code)
         self.transmit()
 
     def stop(self, stream_id: int, code: int) -> None:
-        """Wants no more of the server's direction."""
+        """Stops the server's direction of a stream."""
         self._quic.stop_stream(stream_id, code)
         self.transmit()
 
     def give_up(self, stream_id: int, code: int) -> None:
-        """Both directions of a stream, as far as they are open."""
+        """Ends both directions of a stream, as far as they are open."""
         if stream_id in self._quic._streams:
             self._quic.reset_stream(stream_id, code)
             self._quic.stop_stream(stream_id, code)
         self.transmit()
 
     def say(self, *frames: bytes) -> None:
-        """QUIC frames as they are; without any, a PING."""
+        """Sends raw QUIC frames; without any, a PING."""
         self._quic.said.extend(frames)
         self._quic.send_ping(0)
         self.transmit()
 
     async def confirmed(self) -> None:
-        """Until the server has said that the handshake is over for it too."""
+        """Waits until the server has confirmed the handshake too."""
         await self.wait(lambda: self._quic._handshake_confirmed)
 
     async def wait_sent(self) -> None:
-        """Until all that was written has left, as far as the server's credit goes."""
+        """Waits until all written data has left, as far as the server's credit allows."""
 
         def queued() -> bool:
             return any(
@@ -411,7 +415,7 @@ class Raw(QuicConnectionProtocol):
             await asyncio.sleep(0.001)
 
     async def wait_room(self, count: int = 1) -> int:
-        """How many request streams the server lets us open now, once they are so many."""
+        """Returns how many request streams the server now permits, once that many are permitted."""
 
         def room() -> int:
             quic = self._quic
@@ -422,7 +426,7 @@ class Raw(QuicConnectionProtocol):
 
     @contextlib.contextmanager
     def elsewhere(self, host: str) -> Iterator[Elsewhere]:
-        """What is said during the block comes from another address, to which no answer leads."""
+        """Datagrams sent during the block come from another address, which gets no answers."""
         here = self._transport
         self._transport = there = Elsewhere(here, host)
         try:
@@ -432,7 +436,7 @@ class Raw(QuicConnectionProtocol):
             there.shut()
 
     async def keep_alive(self) -> None:
-        """PINGs until cancelled."""
+        """Sends PINGs until cancelled."""
         while True:
             self.say()
             await asyncio.sleep(0.1)

@@ -1,6 +1,6 @@
-"""The bytes of HTTP/3, by hand: integers, frames, field sections, right and wrong.
+"""The bytes of HTTP/3, built by hand: integers, frames, field sections, valid and invalid.
 
-Only what a peer writes. Where the bytes go is raw.py's.
+The module only builds bytes; raw.py sends them.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ DATA, HEADERS, CANCEL_PUSH, SETTINGS, PUSH_PROMISE, GOAWAY, MAX_PUSH_ID = 0, 1, 
 PRIORITY_UPDATE, PRIORITY_UPDATE_PUSH = 0xF0700, 0xF0701
 # RFC 9114 section 6.2, RFC 9204 section 4.2.
 CONTROL, PUSH, QPACK_ENCODER, QPACK_DECODER = 0, 1, 2, 3
-# What the first GOAWAY of a graceful stop says (RFC 9114 section 5.2).
+# The stream ID in the first GOAWAY of a graceful stop (RFC 9114 section 5.2).
 HIGHEST_REQUEST = 2**62 - 4
-# Types that are nobody's: 0x1f * N + 0x21 (RFC 9114 sections 6.2.3 and 7.2.8).
+# Reserved types: 0x1f * N + 0x21 (RFC 9114 sections 6.2.3 and 7.2.8).
 GREASE = 0x1F * 7 + 0x21
 # RFC 9114 section 7.2.4.1, RFC 9204 section 5.
 QPACK_MAX_TABLE_CAPACITY, MAX_FIELD_SECTION_SIZE, QPACK_BLOCKED_STREAMS = 1, 6, 7
@@ -33,7 +33,7 @@ def varint(value: int) -> bytes:
 
 
 def varints(*values: int | bytes) -> bytes:
-    """Integers, and bytes as they are."""
+    """Integers, and raw bytes."""
     return b"".join(value if isinstance(value, bytes) else varint(value) for value in values)
 
 
@@ -48,7 +48,7 @@ def settings(values: dict[int, int]) -> bytes:
 
 
 def prefixed(value: int, bits: int, first: int = 0) -> bytes:
-    """An integer with a prefix of so many bits (RFC 7541 section 5.1)."""
+    """An integer with a prefix of this many bits (RFC 7541 section 5.1)."""
     full = (1 << bits) - 1
     if value < full:
         return bytes([first | value])
@@ -61,7 +61,7 @@ def prefixed(value: int, bits: int, first: int = 0) -> bytes:
 
 
 def literal(name: bytes, value: bytes) -> bytes:
-    """A field line with both as they are (RFC 9204 section 4.5.6)."""
+    """A field line with literal name and value (RFC 9204 section 4.5.6)."""
     return prefixed(len(name), 3, 0x20) + name + prefixed(len(value), 7) + value
 
 

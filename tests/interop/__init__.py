@@ -1,1 +1,1 @@
-"""The wire against other implementations: aioquic, qh3, aiopquic, quic-go and quinn, both roles."""
+"""Interoperability with aioquic, qh3, aiopquic, quic-go and quinn, in both roles."""

@@ -1,7 +1,9 @@
-"""Plays the interoperability table: `python -m tests.interop [--cases ...] [--peers ...] [--roles ...]`.
+"""Runs the interoperability table: `python -m tests.interop [--cases ...] [--peers ...] [--roles
+...]`.
 
-Every case with every peer, both roles. Each cell is printed as it comes and kept in `results.json`;
-`python -m tests.interop.table` writes docs/interoperability.md. The status is 1 if a cell is ours-fails.
+Every case runs with every peer in both roles. Each cell is printed when it is known and stored in
+`results.json`; `python -m tests.interop.table` writes docs/interoperability.md. The status is 1 if
+a cell is ours-fails.
 """
 
 from __future__ import annotations
@@ -19,13 +21,13 @@ from tests.interop.runner.play import PASSED, UNSUPPORTED, play
 from tests.support import programs
 
 ROLES = ("server", "client")
-# Who plays the cases that are not the matrix's: the harms of the network, which are about one end.
+# The peers for cases outside the matrix: network impairments, which test one end.
 RUNNER_PEERS = (OURS, "aioquic", "quic-go")
 EVERYBODY = list(dict.fromkeys(name for names in TABLES.values() for name in names))
 
 
 def main() -> int:
-    """Plays what was asked for."""
+    """Runs the requested cases."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES))
     parser.add_argument("--peers", nargs="+", choices=EVERYBODY, default=EVERYBODY)
@@ -65,7 +67,7 @@ def main() -> int:
 
 
 def _roles(case: Case, peer: Peer, wanted: list[str]) -> list[str]:
-    """Ours: with ourselves, one run is both."""
+    """The roles of uringcore: against itself, one run covers both."""
     if peer.name == OURS:
         return ["server"]
     others = {"server": "client", "client": "server"}

@@ -1,4 +1,4 @@
-"""aioquic as a process, for the tests that run one text on both libraries."""
+"""aioquic as a process, for the tests that run one program on both libraries."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
 
 @pytest.fixture
 def peer() -> Command:
-    """The command of aioquic's side, to which a role and its options are added."""
+    """The command of aioquic's side, without the role and its options."""
     pytest.importorskip("aioquic")
     return [sys.executable, "-m", "tests.interop.endpoint"]
 
 
 @pytest.fixture
 def start_peer() -> Iterator[Callable[[Command], subprocess.Popen[str]]]:
-    """Starts a peer in the repository's root; it is killed at the test's end if it still runs."""
+    """Starts a peer in the repository's root; at the test's end it is killed if it still runs."""
     started: list[subprocess.Popen[str]] = []
 
     def start(command: Command) -> subprocess.Popen[str]:

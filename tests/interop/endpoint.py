@@ -1,6 +1,7 @@
-"""A server and a client written once, on aioquic's API, and run on aioquic and on uringcore.
+"""A server and a client on aioquic's API that run on aioquic and on uringcore.
 
-That one text serves both is itself a test of the API's shape. As a program it is the aioquic peer:
+One source for both libraries is itself a test of the API's compatibility. As a program it is the
+aioquic peer:
 
     python -m tests.interop.endpoint server --cert CERT --key KEY
     python -m tests.interop.endpoint client --port PORT --ca CERT --mode echo|get
@@ -29,7 +30,7 @@ ALPN_ECHO, ALPN_H3 = "echo", "h3"
 
 
 def pattern(stream: int) -> bytes:
-    """The content of one stream: different for each, known to both ends."""
+    """Returns the content of one stream: different for each, computed by both ends."""
     state = stream + 1
     out = bytearray(4096)
     for index in range(len(out)):
@@ -54,7 +55,7 @@ class Library:
 
 
 def server_protocol(library: Library) -> type:
-    """Echoes streams, or serves HTTP/3, as the client's ALPN says."""
+    """Echoes streams, or serves HTTP/3, depending on the client's ALPN."""
 
     class Protocol(library.asyncio.QuicConnectionProtocol):  # type: ignore[name-defined, misc]
         http: Any = None
@@ -95,7 +96,7 @@ def server_protocol(library: Library) -> type:
 
 @asynccontextmanager
 async def serving(library: Library, cert: str, key: str) -> AsyncIterator[int]:
-    """A server on a free port, which it gives."""
+    """Starts a server on a free port, and yields the port."""
     configuration = library.configuration.QuicConfiguration(
         is_client=False, alpn_protocols=[ALPN_ECHO, ALPN_H3], max_data=8 * WINDOW
     )
@@ -114,7 +115,7 @@ async def serving(library: Library, cert: str, key: str) -> AsyncIterator[int]:
 
 
 def client_protocol(library: Library) -> type:
-    """A connection that keeps whole HTTP/3 answers."""
+    """A connection that collects complete HTTP/3 responses."""
 
     class Protocol(library.asyncio.QuicConnectionProtocol):  # type: ignore[name-defined, misc]
         http: Any = None
@@ -187,7 +188,7 @@ async def connected(library: Library, port: int, ca: str, alpn: str) -> AsyncIte
 
 
 async def echo(library: Library, port: int, ca: str) -> None:
-    """Sends 1 MiB on each of 20 streams at once and compares what comes back."""
+    """Sends 1 MiB on each of 20 streams at once and compares the echoes."""
     async with connected(library, port, ca, ALPN_ECHO) as protocol:
 
         async def one(number: int) -> None:
@@ -202,7 +203,7 @@ async def echo(library: Library, port: int, ca: str) -> None:
 
 
 async def get(library: Library, port: int, ca: str) -> None:
-    """Asks for the greeting, then posts a pattern and compares the answer."""
+    """Requests the greeting, then posts a pattern and compares the response."""
     async with connected(library, port, ca, ALPN_H3) as protocol:
         protocol.begin_http()
         assert await protocol.fetch(b"GET", b"/") == GREETING

@@ -1,8 +1,8 @@
-"""The cells of the interoperability table: how they are kept, and what a verdict is.
+"""The cells of the interoperability table: their storage, and the verdicts.
 
-A cell is a case, a peer and our role. It is `pass`; or `peer-lacks`, with the proof: the peer's program
-says that its library has no such thing, or the case fails between two of the peer as well; or
-`ours-fails`.
+A cell is a case, a peer and our role. Its verdict is `pass`; or `peer-lacks`, with the proof: the
+peer's program reports that its library lacks the feature, or the case also fails between two
+instances of the peer; or `ours-fails`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Results:
 
     @classmethod
     def load(cls, path: Path = FILE) -> Results:
-        """What a file holds; nothing, if there is none."""
+        """Returns the content of a file, or no cells if it does not exist."""
         if not path.exists():
             return cls()
         stored = json.loads(path.read_text())
@@ -68,6 +68,7 @@ class Results:
         self.cells.setdefault(case, {}).setdefault(peer, {})[role] = cell
 
     def drop(self, case: str, peer: str) -> bool:
-        """Forgets the cells of a peer that is absent: they are another program's, of long ago. Whether there
-        were any."""
+        """Removes the cells of a peer that is absent: they belong to another, older program.
+        Returns true if there were any.
+        """
         return self.cells.get(case, {}).pop(peer, None) is not None

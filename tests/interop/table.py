@@ -66,7 +66,7 @@ def _plain(text: str) -> str:
 
 
 def write(path: Path, table: str) -> None:
-    """Puts the table between the markers of a file, which must have them."""
+    """Writes the table between the markers of a file, which must have them."""
     text = path.read_text()
     before, begin, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)

@@ -1,4 +1,4 @@
-"""`examples.interop` as the public runner starts it: orders in the environment, statuses, folders."""
+"""`examples.interop` as started by the public runner: orders in the environment, statuses, folders."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_an_unknown_case_is_not_supported(folders):
 
 
 def test_nothing_outside_of_the_folder_is_served(folders, server):
-    # The raw path: the client does not tidy it up.
+    # The raw path: the client does not normalise it.
     done = client(folders, server, "/../secret", "/%2e%2e/secret", "/file")
     assert done.returncode == 0, done.stderr
     assert (folders / "downloads" / "secret").read_bytes() == b""

@@ -1,6 +1,6 @@
 """The quick cases of the interoperability table, as part of the ordinary test run.
 
-`make test-interop` plays all cases with all peers. The wire is the same under every interpreter, so
+`make test-interop` runs all cases with all peers. The wire does not depend on the interpreter, so
 this runs on the default one only.
 """
 
@@ -25,7 +25,7 @@ pytestmark = [
     ),
 ]
 
-# Server and client, by table. That of all peers is `make test-interop`.
+# Server and client, by table. `make test-interop` runs the table of all peers.
 PAIRS = {
     "quic": [
         (OURS, OURS),
@@ -41,7 +41,7 @@ PAIRS = {
         (OURS, "webtransport-go"),
         ("aioquic", OURS),
         ("webtransport-go", OURS),
-        # In aioquic's shape: replies on a stream that the library itself has opened, too.
+        # Through aioquic's API: includes replies on a stream that the library itself has opened.
         ("aioquic", "uringcore_h3"),
     ],
 }
@@ -62,12 +62,12 @@ def test_case(name, server, client, tmp_path):
 
 
 def client(program):
-    """A client that is a text."""
+    """Returns a client with this program text."""
     return Peer("the test's", lambda test_case: [sys.executable, "-c", program], ("client",))
 
 
 def test_a_case_that_ends_early_leaves_nobody_and_nothing(tmp_path):
-    """The server is a process of a process, with a folder of its own."""
+    """The server is a grandchild process, with a folder of its own."""
     lacks = client("raise SystemExit(127)")
     outcome = asyncio.run(play(CASES["web-trailers"], PEERS[OURS], lacks, tmp_path / "run"))
     assert outcome.verdict == UNSUPPORTED

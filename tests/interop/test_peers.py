@@ -1,4 +1,6 @@
-"""One text on aioquic and on uringcore: 1 MiB each way on 20 streams, HTTP/3 GET and POST, both roles."""
+"""One program on aioquic and on uringcore: 1 MiB each way on 20 streams, HTTP/3 GET and POST, both
+roles.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +69,7 @@ def test_our_server(
     async def main() -> tuple[str, str, int]:
         loop = asyncio.get_running_loop()
         async with serving(Library("uringcore"), cert, key) as port:
-            # Twice: the server must be as good after a connection as before.
+            # Twice: the server must work after a connection as before it.
             for _ in range(2):
                 arguments = ["client", "--port", str(port), "--ca", cert, "--mode", mode]
                 client = start_peer([*peer, *arguments])

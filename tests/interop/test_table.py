@@ -1,4 +1,4 @@
-"""How verdicts become the tables of docs/interoperability.md."""
+"""The conversion of verdicts to the tables of docs/interoperability.md."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The event loop's tests: each asyncio behaviour is asked of stock asyncio and of both backends."""
+"""The event loop's tests: each asyncio behaviour is tested on stock asyncio and on both backends."""

@@ -1,4 +1,6 @@
-"""What tests of child processes share: a protocol that keeps what it is told, a watch over what is left."""
+"""Helpers for tests of child processes: a protocol that records its calls, and a check for
+processes left behind.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ PYTHON = sys.executable
 
 @pytest.fixture(autouse=True)
 def no_watcher_left() -> Iterator[None]:
-    """asyncio's own loops leave a child watcher in the policy, which ours would then honour."""
+    """asyncio's own loops leave a child watcher in the policy, which ours would then use."""
     if sys.version_info < (3, 14):
         asyncio.set_event_loop_policy(None)
     global _from_before
@@ -27,15 +29,16 @@ def no_watcher_left() -> Iterator[None]:
 
 
 def assert_no_children() -> None:
-    """Every child that the test has made has ended and was waited for. Others may be there:
-    multiprocessing keeps a process of its own from its first use to the end of the run."""
+    """Asserts that every child of the test has ended and was waited for. Others may exist:
+    multiprocessing keeps a process of its own from its first use to the end of the run.
+    """
     left = children() - _from_before
     if left:
         pytest.fail(f"children are left: {sorted(left)}")
 
 
 def children() -> frozenset[int]:
-    """The children of this process that run or were not waited for."""
+    """Returns the children of this process that run or were not waited for."""
     try:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
@@ -55,7 +58,7 @@ def _is_ours(pid: int) -> bool:
 
 
 def exists(pid: int) -> bool:
-    """Whether there is such a process, a zombie included."""
+    """Returns true if the process exists, including as a zombie."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -64,7 +67,7 @@ def exists(pid: int) -> bool:
 
 
 class Events(asyncio.SubprocessProtocol):
-    """Keeps what it is told, in order."""
+    """Records its calls, in order."""
 
     def __init__(self) -> None:
         self.calls: list[Any] = []
@@ -92,7 +95,7 @@ class Events(asyncio.SubprocessProtocol):
 
 
 async def output(*args: Any, **options: Any) -> bytes:
-    """What a child writes to its standard output; its status must be 0."""
+    """Returns a child's standard output; its status must be 0."""
     child = await asyncio.create_subprocess_exec(*args, stdout=PIPE, **options)
     out, _ = await child.communicate()
     assert child.returncode == 0

@@ -22,7 +22,7 @@ def run(request: pytest.FixtureRequest) -> Iterator[Runner]:
 
 @pytest.fixture(params=BACKENDS)
 def run_ours(request: pytest.FixtureRequest) -> Iterator[Runner]:
-    """Runs a coroutine on both of our backends: for what asyncio does not have."""
+    """Runs a coroutine on both of our backends, for features that asyncio lacks."""
     runner = Runner(request.param)
     yield runner
     assert runner.complaints.contexts == []

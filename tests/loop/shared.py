@@ -1,4 +1,4 @@
-"""Loops in threads that have one socket together, for the tests of what they leave each other."""
+"""Loops in threads that share one socket, for the tests of the sharing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Serve = Callable[["Worker"], Coroutine[Any, Any, None]]
 
 
 class Worker:
-    """A loop in a thread of its own, which can be kept from running its turns."""
+    """A loop in a thread of its own, which a test can block."""
 
     def __init__(self, name: str, tag: bytes, sock: socket.socket) -> None:
         self.tag = tag
@@ -37,12 +37,12 @@ class Worker:
         self.do(serve(self))
 
     def do(self, work: Coroutine[Any, Any, Any]) -> Any:
-        """Wait for `work`, which runs on the loop."""
+        """Waits for `work`, which runs on the loop."""
         return asyncio.run_coroutine_threadsafe(work, self.loop).result(PATIENCE)
 
     @contextmanager
     def computing(self, *, then: Callable[[], Any] | None = None) -> Iterator[None]:
-        """Meanwhile the loop is busy in one callback, which calls `then` at its end."""
+        """Blocks the loop meanwhile in one callback, which calls `then` at its end."""
         self._held.clear()
         self._goes_on.clear()
 
@@ -77,7 +77,7 @@ class Worker:
 
 @contextmanager
 def workers(name: str, sock: socket.socket, serve: Serve, count: int = 2) -> Iterator[list[Worker]]:
-    """So many workers on one socket, started in order."""
+    """Starts `count` workers on one socket, in order."""
     made = [Worker(name, b"%d" % number, sock) for number in range(count)]
     try:
         for worker in made:

@@ -1,8 +1,8 @@
-"""Runs a loop's operations while nothing can be imported, and prints which imports were tried.
+"""Runs a loop's operations while imports fail, and prints the attempted imports.
 
-A process that has changed its root directory or its user, or has no descriptor left, can import nothing: each
-operation has to work with the modules that were loaded by the time its loop was made. Run by ``test_imports``
-as ``python -m tests.loop.shut_imports LOOP CERTIFICATE KEY``.
+A process that has changed its root directory or its user, or has no descriptor left, cannot import
+any module: each operation has to work with the modules that were loaded when its loop was made.
+``test_imports`` runs this as ``python -m tests.loop.shut_imports LOOP CERTIFICATE KEY``.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ TLS: dict[str, ssl.SSLContext] = {}
 
 
 class ShutFinder:
-    """Finds no module, and notes which were asked for."""
+    """Finds no module, and records the requested names."""
 
     def __init__(self) -> None:
         self.tried: list[str] = []
@@ -48,7 +48,7 @@ class ShutFinder:
 
 
 def operation(function: Operation) -> Operation:
-    """Has `function` run with the others."""
+    """Adds `function` to the operations."""
     OPERATIONS.append(function)
     return function
 
@@ -193,7 +193,7 @@ async def datagrams() -> None:
 
 @operation
 async def protocol_errors() -> None:
-    """Exceptions of a protocol's go to the handler, whose report has a traceback."""
+    """Exceptions of a protocol go to the handler, whose report has a traceback."""
     loop = asyncio.get_running_loop()
 
     class Raising(asyncio.Protocol):
@@ -429,7 +429,7 @@ async def _all(failures: dict[str, str]) -> None:
 
 
 def main(name: str, certificate: str, key: str) -> None:
-    """Run all operations on the loop called `name`; print what was imported and what failed."""
+    """Runs all operations on the loop called `name`; prints the imports and the failures."""
     TLS["server"] = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     TLS["server"].load_cert_chain(certificate, key)
     TLS["client"] = ssl.create_default_context(cafile=certificate)

@@ -16,12 +16,12 @@ T = TypeVar("T")
 LoopFactory = Callable[[], asyncio.AbstractEventLoop]
 LOOPS = ("stock", "uring", "epoll")
 BACKENDS = ("uring", "epoll")
-# One place to be patient in: a loaded machine is slow, and a hang shows all the same.
+# The one time limit for waits: a loaded machine is slow, and a hang still fails.
 PATIENCE = 20.0
 
 
 def factory(name: str) -> LoopFactory:
-    """How to make the loop called `name`, one of `LOOPS`."""
+    """Returns a function that makes the loop called `name`, one of `LOOPS`."""
     if name == "stock":
         return asyncio.SelectorEventLoop
     import uringcore
@@ -30,7 +30,7 @@ def factory(name: str) -> LoopFactory:
 
 
 class Complaints:
-    """A loop exception handler that keeps what it is told."""
+    """A loop exception handler that records its reports."""
 
     def __init__(self) -> None:
         self.contexts: list[dict[str, Any]] = []
@@ -47,7 +47,7 @@ class Complaints:
 class Runner:
     """Runs coroutines, each on a loop of its own that is closed afterwards.
 
-    What reaches the loop's exception handler fails the test, unless it is expected: then the test
+    A report to the loop's exception handler fails the test, unless it is expected: then the test
     reads `complaints` and clears them.
     """
 
@@ -58,7 +58,7 @@ class Runner:
 
     @property
     def ours(self) -> bool:
-        """Whether it is our loop, which has `stats()`."""
+        """True if it is our loop, which has `stats()`."""
         return self.name in BACKENDS
 
     def __call__(self, main: Coroutine[Any, Any, T], *, timeout: float = PATIENCE) -> T:
@@ -77,7 +77,7 @@ class Runner:
                 loop.close()
 
     def expect(self, *errors: type[BaseException]) -> None:
-        """The exception handler was told exactly these, in this order."""
+        """Asserts that the exception handler received exactly these, in this order."""
         assert self.complaints.errors == list(errors), self.complaints.contexts
         self.complaints.contexts.clear()
 
@@ -91,7 +91,7 @@ def _cancel_all(loop: asyncio.AbstractEventLoop) -> None:
 
 
 class Recorder(asyncio.Protocol):
-    """A stream protocol that keeps everything it is told, and lets a test wait for it."""
+    """A stream protocol that records its calls, and lets a test wait for them."""
 
     def __init__(self) -> None:
         self.transport: asyncio.Transport = None  # type: ignore[assignment]
@@ -140,7 +140,7 @@ class Recorder(asyncio.Protocol):
 
 
 class Echo(asyncio.Protocol):
-    """Writes back what arrives."""
+    """Echoes received data."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport: asyncio.Transport = transport  # type: ignore[assignment]
@@ -152,7 +152,7 @@ class Echo(asyncio.Protocol):
 async def listen(
     make: Callable[[], asyncio.BaseProtocol], **options: Any
 ) -> tuple[asyncio.AbstractServer, tuple[str, int]]:
-    """A server on a free port of 127.0.0.1 and its address."""
+    """Starts a server on a free port of 127.0.0.1 and returns it with its address."""
     loop = asyncio.get_running_loop()
     server = await loop.create_server(make, "127.0.0.1", 0, **options)  # type: ignore[arg-type]
     address = server.sockets[0].getsockname()
@@ -160,18 +160,18 @@ async def listen(
 
 
 def open_descriptors() -> int:
-    """How many file descriptors this process has."""
+    """Returns the number of this process's file descriptors."""
     return len(os.listdir("/proc/self/fd"))
 
 
 def resident_bytes() -> int:
-    """This process's resident memory."""
+    """Returns this process's resident memory."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 def collect() -> None:
-    """Let cycles and their finalizers go."""
+    """Collects cycles and runs their finalizers."""
     for _ in range(3):
         gc.collect()
 
@@ -227,7 +227,7 @@ def is_open(descriptor: int) -> bool:
 
 
 async def at_rest(count: Callable[[], int]) -> int:
-    """Wait until a count of what the loop does grows by the waiting alone; what it is then."""
+    """Wait until a count of the loop's operations grows by the waiting alone; return it."""
     now = count()
     while True:
         last = now
@@ -238,9 +238,9 @@ async def at_rest(count: Callable[[], int]) -> int:
 
 
 def until_asleep(loop: asyncio.AbstractEventLoop) -> None:
-    """Wait, in another thread than the loop's, until one of our loops sleeps in the kernel."""
+    """Wait, in a thread other than the loop's, until one of our loops sleeps in the kernel."""
     refused = 0
-    # More than once: it may have gone there for a moment only.
+    # More than once: the loop may have slept for a moment only.
     while refused < 3:
         try:
             loop.stats()  # type: ignore[attr-defined]

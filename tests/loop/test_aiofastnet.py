@@ -1,4 +1,4 @@
-"""aiofastnet's transports on our loop: a program that asks for them gets them, any other has ours."""
+"""aiofastnet's transports on our loop: a program that requests them gets them, any other gets ours."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def contexts(folder):
 
 
 async def echoed(folder, *, tls):
-    """The transport's class, when 300,000 bytes have come back."""
+    """Returns the transport's class, after 300,000 bytes have been echoed."""
     ours, theirs = contexts(folder) if tls else (None, None)
     loop = asyncio.get_running_loop()
     server = await loop.create_server(Echo, "localhost", 0, ssl=ours)
@@ -62,7 +62,7 @@ def test_a_program_that_asks_for_it_gets_it(tmp_path, backend, tls):
 
 @pytest.mark.parametrize("backend", backends())
 def test_its_loop_factory_takes_ours(tmp_path, backend):
-    """As docs/aiofastnet.md has it."""
+    """As in docs/aiofastnet.md."""
     make = aiofastnet.loop_factory(lambda: uringcore.new_event_loop(backend=backend))
     loop = make()
     try:

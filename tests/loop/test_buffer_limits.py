@@ -1,6 +1,7 @@
-"""The marks of a transport's buffers: what numbers are taken, what is answered, what a mark of 0 does.
+"""The limits of a transport's buffers: the accepted numbers, the reported values, the effect of a
+limit of 0.
 
-What flow control does between the marks is in test_flow_control and test_tls_data.
+test_flow_control and test_tls_data cover flow control between the limits.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class Datagrams(Recorder, asyncio.DatagramProtocol):
 async def opened(
     kind: str, server_tls: ssl.SSLContext, client_tls: ssl.SSLContext
 ) -> AsyncIterator[tuple[Any, Any]]:
-    """A transport of this kind and its protocol, connected and with nothing to do."""
+    """Opens an idle transport of this kind, connected, with its protocol."""
     loop = asyncio.get_running_loop()
     if kind == "stream":
         one, other = connected_pair()
@@ -54,7 +55,7 @@ async def opened(
     await asyncio.sleep(0)
 
 
-# What asyncio computes with them: any number, and the answer is of its type.
+# The values that asyncio computes: it accepts any number, and the result has its type.
 TAKEN: tuple[tuple[dict[str, Any], tuple[Any, Any]], ...] = (
     ({"high": 1000}, (250, 1000)),
     ({"low": 1000}, (1000, 4000)),
@@ -122,14 +123,14 @@ def test_limits_are_any_numbers(
 def test_a_fraction_of_a_byte_makes_a_difference(
     run: Runner, server_tls: ssl.SSLContext, client_tls: ssl.SSLContext, kind: str
 ) -> None:
-    """A stream pauses above its mark, TLS at its mark."""
+    """A stream pauses above its limit, TLS at its limit."""
     modern(run)
 
     async def main() -> None:
         async with opened(kind, server_tls, client_tls) as (transport, protocol):
             transport.set_write_buffer_limits(high=1 << 80)
             transport.write(bytes(32 << 20))
-            transport.write(bytes(100_000))  # asyncio's TLS lets the first one through at once
+            transport.write(bytes(100_000))  # asyncio's TLS sends the first one at once
             size = transport.get_write_buffer_size()
             assert size > 0
             patient = (1 << 90, math.inf, 1e30, size + 1, size + 0.5)
@@ -166,8 +167,9 @@ def test_a_tls_mark_of_nothing_is_reached_at_once(
 def test_a_tls_pause_with_nothing_to_wait_for_ends_with_the_turn(
     run_ours: Runner, server_tls: ssl.SSLContext, client_tls: ssl.SSLContext
 ) -> None:
-    """drain() with a mark of 0 waits for the kernel. With asyncio it waits until the peer says
-    something, for ever if need be (CPython's gh-102792)."""
+    """drain() with a limit of 0 waits for the kernel. On asyncio it waits until the peer sends
+    data, possibly for ever (CPython's gh-102792).
+    """
 
     async def main() -> None:
         loop = asyncio.get_running_loop()
@@ -196,7 +198,9 @@ def test_a_tls_pause_with_nothing_to_wait_for_ends_with_the_turn(
 
 
 def test_a_pause_says_that_the_socket_has_no_room(run: Runner) -> None:
-    """Not that a turn has not ended yet: bursts that the kernel takes, a datagram that can never go."""
+    """A pause does not mean that a loop iteration is unfinished: bursts that the kernel accepts
+    cause none, nor does a datagram that can never be sent.
+    """
 
     async def main() -> None:
         loop = asyncio.get_running_loop()

@@ -1,4 +1,4 @@
-"""busy_poll_us: a loop that looks for work before it sleeps behaves like any other."""
+"""busy_poll_us: a loop that polls for work before it sleeps behaves like any other."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 import uringcore
 from tests.loop.support import BACKENDS, PATIENCE, Echo, Recorder, listen
 
-# So long that everything below arrives while the loop is still looking.
+# So long that everything below arrives while the loop is still polling.
 LONG_US = 1_000_000
 
 
@@ -82,8 +82,8 @@ def test_it_is_by_the_waits_unless_asked_for(backend: str, monkeypatch: pytest.M
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="with one processor nobody looks")
 def test_a_loop_whose_waits_are_short_begins_to_look(backend: str) -> None:
-    # A client that asks again as soon as it is answered, in a process of its own: threads of this one
-    # would wait for the interpreter lock.
+    # A client that sends again as soon as it gets an answer, in a process of its own: threads of
+    # this one would wait for the interpreter lock.
     async def main() -> None:
         loop: Any = asyncio.get_running_loop()
         server, address = await listen(Echo)

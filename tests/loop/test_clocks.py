@@ -1,4 +1,4 @@
-"""Clocks that a program puts in the place of `loop.time()`, as tests that travel in time do."""
+"""Clocks with which a program replaces `loop.time()`, as time-travel tests do."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from tests.loop.support import Runner, rounds
 
 FAR = 100_000.0
-# What these clocks say is nothing to give up by.
+# No time-out may depend on these clocks.
 NEVER = 1000 * FAR
 
 

@@ -1,4 +1,4 @@
-"""The garbage collector takes every cycle that our objects are part of, first made or made again."""
+"""The garbage collector frees every cycle that contains our objects, both new and reused ones."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from tests.loop.support import (
     rounds,
 )
 
-# More than any list of spare objects would keep, and often enough that each of them comes round again.
+# More than any free list would keep, and often enough that each of them is reused.
 OBJECTS = 100
 TURNS = 30
 
 
 class Owner:
-    """Something of a program's that is kept by what it keeps."""
+    """A program's object that is part of a reference cycle."""
 
     kept: Any
 
@@ -53,7 +53,7 @@ def _alive(refs: Refs) -> int:
 
 
 def _idle(owner: Owner) -> None:
-    """A callback that is nobody's method, so that the handle alone closes the circle."""
+    """A callback that is no bound method, so that only the handle closes the cycle."""
 
 
 async def _timers_that_ran(refs: Refs) -> None:
@@ -102,7 +102,7 @@ async def _readers(refs: Refs) -> None:
 
 
 class _Owned(Recorder):
-    """A protocol that keeps its transport, as they do, and an owner that keeps the protocol."""
+    """A protocol that holds its transport, as usual, and an owner that holds the protocol."""
 
     owner: Owner
 
@@ -134,7 +134,7 @@ async def _datagrams(refs: Refs) -> None:
 
 
 class _Number(int):
-    """A number that keeps something, as a buffer limit may."""
+    """A number that holds a reference, as a buffer limit may."""
 
     owner: Owner
 
@@ -186,9 +186,9 @@ def test_cycles_go_when_they_are_collected(
         refs: Refs = []
         for _ in range(TURNS):
             await make(refs)
-            # What comes next is made of what goes now.
+            # New objects reuse the memory of the freed ones.
             gc.collect()
-        # Whatever the latest turn of the loop still holds is let go of.
+        # Objects that the latest loop iteration still holds are released.
         await asyncio.sleep(0)
         assert len(refs) >= 5 * TURNS
         assert _alive(refs) == 0

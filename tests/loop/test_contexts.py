@@ -1,4 +1,6 @@
-"""In which context a transport calls its protocol, and what one connection sees of another's."""
+"""The context in which a transport calls its protocol, and the isolation of connections from one
+another.
+"""
 
 from __future__ import annotations
 
@@ -26,13 +28,15 @@ TRAIL: contextvars.ContextVar[tuple[str, ...]] = contextvars.ContextVar("trail",
 
 
 def leave(mark: str) -> tuple[str, ...]:
-    """Add to the trail of the context that is current."""
+    """Adds a mark to the trail of the current context."""
     TRAIL.set((*TRAIL.get(), mark))
     return TRAIL.get()
 
 
 class Trail(asyncio.Protocol):
-    """Leaves a mark in the context of each call; the last one's trail shows which calls shared it."""
+    """Leaves a mark in the context of each call; the last one's trail shows the calls that shared
+    it.
+    """
 
     def __init__(self) -> None:
         leave("init")
@@ -57,7 +61,7 @@ LIFE = ("init", "made", "data", "eof", "lost")
 
 
 async def ask_and_leave(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """A client that is answered once."""
+    """A client that gets one answer."""
     writer.write(b"question")
     assert await reader.readexactly(8) == b"question"
     writer.close()
@@ -68,7 +72,7 @@ async def trails_of_clients(
     make_server: Callable[[Callable[[], Trail]], Awaitable[asyncio.AbstractServer]],
     connect: Callable[[Any], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]],
 ) -> list[tuple[str, ...]]:
-    """The trails of two clients' connections, one after the other, to one server."""
+    """Returns the trails of two clients' connections, one after the other, to one server."""
     made: list[Trail] = []
 
     def make() -> Trail:
@@ -180,7 +184,7 @@ def test_the_calls_of_a_connection_share_a_context(run: Runner, kind: str) -> No
         leave("later")
         await ask_and_leave(*await asyncio.open_connection(sock=other))
         assert await protocol.ended == ("maker", *LIFE[1:])
-        # The factory is called by the maker, after the copy was made.
+        # The task that made the connection calls the factory, after the context was copied.
         assert TRAIL.get() == ("maker", "init", "later")
 
     run(main())
@@ -258,7 +262,7 @@ def test_connection_lost_runs_in_the_connections_context_or_the_closers(
         leave("closer")
         getattr(transport, how)()
         leave("later")
-        # Until 3.14 asyncio scheduled the call as anybody schedules one.
+        # Until 3.14 asyncio scheduled the call in the current context.
         assert await ended == (("maker",) if SINCE_3_15 else ("maker", "closer"))
         other.close()
 

@@ -1,4 +1,6 @@
-"""Datagrams: Unix sockets, host names, order, errors, what asyncio's own transport still carries."""
+"""Datagrams: Unix sockets, host names, order, errors, and cases that asyncio's own transport still
+handles.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ from uringcore import _uringcore
 
 
 class Datagrams(asyncio.DatagramProtocol):
-    """Keeps what arrives, with an event to wait for more."""
+    """Records received datagrams, with an event to wait for more."""
 
     def __init__(self) -> None:
         self.got: list[tuple[bytes, Any]] = []
@@ -137,7 +139,9 @@ def test_a_large_unix_datagram_arrives_whole(run: Runner, tmp_path: Path) -> Non
 
 
 def test_a_socket_pair_needs_no_address(run_ours: Runner) -> None:
-    """Its peer has no name, which asyncio takes for no peer: there sendto() without one fails."""
+    """Its peer has no name, which asyncio takes for no peer: there sendto() without an address
+    fails.
+    """
 
     async def main() -> None:
         one, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -255,7 +259,7 @@ def test_ipv6_scopes_and_flow_labels(run: Runner) -> None:
 
 
 def test_many_peers_are_told_apart(run: Runner) -> None:
-    """More senders than the transport remembers addresses of, each answered."""
+    """More senders than the transport caches addresses of; each gets an answer."""
 
     async def main() -> None:
         server, protocol = await _endpoint(local_addr=("127.0.0.1", 0))
@@ -284,7 +288,7 @@ def test_many_peers_are_told_apart(run: Runner) -> None:
 
 
 def test_a_connected_socket_ignores_the_address(run: Runner) -> None:
-    """asyncio looks for a peer name, whoever connected the socket."""
+    """asyncio requires a peer name, even if the socket was connected before."""
 
     async def main() -> None:
         receiver, received = await _endpoint(local_addr=("127.0.0.1", 0))
@@ -356,7 +360,7 @@ def test_empty_datagrams_by_version(run: Runner) -> None:
 
 @pytest.mark.skipif(sys.version_info < (3, 13), reason="asyncio takes only SOCK_DGRAM before 3.13")
 def test_sockets_of_other_kinds_work_as_with_asyncio(run: Runner) -> None:
-    """Sequenced packets are not datagrams of our transport; asyncio's own takes them."""
+    """Our datagram transport does not handle sequenced packets; asyncio's own does."""
 
     async def main() -> None:
         one, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -367,7 +371,7 @@ def test_sockets_of_other_kinds_work_as_with_asyncio(run: Runner) -> None:
         other.send(b"packet")
         await protocol.until(lambda: bool(protocol.got))
         assert protocol.got[0][0] == b"packet"
-        transport._extra["peername"] = "connected"  # a pair has no names, which asyncio looks for
+        transport._extra["peername"] = "connected"  # a pair has no names, which asyncio requires
         transport.sendto(b"answer")
         assert await asyncio.get_running_loop().sock_recv(other, 100) == b"answer"
         transport.close()

@@ -1,4 +1,4 @@
-"""Factories that make no protocol: whoever asked for the transport hears of it, at once."""
+"""Factories that return no protocol: the caller gets an error at once."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.loop.support import (
 
 
 def nothing() -> Any:
-    """What a factory without a return statement makes."""
+    """The result of a factory without a return statement."""
 
 
 class NoProtocol:
@@ -66,7 +66,7 @@ def test_whoever_connects_hears_of_it(run: Runner, make: Any) -> None:
         for call in calls:
             with pytest.raises(AttributeError, match=MADE):
                 await call()
-            # asyncio's transport goes, before its descriptor's number comes again.
+            # asyncio's transport is collected before its descriptor's number is reused.
             gc.collect()
         for sock in (one, other, accepted, peer, datagram):
             sock.close()
@@ -92,7 +92,7 @@ def test_whoever_connects_a_pipe_hears_of_it(run: Runner, make: Any) -> None:
 def test_whoever_connects_with_tls_hears_of_it_before_the_handshake(
     run_ours: Runner, server_tls: ssl.SSLContext, client_tls: ssl.SSLContext, make: Any
 ) -> None:
-    """With asyncio nobody hears of it: the call waits for ever."""
+    """On asyncio no error is raised: the call waits for ever."""
 
     async def main() -> None:
         loop = asyncio.get_running_loop()
@@ -115,7 +115,9 @@ def test_a_server_without_a_protocol_closes_the_connection(
     make: Any,
     tls: bool,
 ) -> None:
-    """And says so once. asyncio says so in debug mode only, and leaves the socket to the collector."""
+    """The loop reports it once. asyncio reports it in debug mode only, and leaves the socket to the
+    collector.
+    """
 
     made: list[Any] = []
 
@@ -145,7 +147,7 @@ def test_a_server_without_a_protocol_closes_the_connection(
 def test_start_tls_does_not_ask_for_connection_made(
     run: Runner, server_tls: ssl.SSLContext, client_tls: ssl.SSLContext
 ) -> None:
-    """The protocol has heard that call already."""
+    """The protocol has received that call already."""
 
     class Receiver:
         def __init__(self) -> None:

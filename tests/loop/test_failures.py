@@ -1,4 +1,4 @@
-"""Protocols that raise, peers that die: the loop goes on and says what happened."""
+"""Protocols that raise, peers that die: the loop continues and reports the error."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from tests.loop.support import (
 )
 from tests.loop.test_listening import filled_descriptors
 
-# Connects, sends without end, and is killed in the middle of it.
+# Connects, sends without end, and is killed during that.
 SENDER = """
 import socket, sys
 sock = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
 while True:
     sock.sendall(b"x" * 65536)
 """
-# Connects and reads nothing, so that the other side is stuck in the middle of a write.
+# Connects and reads nothing, so that the other side blocks in the middle of a write.
 STALLER = """
 import socket, sys, time
 sock = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
@@ -264,7 +264,7 @@ def test_a_peer_that_is_killed_in_mid_transfer(run: Runner, program: str) -> Non
 
 
 def test_loops_end_with_connections_still_open(run: Runner) -> None:
-    """A program that just stops must neither hang nor crash in close()."""
+    """A program that stops without closing must neither hang nor crash in close()."""
     loop = run.factory()
     loop.set_exception_handler(run.complaints)
 
@@ -282,7 +282,9 @@ def test_loops_end_with_connections_still_open(run: Runner) -> None:
 
 
 def test_closing_a_loop_does_not_close_a_descriptor_twice(run: Runner) -> None:
-    """The socket of an accepted connection outlives its loop; its number may be another file's."""
+    """The socket of an accepted connection outlives its loop; its number may be another file's by
+    then.
+    """
     loop = run.factory()
     accepted: list[asyncio.BaseTransport] = []
 
@@ -302,7 +304,7 @@ def test_closing_a_loop_does_not_close_a_descriptor_twice(run: Runner) -> None:
 
     number = loop.run_until_complete(start())
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)  # an unclosed transport is the matter here
+        warnings.simplefilter("ignore", ResourceWarning)  # this test needs an unclosed transport
         loop.close()
         kept = accepted[0].get_extra_info("socket")
         assert kept.fileno() == number, "it is the transport's for as long as there is one"
@@ -360,7 +362,9 @@ def test_an_exception_handler_that_raises_is_logged(
 
 
 def test_the_exception_handler_runs_in_the_context_of_what_failed(run: Runner) -> None:
-    """Of the handle since CPython 3.12; of a task whose loss is noticed later since 3.12 too."""
+    """The context of the handle since CPython 3.12; since 3.12 also that of a task whose loss is
+    noticed later.
+    """
     variable = contextvars.ContextVar("variable", default="outer")
     seen: list[str] = []
 
@@ -413,7 +417,7 @@ def test_what_a_callback_owned_is_dropped_outside_its_context(run: Runner) -> No
 
 
 def test_a_loop_that_finds_no_descriptor_says_so_by_its_errno(run_ours: Runner) -> None:
-    """As asyncio's, which is not run here: it complains of itself when it is collected then."""
+    """Like asyncio, which is not run here: its loop logs an error when it is collected after that."""
     before = open_descriptors()
     with filled_descriptors():
         with pytest.raises(OSError) as failed:
@@ -426,7 +430,7 @@ def test_a_loop_that_finds_no_descriptor_says_so_by_its_errno(run_ours: Runner) 
 
 @pytest.mark.parametrize("how", ["close", "abort", "write"])
 def test_a_descriptor_that_was_closed_under_its_transport(run: Runner, how: str) -> None:
-    """The report names the transport, and its protocol where we know it."""
+    """The report names the transport, and its protocol if it is available."""
 
     async def main() -> None:
         loop = asyncio.get_running_loop()

@@ -1,4 +1,4 @@
-"""Back pressure: the write buffer's limits, pause_writing and pause_reading."""
+"""Flow control: the write buffer's limits, pause_writing and pause_reading."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ KERNEL_BYTES = 1 << 19
 async def _pair() -> tuple[asyncio.Transport, Recorder, asyncio.Transport, Recorder]:
     loop = asyncio.get_running_loop()
     one, other = connected_pair()
-    # The kernel doubles it, and would let it grow with what is written if nobody said so.
+    # The kernel doubles it, and without this option would let it grow with the written data.
     one.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, KERNEL_BYTES // 4)
     other.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, KERNEL_BYTES // 4)
     left, left_protocol = await loop.create_connection(Recorder, sock=one)
@@ -32,7 +32,7 @@ def test_a_full_buffer_pauses_and_an_empty_one_resumes(run: Runner) -> None:
     async def main() -> None:
         left, sender, right, receiver = await _pair()
         right.pause_reading()
-        # The kernel may take what it has room for at any time: that must not be what resumes.
+        # The kernel may accept data at any time: that must not cause the resume.
         high = 4 * KERNEL_BYTES
         left.set_write_buffer_limits(high=high, low=20_000)
         assert left.get_write_buffer_limits() == (20_000, high)
@@ -155,7 +155,7 @@ def test_pause_within_data_received_holds_at_once(run: Runner) -> None:
             await receiver.until(lambda: len(receiver.data) > before)  # noqa: B023
             held = len(receiver.data)
             await asyncio.sleep(0.002)
-            # Nothing may be delivered between a pause and its resume.
+            # No data may be delivered between a pause and its resume.
             assert len(receiver.data) == held
             right.resume_reading()
         left.close()
@@ -252,7 +252,7 @@ def test_a_buffer_that_empties_without_a_wait_resumes(run: Runner) -> None:
         size = 400_000
         transport.write(bytes(size))
         assert sender.calls == ["made", "pause"]
-        # In the same turn: the socket has room again when the loop comes to send the rest.
+        # In that iteration the socket has room again when the loop sends the rest.
         taken = 0
         with contextlib.suppress(BlockingIOError):
             while True:

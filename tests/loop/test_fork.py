@@ -1,4 +1,6 @@
-"""fork with a loop in the parent, by hand and through multiprocessing, and subprocesses of children."""
+"""fork with a loop in the parent, directly and through multiprocessing, and subprocesses of
+children.
+"""
 
 from __future__ import annotations
 
@@ -32,14 +34,14 @@ async def exchange(client, transport):
     await client.until(lambda: client.data == b"ping")
 """
 
-# Its task cannot be left, nor does it find a current one.
+# The child cannot leave its task, nor is there a current one.
 goes_on_inside_the_run = pytest.mark.skipif(
     sys.version_info >= (3, 14), reason="a forked child of Python 3.14 has no current task"
 )
 
 
 def check(name: str, body: str) -> None:
-    """Run `body`; it has to end well and say nothing on standard error."""
+    """Runs `body`; it has to succeed and print nothing on standard error."""
     status, out, err = finish(start(name, QUIET + textwrap.dedent(body)))
     assert (status, err) == (0, ""), out
 
@@ -123,7 +125,7 @@ def test_a_child_closes_and_drops_the_parents_loop(name: str) -> None:
 
 @pytest.mark.parametrize("name", LOOPS)
 def test_a_child_runs_the_parents_loop(name: str) -> None:
-    """What was idle goes on in both, one after the other; what a task waited for comes."""
+    """Idle operations continue in both, one after the other; a task's pending result arrives."""
     check(
         name,
         """
@@ -186,7 +188,7 @@ def test_a_child_runs_the_parents_loop(name: str) -> None:
 
 @pytest.mark.parametrize("name", BACKENDS)
 def test_children_serve_on_the_parents_listener_side_by_side(name: str) -> None:
-    """On asyncio their loops share one epoll set, and hear of each other's connections."""
+    """On asyncio their loops share one epoll set, and receive events of each other's connections."""
     check(
         name,
         """
@@ -309,7 +311,7 @@ def test_signals_of_a_child_wake_it_in_the_parents_loop(name: str) -> None:
 @goes_on_inside_the_run
 @pytest.mark.parametrize("name", BACKENDS)
 def test_signals_of_a_child_that_goes_on_inside_the_run(name: str) -> None:
-    """On asyncio before 3.12 they reach whichever process reads them first, since then neither."""
+    """On asyncio before 3.12 they reach the process that reads them first, since 3.12 neither."""
     check(
         name,
         """
@@ -343,7 +345,7 @@ def test_signals_of_a_child_that_goes_on_inside_the_run(name: str) -> None:
 
 @pytest.mark.parametrize("name", LOOPS)
 def test_datagrams_and_the_rest_of_a_large_write_in_a_child(name: str) -> None:
-    """The parent leaves at once, as one does that becomes a daemon."""
+    """The parent exits at once, like one that becomes a daemon."""
     check(
         name,
         """
@@ -389,9 +391,9 @@ def test_datagrams_and_the_rest_of_a_large_write_in_a_child(name: str) -> None:
 
 @pytest.mark.parametrize("name", BACKENDS)
 def test_a_child_that_aborts_a_transport_leaves_its_queue_to_the_parent(name: str) -> None:
-    """What is queued at the fork is in both processes, and each that runs its loop sends it.
+    """Data queued at the fork is in both processes, and each that runs its loop sends it.
 
-    Not on asyncio, whose child shares its parent's epoll set and takes the transport out of it.
+    Not on asyncio, whose child shares its parent's epoll set and removes the transport from it.
     """
     check(
         name,
@@ -455,13 +457,13 @@ def test_a_loop_that_another_thread_runs_is_nobodys_in_a_child(name: str) -> Non
     )
 
 
-@pytest.mark.parametrize("count", [1, 2])  # one alone goes another way than several
+@pytest.mark.parametrize("count", [1, 2])  # one alone takes another code path than several
 @pytest.mark.parametrize("use", ["close", "run"])
 @pytest.mark.parametrize("name", BACKENDS)
 def test_what_was_written_before_another_thread_forked_is_sent_once(
     name: str, use: str, count: int
 ) -> None:
-    """The loop cannot come to rest then: its thread is in the middle of a callback."""
+    """The loop cannot become idle then: its thread is in the middle of a callback."""
     check(
         name,
         f"use, count = {use!r}, {count}\n"
@@ -632,7 +634,9 @@ def test_forks_from_an_executors_thread(name: str) -> None:
 
 @pytest.mark.parametrize("name", BACKENDS)
 def test_forks_while_children_are_being_made(name: str) -> None:
-    """A forked child has the memory of a half-made subprocess, and neither its thread nor its child."""
+    """A forked child has the memory of a half-made subprocess, but neither its thread nor its
+    child.
+    """
     check(
         name,
         """

@@ -1,4 +1,4 @@
-"""What a program sees of handles, whether or not the loop uses them again."""
+"""A program's view of handles, with and without their reuse by the loop."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_callbacks_get_what_was_given(run: Runner, args: tuple[int, ...]) -> Non
         def note(name: str) -> Callable[..., None]:
             return lambda *given: got.append((name, given))
 
-        # Twice: the second time handles may be those of the first.
+        # Twice: the second time handles may be reused ones of the first.
         for _ in range(2):
             got.clear()
             loop.call_soon(note("soon"), *args)
@@ -56,7 +56,7 @@ def test_a_handle_that_is_kept_stays_what_it_was(run: Runner) -> None:
         ran: list[int] = []
         loop.call_soon(ran.append, 1)
         await asyncio.sleep(0)
-        # The cancelled one was another one, used or not.
+        # The cancelled one was another one, reused or not.
         assert ran == [1]
 
     run(main())
@@ -239,7 +239,7 @@ def test_a_closed_loop_makes_no_task(run: Runner) -> None:
 
 
 def test_a_loop_keeps_its_attributes_out_of_a_dictionary() -> None:
-    """With one, the interpreter would look there at every call of a method."""
+    """With one, the interpreter would search it at every method call."""
 
     async def main() -> None:
         async def numbers() -> AsyncIterator[int]:

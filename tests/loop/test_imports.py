@@ -1,4 +1,4 @@
-"""A running loop imports nothing: all that its operations need is there when it was made."""
+"""A running loop imports nothing: all modules that its operations need are loaded when it is made."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ import pytest
 from tests.loop.support import BACKENDS, LOOPS
 
 _PROGRAM = "tests.loop.shut_imports"
-# CPython's own, which asyncio leaves to the first call.
+# CPython's own, which asyncio imports at the first call.
 _ASYNCIO_IMPORTS_LATE = {"concurrent.futures.thread", "encodings.idna"}
-# For the colours of a traceback (3.15) and the text of a ResourceWarning, which do without them.
+# For the colours of a traceback (3.15) and the text of a ResourceWarning, which are optional.
 _FOR_TEXTS = {"_colorize", "tracemalloc"}
-# Without threads, and without the codec that a certificate's name takes.
+# Without threads, and without the codec of a certificate's name.
 _ASYNCIO_FAILS = {"executor", "names", "tls", "tls_refused", "start_tls", "sendfile_over_tls"}
 
 
@@ -39,7 +39,7 @@ def test_every_operation_runs_without_the_import_system(
 
 
 def test_asyncio_runs_the_operations_with_few_imports(certificate: tuple[Path, Path]) -> None:
-    """The operations are right: asyncio's own loop fails in nothing that it does not import late."""
+    """The operations are valid: asyncio's own loop fails only in those that it imports modules for."""
     report = _run_shut("stock", certificate)
     assert set(report["tried"]) <= _ASYNCIO_IMPORTS_LATE | _FOR_TEXTS
     assert set(report["failures"]) <= _ASYNCIO_FAILS
@@ -72,12 +72,12 @@ loop.close()
 def test_a_loop_opens_quic_endpoints_without_the_import_system(
     name: str, certificate: tuple[Path, Path]
 ) -> None:
-    """Where the program had QUIC's configuration when it made its loop."""
+    """If the program imported QUIC's configuration before it made its loop."""
     command = [sys.executable, "-c", _QUIC_ENDPOINT, name, *map(str, certificate)]
     subprocess.run(command, check=True, timeout=60)
 
 
-# The first connection of a process that can read no more files. `{confine}` is what keeps it from that.
+# The first connection of a process that can read no more files. `{confine}` takes the access away.
 _FIRST_CONNECTION = """
 import asyncio, os, resource, socket, sys
 from tests.loop.support import Echo, Recorder, factory, listen

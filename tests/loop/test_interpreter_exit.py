@@ -9,7 +9,7 @@ import pytest
 
 from tests.loop.support import BACKENDS, LOOPS
 
-# What the thread is doing when the main thread returns.
+# The thread's activity when the main thread returns.
 KINDS = {
     "turning": "while True: await asyncio.sleep(0)",
     "in a callback": "while True: sum(range(100_000)); await asyncio.sleep(0)",
@@ -242,6 +242,6 @@ else:
 @pytest.mark.parametrize("name", LOOPS)
 @pytest.mark.parametrize("when", AFTER_THE_MAIN_THREAD)
 def test_a_loop_is_made_after_the_main_thread_has_ended(name: str, when: str) -> None:
-    """When CPython refuses the import of an executor's threads."""
+    """At that time CPython rejects the import of an executor's threads."""
     done = _run(LATE_LOOP.format(begin=AFTER_THE_MAIN_THREAD[when].strip()), name)
     assert (done.returncode, done.stdout, done.stderr) == (0, "ran\n", "")

@@ -1,4 +1,4 @@
-"""What CPython 3.14 shows of the tasks of a running loop, from within and from another process."""
+"""The view of CPython 3.14 on the tasks of a running loop, from within and from another process."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_the_call_graph_of_a_task(run: Runner) -> None:
         assert "Task(name='inner'" in text
         assert "waits()" in text
         assert "Task(name='outer'" in text
-        # Our own frames are there too, of the task that runs.
+        # Our own frames are in it too, of the running task.
         assert "main()" in asyncio.format_call_graph()
         event.set()
         await outer
@@ -66,7 +66,8 @@ def test_another_process_sees_the_tasks_of_a_sleeping_loop(loop: str) -> None:
             assert program.stdout is not None
             assert program.stdout.readline() == "ready\n"
             tasks: dict[str, Any] = {}
-            # Who looks while the other still goes to sleep may see nothing, or what makes no sense.
+            # An observer that looks while the other still enters its sleep may see no tasks, or
+            # inconsistent ones.
             while "a leaf" not in tasks:
                 with contextlib.suppress(RuntimeError):
                     threads = get_all_awaited_by(program.pid)

@@ -1,4 +1,4 @@
-"""Buffers of the kernel's ring: back there before the callback that is told of their bytes runs."""
+"""Buffers of the kernel's ring: returned before the callback with their bytes runs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _out() -> int:
 
 
 class Counting(Recorder, asyncio.DatagramProtocol):
-    """Counts the buffers that are out while it is told of bytes."""
+    """Counts the outstanding buffers when it receives bytes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -34,7 +34,7 @@ class Counting(Recorder, asyncio.DatagramProtocol):
 
 
 class CountingBuffers(Counting, asyncio.BufferedProtocol):
-    """The same, with a buffer of its own that is smaller than what arrives."""
+    """A counter with a buffer of its own that is smaller than the received data."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -131,7 +131,7 @@ def test_whatever_get_buffer_does_the_ring_has_its_buffers_back(run_ours: Runner
         for protocol in made:
             while not protocol.asked:
                 await asyncio.sleep(0.001)
-        # The others' bytes wait, if at all, in memory of their own.
+        # The others' bytes, if any wait, are in memory of their own.
         await asyncio.sleep(0)
         assert _out() == 0
         one, other = connected_pair()

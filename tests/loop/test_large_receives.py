@@ -1,4 +1,4 @@
-"""Messages of a hundred kibibytes, which a loop of ours receives straight into what the protocol gets."""
+"""Messages of a hundred kibibytes, which our loop receives straight into the protocol's memory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MESSAGE = bytes(range(256)) * 400
 
 
 class Plain(asyncio.Protocol):
-    """Collects what it gets."""
+    """Collects received data."""
 
     def __init__(self) -> None:
         self.got = bytearray()
@@ -47,7 +47,7 @@ class Plain(asyncio.Protocol):
         self.news.set()
 
     async def hear(self, size: int) -> bytes:
-        """The next `size` bytes, or what came before the end."""
+        """Returns the next `size` bytes, or the data before the end."""
         while len(self.got) < size and not self.ended.done():
             self.news.clear()
             await self.news.wait()
@@ -57,7 +57,7 @@ class Plain(asyncio.Protocol):
 
 
 class Buffered(Plain, asyncio.BufferedProtocol):
-    """The same by a buffer of its own."""
+    """Like `Plain`, with a buffer of its own."""
 
     def __init__(self, size: int = 50_000) -> None:
         super().__init__()

@@ -9,7 +9,7 @@ from tests.loop.test_signals import await_line, finish, start
 
 
 def check(name: str, body: str) -> None:
-    """Run `body`; it has to end well and say nothing on standard error."""
+    """Runs `body`; it has to succeed and print nothing on standard error."""
     status, out, err = finish(start(name, body))
     assert (status, err) == (0, ""), out
 

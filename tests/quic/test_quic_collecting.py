@@ -18,7 +18,7 @@ from uringcore.quic.events import ConnectionTerminated
 
 
 class Owner:
-    """Something of a program's that is kept by what it keeps."""
+    """A program's object that is part of a reference cycle."""
 
     kept: object
 

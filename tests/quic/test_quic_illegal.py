@@ -194,7 +194,7 @@ def parameter(number, value):
 
 
 def replaced(number, value):
-    """The parameters with one that says something else, or nothing."""
+    """The parameters with one replaced or removed."""
 
     def change(parameters):
         kept, cursor = b"", Buffer(data=parameters)

@@ -1,7 +1,6 @@
-//! The bulk server on uringcore's engine without Python: the limit that the Python figures are held
-//! against.
+//! The bulk server on uringcore's engine without Python: the upper limit for the Python figures.
 //!
-//! The protocol is described in `quic_load.rs`. SIGTERM ends it, by the default action.
+//! `quic_load.rs` describes the protocol. SIGTERM ends the server, by the default action.
 
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
@@ -22,7 +21,7 @@ use uringcore_quic::tls::Identity;
 use uringcore_bench::args::Args;
 use uringcore_bench::{Failure, exit_with, pattern};
 
-/// What a receiver lets its peer send ahead, as in `quic.rs`.
+/// The flow-control window of a receiver, as in `quic.rs`.
 const WINDOW: u64 = 16 << 20;
 const QUEUE_HIGH: usize = 1 << 20;
 const QUEUE_LOW: usize = QUEUE_HIGH / 2;

@@ -1,8 +1,9 @@
-//! Connections that have made one request each and do nothing since: what they cost the server in memory.
+//! Connections that have made one request each and are idle since: their cost in the server's
+//! memory.
 //!
-//! A sample is the difference in the server's private pages before the first of them and with all of them.
-//! A few come and go before, so that what is made once is not counted. Pages that an allocator keeps but
-//! does not need count: they are gone for everybody else.
+//! A sample is the difference in the server's private pages between no connection and all of them.
+//! A few connections open and close first, so that one-time allocations are not counted. Pages that
+//! an allocator keeps without need do count: no other process can use them.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -20,11 +21,11 @@ use crate::requests::HELLO;
 use crate::target::{Ask, Requests, Target, close};
 
 const FIRST: usize = 8;
-/// Handshakes under way at once.
+/// Handshakes in progress at once.
 const OPENING: usize = 16;
-/// Of so many connections one is asked again at the end.
+/// At the end, one connection of this many gets another request.
 const PROBED: usize = 100;
-/// No server's idle time-out may end a connection while others are opened.
+/// Keeps every connection below the server's idle time-out while others are opened.
 const PING_INTERVAL: Duration = Duration::from_secs(10);
 const SETTLE: Duration = Duration::from_millis(500);
 
@@ -74,7 +75,7 @@ pub async fn run(args: &Args) -> Result<Report, Failure> {
         .field("server_cpu_ns", cpu_ns as f64))
 }
 
-/// As many connections, each after one answer.
+/// Opens `count` connections, each of which has received one response.
 async fn open(target: &Rc<Target>, ask: &Rc<Ask>, count: usize) -> Result<Vec<Opened>, Failure> {
     let left = Rc::new(Cell::new(count));
     let mut tasks = JoinSet::new();

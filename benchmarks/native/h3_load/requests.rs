@@ -1,5 +1,5 @@
-//! N connections, M requests in flight on each, for a window: requests, latency percentiles and the
-//! server's processor time.
+//! N connections with M requests in flight on each, for a window. Reports requests, latency
+//! percentiles and the server's processor time.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -15,10 +15,10 @@ use uringcore_bench::{Failure, cpu, memory, pattern};
 
 use crate::target::{Ask, Requests, Target};
 
-/// What `GET /` answers.
+/// The response to `GET /`.
 pub const HELLO: &[u8] = b"Hello, world!";
 
-/// What the requesting tasks share.
+/// State shared by the requesting tasks.
 #[derive(Default)]
 struct Shared {
     ended: Cell<bool>,
@@ -32,7 +32,7 @@ pub async fn run(args: &Args, target: Target) -> Result<Report, Failure> {
     let warmup = Duration::from_secs_f64(args.required("warmup")?);
     let window = Duration::from_secs_f64(args.required("seconds")?);
 
-    // A server of several processes names them all.
+    // A server of several processes lists all of them.
     let pids: String = args.or("processes", target.pid.to_string())?;
     let pids = pids
         .split(',')
@@ -81,8 +81,8 @@ fn cpu_of_all(pids: &[u32]) -> Result<u64, Failure> {
     pids.iter().map(|pid| cpu::cpu_ns(*pid)).sum()
 }
 
-/// `--path` answers `--size` bytes of the pattern, or the hello; with `--upload` it takes so many and
-/// answers their count.
+/// `--path` returns `--size` bytes of the pattern, or the hello; with `--upload` it accepts that
+/// many bytes and returns their count.
 fn ask(args: &Args, target: &Target) -> Result<Ask, Failure> {
     let upload: usize = args.or("upload", 0)?;
     let answer = match args.optional("size")? {
@@ -97,7 +97,7 @@ fn ask(args: &Args, target: &Target) -> Result<Ask, Failure> {
     })
 }
 
-/// Lets the tasks run for `time`; a task that ends within it has failed.
+/// Runs the tasks for `time`; a task that ends earlier has failed.
 async fn watch(tasks: &mut JoinSet<Result<(), Failure>>, time: Duration) -> Result<(), Failure> {
     match tokio::time::timeout(time, tasks.join_next()).await {
         Err(_) => Ok(()),

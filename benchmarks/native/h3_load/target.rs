@@ -1,4 +1,4 @@
-//! The server under load: connections to it, and one request with its answer checked.
+//! The server under load: connections to it, and one request with its response checked.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use uringcore_bench::{Failure, quic};
 
 /// RFC 9114 section 8.1.
 const H3_NO_ERROR: VarInt = VarInt::from_u32(0x100);
-/// A server that neither sends nor takes a byte for this long has failed.
+/// A server that neither sends nor accepts a byte for this long has failed.
 const STALL: Duration = Duration::from_secs(20);
 
 pub type Requests = SendRequest<OpenStreams, Bytes>;
@@ -35,7 +35,8 @@ impl Target {
         })
     }
 
-    /// A connection, whose driver lives as long as it; a failure shows in the requests.
+    /// A connection with its driver, which lives as long as the connection; the requests report a
+    /// failure.
     pub async fn connect(&self) -> Result<(Connection, Requests), Failure> {
         let connection = within(quic::connect(&self.endpoint, self.address)).await?;
         let h3 = h3_quinn::Connection::new(connection.clone());
@@ -49,7 +50,7 @@ impl Target {
         Ok(format!("https://{}:{port}{path}", quic::SERVER_NAME).parse()?)
     }
 
-    /// An orderly end: a server must not be measured waiting for clients that vanished.
+    /// Closes in order: a measured server must not wait for clients that vanished.
     pub async fn close(self) {
         self.endpoint.close(H3_NO_ERROR, b"done");
         self.endpoint.wait_idle().await;
@@ -60,10 +61,10 @@ pub fn close(connection: &Connection) {
     connection.close(H3_NO_ERROR, b"done");
 }
 
-/// A request and what it has to be answered.
+/// A request and the response that it must get.
 pub struct Ask {
     pub uri: Uri,
-    /// The content; without any it is a GET, else a POST.
+    /// The content. A request with content is a POST, any other a GET.
     pub content: Bytes,
     pub answer: Bytes,
 }
@@ -119,7 +120,7 @@ pub async fn open(
     Ok(requests.send_request(request.body(())?).await?)
 }
 
-/// Waits for the response's head, which has to be 200.
+/// Waits for the response's head, whose status must be 200.
 pub async fn accepted(stream: &mut Stream) -> Result<(), Failure> {
     let response = stream.recv_response().await?;
     if response.status() != StatusCode::OK {

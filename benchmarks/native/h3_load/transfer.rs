@@ -1,4 +1,5 @@
-//! One large body, up or down: its rate, the server's processor time, and how far the server's memory rose.
+//! One large body, up or down: its rate, the server's processor time, and the growth of the
+//! server's memory.
 
 use std::time::Instant;
 
@@ -12,7 +13,8 @@ use uringcore_bench::{Failure, cpu, memory, pattern};
 
 use crate::target::{Requests, Target, accepted, open, within};
 
-/// What travels before the clock starts, so that buffers and windows have grown. Uploads are verified in it.
+/// Sent before the clock starts, so that buffers and windows have grown. Uploads are verified in
+/// it.
 const FIRST_BYTES: u64 = VERIFIED_BYTES;
 
 pub async fn run(args: &Args, target: Target, mode: &str) -> Result<Report, Failure> {
@@ -65,7 +67,7 @@ struct Transfer<'a> {
 }
 
 impl Transfer<'_> {
-    /// Gives the answer.
+    /// Returns the response.
     async fn upload(&mut self, path: &str, bytes: u64) -> Result<Vec<u8>, Failure> {
         let uri = self.target.uri(path)?;
         let mut stream = within(open(&mut self.requests, Method::POST, &uri, bytes)).await?;

@@ -1,5 +1,5 @@
-//! What is counted rather than streamed: handshakes, round trips of a stream, DATAGRAMs there and back, short streams,
-//! WebTransport sessions.
+//! Loads that are counted and not streamed: handshakes, round trips on a stream, echoed DATAGRAMs,
+//! short streams, WebTransport sessions.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,7 +17,8 @@ use uringcore_bench::{Failure, cpu, memory, quic};
 
 const PING_BYTES: usize = 100;
 const DATAGRAM_BYTES: usize = 1000;
-/// DATAGRAMs sent and not yet back. What is lost is given up when nothing comes for `LOST`.
+/// DATAGRAMs sent whose echo is outstanding. If nothing arrives for `LOST`, the outstanding ones
+/// count as lost.
 const DATAGRAMS: u64 = 256;
 const LOST: Duration = Duration::from_millis(20);
 const STALL: Duration = Duration::from_secs(20);
@@ -28,7 +29,7 @@ pub struct Load<'a> {
     carrier: Carrier,
     http: Option<Arc<WebTransport>>,
     server: u32,
-    /// Handshakes, short streams or sessions under way at once.
+    /// Handshakes, short streams or sessions in progress at once.
     concurrent: usize,
 }
 
@@ -39,7 +40,7 @@ struct Counted {
     latencies: Latencies,
 }
 
-/// Does the same again and again, with a fixed number under way.
+/// Repeats one operation, with a fixed number in progress.
 async fn under_way<W>(
     concurrent: usize,
     time: Duration,
@@ -79,7 +80,7 @@ async fn handshake(endpoint: Endpoint, address: SocketAddr) -> Result<(), Failur
     Ok(())
 }
 
-/// One message there and back on a stream of its own.
+/// Echoes one message on a stream of its own.
 async fn echo(carrier: Carrier) -> Result<(), Failure> {
     let (mut send, mut receive) = carrier.open_bi().await?;
     let mut message = vec![b'E'];
@@ -92,7 +93,7 @@ async fn echo(carrier: Carrier) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A session that is accepted and closed again.
+/// Opens and closes one session.
 async fn session(http: Arc<WebTransport>) -> Result<(), Failure> {
     http.session().await?.close().await
 }
@@ -190,7 +191,7 @@ impl<'a> Load<'a> {
         Ok(counted)
     }
 
-    /// DATAGRAMs that came back, with a bounded number on their way.
+    /// Counts echoed DATAGRAMs, with a bounded number in flight.
     async fn datagrams(&self, time: Duration) -> Result<Counted, Failure> {
         let end = Instant::now() + time;
         let data = Bytes::from(vec![7; DATAGRAM_BYTES]);

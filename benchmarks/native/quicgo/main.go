@@ -1,6 +1,7 @@
-// HTTP/3 load by quic-go, in the words of h3_load: N connections, M requests in flight on each, every
-// status and body compared. A second opinion, for a client of another make paces, acknowledges and batches
-// in its own way; it needs more processor time than h3_load and is more often the limit.
+// HTTP/3 load by quic-go, with the options of h3_load: N connections, M requests in flight on each,
+// every status and body compared. It is a second opinion: another implementation paces,
+// acknowledges and batches differently. It needs more processor time than h3_load and is more often
+// the bottleneck.
 package main
 
 import (
@@ -30,7 +31,7 @@ import (
 const (
 	hello      = "Hello, world!"
 	serverName = "localhost"
-	// A server that answers nothing for this long has failed.
+ // A server that sends no answer for this long has failed.
 	stall = 20 * time.Second
 )
 
@@ -61,7 +62,7 @@ func main() {
 	fmt.Println(string(line))
 }
 
-// pattern is the one of pattern.rs, repeated to length.
+// pattern returns the bytes of pattern.rs, repeated to length.
 func pattern(length int) []byte {
 	block := make([]byte, 64*1024)
 	state := uint32(1)
@@ -72,7 +73,7 @@ func pattern(length int) []byte {
 	return bytes.Repeat(block, length/len(block)+1)[:length]
 }
 
-// load is what the requesting goroutines share.
+// load is the state that the requesting goroutines share.
 type load struct {
 	url      string
 	content  []byte
@@ -164,7 +165,7 @@ func run() (map[string]float64, error) {
 	}, nil
 }
 
-// wait lets the requests run for a time; one that fails within it ends everything.
+// wait lets the requests run for a time; a request that fails within it ends the program.
 func wait(failed <-chan error, seconds float64) error {
 	select {
 	case err := <-failed:
@@ -227,7 +228,7 @@ func percentile(sorted []time.Duration, percent float64) float64 {
 	return float64(sorted[rank]) / 1000
 }
 
-// cpuNanoseconds is the processor time that all living threads of a process have used; see cpu.rs.
+// cpuNanoseconds returns the processor time of all living threads of a process; see cpu.rs.
 func cpuNanoseconds(pid int) (uint64, error) {
 	folder := fmt.Sprintf("/proc/%d/task", pid)
 	tasks, err := os.ReadDir(folder)

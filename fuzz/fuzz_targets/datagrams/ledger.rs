@@ -1,9 +1,9 @@
-//! How many bytes came from each address and how many went there, and which addresses have proved that they receive
-//! what is sent to them (RFC 9000 sections 8.1, 8.2 and 9.3).
+//! Counts the bytes received from and sent to each address, and the addresses that have proved that
+//! they receive datagrams (RFC 9000 sections 8.1, 8.2 and 9.3).
 //!
-//! Whoever counts here sees packets from outside only, so it errs in the server's favour: an address has proved
-//! itself once something that was sent there has reached the client, and the client has sent a packet after that
-//! which may say so. What the attacker never let through has proved nothing.
+//! The ledger sees packets from outside only, so it errs in the server's favour: an address is
+//! proved once a datagram sent there has reached the client, and the client has then sent a packet
+//! that may confirm it. Datagrams that the attacker never let through prove nothing.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -19,7 +19,7 @@ pub struct Ledger {
 struct Account {
     received: usize,
     sent: usize,
-    /// The first step in which a datagram that was sent there reached the client.
+    /// The first step in which a datagram to this address reached the client.
     reached: Option<u64>,
     is_proved: bool,
 }
@@ -32,16 +32,16 @@ impl Ledger {
         let shown = Shown::by(&flight.data);
         for (address, account) in &mut self.accounts {
             let is_proof = match address {
-                // A PATH_RESPONSE counts on whichever path it comes (RFC 9000 section 8.2.3).
+                // A PATH_RESPONSE counts on any path (RFC 9000 section 8.2.3).
                 _ if shown.has_short_header => true,
                 address if *address == flight.from => shown.has_handshake || shown.has_token,
-                // A token may be about the IP address alone.
+                // A token may cover only the IP address.
                 address => shown.has_token && address.ip() == flight.from.ip(),
             };
             let is_later = account.reached.is_some_and(|step| step < flight.step);
             account.is_proved |= is_proof && is_later;
         }
-        // A token that was given to one port of a machine is good for another.
+        // A token issued to one port of a machine is valid for another.
         let is_known = |(address, account): (&SocketAddr, &Account)| {
             address.ip() == flight.from.ip()
                 && account.reached.is_some_and(|step| step < flight.step)
@@ -69,7 +69,7 @@ impl Ledger {
     }
 }
 
-/// What the headers of a datagram's packets show that may prove an address.
+/// Evidence in the headers of a datagram's packets that may prove an address.
 #[derive(Default)]
 struct Shown {
     has_handshake: bool,
@@ -94,7 +94,7 @@ impl Shown {
         shown
     }
 
-    /// Reads a long header (RFC 9000 section 17.2), and returns what is behind the packet.
+    /// Reads a long header (RFC 9000 section 17.2), and returns the data after the packet.
     fn long<'a>(&mut self, rest: &mut &'a [u8], first: u8) -> Option<&'a [u8]> {
         let version = u32::from_be_bytes(rest.get(1..5)?.try_into().ok()?);
         let mut body = rest.get(5..)?;

@@ -1,5 +1,5 @@
-//! A server, a client with several addresses, and a network between them in which an attacker does as the fuzzer
-//! says. Time is simulated. What was sent to which address is counted in `ledger`.
+//! A server, a client with several addresses, and a network between them whose attacker follows the
+//! fuzzer's input. Time is simulated. `ledger` counts the bytes sent to each address.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -20,13 +20,13 @@ pub mod ledger;
 #[allow(dead_code)]
 mod support;
 
-/// A datagram on its way, or one that the attacker has kept.
+/// A datagram in flight, or one that the attacker has stored.
 #[derive(Clone)]
 pub struct Flight {
     pub from: SocketAddr,
     pub to: SocketAddr,
     pub data: Vec<u8>,
-    /// The step in which it was sent.
+    /// The step of its sending.
     pub step: u64,
 }
 
@@ -70,7 +70,7 @@ impl Network {
         }
     }
 
-    /// The client begins another connection, with the newest ticket and token that it was given.
+    /// The client begins another connection, with the newest ticket and token that it has received.
     pub fn connect(&mut self) {
         if self.clients.len() == CONNECTIONS_MAX {
             return;
@@ -102,7 +102,7 @@ impl Network {
         Some(flight)
     }
 
-    /// A datagram arrives where it is addressed to, if anybody is there.
+    /// Delivers a datagram to its destination, if an endpoint has that address.
     pub fn deliver(&mut self, flight: &Flight) {
         if flight.to == SERVER {
             self.deliver_to_server(flight);
@@ -111,7 +111,7 @@ impl Network {
         }
     }
 
-    /// The attacker gives a datagram to the client that was sent to another address.
+    /// The attacker delivers a datagram to the client that was sent to another address.
     pub fn forward(&mut self, flight: &Flight) {
         if flight.from == SERVER {
             self.deliver_to_client(flight, 0);
@@ -139,12 +139,12 @@ impl Network {
         };
         let data = BytesMut::from(&flight.data[..]);
         self.client.handle_datagram_at(self.now, socket, meta, data);
-        // What the client sends from here on it may have learned from this datagram.
+        // Packets that the client sends from here on may depend on this datagram.
         self.step += 1;
         self.exchange();
     }
 
-    /// Delivers the datagrams in flight, oldest first, and those that they cause.
+    /// Delivers the datagrams in flight, oldest first, and those sent in response.
     pub fn carry(&mut self) {
         for _ in 0..CARRIED_MAX {
             let Some(flight) = self.lose(0) else { return };
@@ -218,7 +218,7 @@ impl Network {
         }
     }
 
-    /// Both hosts close, and in time nothing is left.
+    /// Both hosts close, and eventually no state is left.
     pub fn end(&mut self) {
         self.client.close_all(self.now, 0, b"");
         self.server.close_all(self.now, 0, b"");
@@ -274,7 +274,7 @@ pub const CLIENTS: [SocketAddr; 3] = [
     v4([10, 0, 0, 1], 50_001),
     v4([10, 0, 1, 1], 50_000),
 ];
-/// Addresses that the attacker writes on datagrams: of others, and of the client's with another port.
+/// Spoofed source addresses: of other hosts, and of the client's host with another port.
 pub const STRANGERS: [SocketAddr; 3] = [
     v4([192, 0, 2, 7], 53),
     v4([198, 51, 100, 9], 443),

@@ -1,4 +1,4 @@
-//! A client that says what it likes, and the connection of a server that hears it.
+//! A client that sends arbitrary data, and the server's connection that receives it.
 
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,7 @@ pub struct Wire {
 }
 
 impl Wire {
-    /// With so much room for datagrams, and little for all else.
+    /// The transport allows this much for datagrams, and little for everything else.
     pub fn new(datagram_bytes: usize) -> Self {
         let (client, server) = with_transport(|transport| {
             *transport = TransportSettings {
@@ -41,12 +41,12 @@ impl Wire {
         }
     }
 
-    /// The client's connection, while it is there.
+    /// The client's connection, while it exists.
     pub fn client<R>(&mut self, run: impl FnOnce(&mut quic::Connection) -> R) -> Option<R> {
         self.pair.client.endpoint.connection(self.client).map(run)
     }
 
-    /// The server's connection, while it is there, and the time.
+    /// The server's connection, while it exists, and the time.
     pub fn server(&mut self) -> Option<(&mut quic::Connection, Instant)> {
         let now = self.pair.now;
         let quic = self.pair.server.endpoint.connection(self.server)?;
@@ -57,15 +57,15 @@ impl Wire {
     pub fn write(&mut self, stream_id: u64, bytes: &[u8], ends: bool) {
         let data = Bytes::copy_from_slice(bytes);
         self.client(|quic| {
-            // What is refused has ended before.
+            // An error means that the stream has ended before.
             let _ = quic.send_stream(stream_id, data, ends);
         });
     }
 
-    /// Lets time pass. Returns what the server's connection has told.
+    /// Advances time. Returns the events of the server's connection.
     pub fn pass(&mut self, time: Duration) -> Vec<quic::Event> {
         self.pair.run_for(time);
-        // What the harness keeps for its tests.
+        // Drops the records that the harness keeps for its tests.
         self.pair.client.events.clear();
         self.pair.sent_to.clear();
         for peer in [&mut self.pair.client, &mut self.pair.server] {

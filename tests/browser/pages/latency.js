@@ -1,4 +1,4 @@
-// Round trips, one after the other, each in milliseconds.
+// Sequential round trips, each in milliseconds.
 "use strict";
 
 const LOST_MS = 1000;
@@ -23,7 +23,7 @@ async function streamEchoes(url, count, size) {
   return taken;
 }
 
-// One that is lost is sent again, and its time is that of both.
+// A lost datagram is sent again, and its time includes both attempts.
 async function datagramEchoes(url, count, size) {
   const session = await connected(url);
   const writer = session.datagrams.writable.getWriter();

@@ -1,4 +1,5 @@
-// What the tests do with WebTransport in a page: each function is one case, and returns what is to be compared.
+// The WebTransport operations of the tests in a page: each function is one case, and returns the
+// values to compare.
 "use strict";
 
 let hash;
@@ -18,7 +19,7 @@ async function connected(url) {
   return session;
 }
 
-// What happened at the other end: the first such event.
+// Returns the first such event at the server.
 async function told(token, event) {
   return await (await fetch(`/told?token=${token}&event=${event}`)).json();
 }
@@ -53,13 +54,13 @@ async function writeAll(writable, bytes) {
   const writer = writable.getWriter();
   for (let start = 0; start < bytes.length; start += 65536) {
     await writer.ready;
-    // A failure shows at the close.
+    // The close reports a failure.
     writer.write(bytes.subarray(start, start + 65536)).catch(() => {});
   }
   await writer.close();
 }
 
-// Bytes that are other ones for each seed.
+// Bytes that differ for each seed.
 function pattern(seed, size) {
   const bytes = new Uint8Array(size);
   let state = seed + 1;
@@ -104,7 +105,7 @@ async function wrongHash(url) {
   return await failure(session.ready);
 }
 
-// How many of the streams came back as they were sent.
+// Returns the number of streams whose echo was correct.
 async function manyStreams(url, count, size) {
   const session = await connected(url);
   const one = async (seed) => {
@@ -127,13 +128,13 @@ async function unidirectional(url, count, size) {
   for (let index = 0; index < count; index++) {
     answers.push(readAll((await incoming.read()).value));
   }
-  // In which order they come is the network's.
+  // The network decides their order.
   const received = await Promise.all(answers);
   session.close();
   return sent.filter((bytes) => received.some((answer) => equal(bytes, answer))).length;
 }
 
-// Datagrams may be lost: each is sent until it comes back.
+// Datagrams may be lost: each is sent until its echo arrives.
 async function datagrams(url, count) {
   const session = await connected(url);
   const missing = new Set(Array.from({ length: count }, (_, index) => `datagram ${index}`));
@@ -161,7 +162,7 @@ async function datagrams(url, count) {
 
 async function closeByPage(url, token, closeCode, reason) {
   const session = await connected(`${url}?token=${token}`);
-  // It is there when its streams are.
+  // The session exists when its streams do.
   await next(session.incomingUnidirectionalStreams);
   session.close({ closeCode, reason });
   await session.closed;
@@ -171,7 +172,7 @@ async function closeByPage(url, token, closeCode, reason) {
 async function closeByServer(url) {
   const session = await connected(url);
   const writer = (await session.createUnidirectionalStream()).getWriter();
-  // It ends with the session.
+  // The write ends with the session.
   writer.write(pattern(0, 1)).catch(() => {});
   writer.closed.catch(() => {});
   const { closeCode, reason } = await session.closed;
@@ -189,7 +190,7 @@ async function resetByPage(url, token, code) {
   const error = new WebTransportError({ message: "no more", streamErrorCode: code });
   const stream = await session.createBidirectionalStream();
   const writer = stream.writable.getWriter();
-  // A reset may overtake what was sent before.
+  // A reset may overtake data that was sent before.
   await writer.write(pattern(0, 100));
   await told(token, "begin");
   await writer.abort(error);
@@ -208,7 +209,7 @@ async function stopByPage(url, token, code) {
   return event;
 }
 
-// A stream on which something was sent, and what its two sides end with.
+// Returns a stream with some data sent, and the errors of its two sides.
 async function endsByServer(session) {
   const stream = await session.createBidirectionalStream();
   const writer = stream.writable.getWriter();
@@ -220,7 +221,7 @@ async function endsByServer(session) {
 async function stopAndResetByServer(url) {
   const session = await connected(url);
   let ends = await endsByServer(session);
-  // On a busy machine Chromium may find its own pipe closed before it has heard why.
+  // On a busy machine Chromium may find its own pipe closed before it has received the cause.
   while (ends.stopped.type === "DOMException") {
     ends = await endsByServer(session);
   }
@@ -228,7 +229,7 @@ async function stopAndResetByServer(url) {
   return ends;
 }
 
-// A session that stays, and is looked at later.
+// Keeps a session for later checks.
 const kept = {};
 
 async function keep(url) {
@@ -243,13 +244,13 @@ async function keep(url) {
   return new TextDecoder().decode(value);
 }
 
-// With what the stream has ended when the session did.
+// Returns the error of the stream when the session ended.
 async function waitOver() {
   await kept.session.closed.catch(() => {});
   return await kept.ends;
 }
 
-// The server may take a moment to be there again.
+// The server may need a moment to restart.
 async function comeBack(url) {
   for (;;) {
     try {

@@ -1,8 +1,9 @@
-"""Plays the cases in every browser, and compares what passes with the table.
+"""Runs the cases in every browser, and compares the passing ones with the table.
 
     python -m tests.browser.platform [--server NAME] [--browser NAME] [--write] [WORD ...]
 
-Words choose the cases that contain one of them. The status is 1 where something differs from the table.
+Words choose the cases that contain one of them. The status is 1 where something differs from the
+table.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ def say_lacking(name):
 
 
 def play(page, browser, server, words):
-    """Why each case fails, or nothing; in the order of the files."""
+    """Returns the reason why each case fails, or nothing; in the order of the files."""
     found = {}
     for case in page.call("names"):
         if not words or any(word in case for word in words):
@@ -90,7 +91,7 @@ def play(page, browser, server, words):
 
 
 def differs(results):
-    """Says what is not as in the table."""
+    """Prints the differences to the table."""
     told = table.read()
     wrong = [
         f"{browser}, {server}: {case}: {found or 'passes'}, unlike in the table"

@@ -1,4 +1,4 @@
-// How a session ends, and what either end hears of it.
+// The end of a session, and the events at either end.
 "use strict";
 
 async function isClosed(told, code, reason) {

@@ -1,4 +1,4 @@
-// How a session begins: by which answer it does, and what the request tells.
+// The start of a session: the statuses that open it, and the content of the request.
 "use strict";
 
 test("connect: a session is there with status 200", async (keep) => {

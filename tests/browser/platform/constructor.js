@@ -1,4 +1,4 @@
-// What the constructor takes and what it throws.
+// The constructor's arguments and errors.
 "use strict";
 
 const BAD_URLS = {

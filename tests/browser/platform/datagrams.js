@@ -1,7 +1,7 @@
 // Datagrams, of which some may be lost.
 "use strict";
 
-// Writes counted datagrams until it is told to stop; returns what was sent.
+// Writes numbered datagrams until it is stopped; returns the ones sent.
 async function writeUntil(writer, stopped, make) {
   const sent = [];
   while (!stopped.aborted) {
@@ -70,7 +70,7 @@ test("datagrams: a buffer that is too small is a RangeError", async (keep) => {
   isEqual(error.name, "RangeError", "error");
 });
 
-// Sends it until there is an answer.
+// Sends it until a response arrives.
 async function answerTo(session, datagram) {
   const writer = session.datagrams.writable.getWriter();
   const reader = session.datagrams.readable.getReader();
@@ -102,7 +102,7 @@ test("datagrams: one that is larger is not sent", async (keep) => {
     if (found === undefined) {
       return;
     }
-    // The path turned out to take larger ones meanwhile.
+    // Meanwhile path MTU discovery has allowed larger ones.
     isTrue(session.datagrams.maxDatagramSize > largest, "the limit has grown");
   }
 });

@@ -1,4 +1,4 @@
-// The few words in which the cases are written, and what runs them: `run(name)` is one case's result.
+// The helper functions of the cases, and their runner: `run(name)` is the result of one case.
 "use strict";
 
 const CASE_MS = 20000;
@@ -72,7 +72,7 @@ async function rejects(promise, what) {
   throw new Error(`${what}: it was not rejected`);
 }
 
-// An error of a whole session, with which several promises end.
+// An error of a whole session, which rejects several promises.
 async function isSessionError(...promises) {
   const errors = await Promise.all(promises.map((promise) => rejects(promise, "promise")));
   for (const error of errors) {
@@ -100,7 +100,8 @@ async function connected(keep, path, options) {
   return session;
 }
 
-// A session whose server tells what it sees, and how to hear it: the first such event.
+// Opens a session whose server records its events, and returns a function that gets the first such
+// event.
 async function recorded(keep) {
   const token = crypto.randomUUID();
   const session = await connected(keep, `/record?token=${token}`);
@@ -145,7 +146,7 @@ function pause(milliseconds) {
   return new Promise((resolve) => setTimeout(resolve, milliseconds));
 }
 
-// Long enough for every promise that is settled to have its say.
+// Long enough for the callbacks of every settled promise.
 async function microtasks() {
   for (let index = 0; index < 10; index++) {
     await Promise.resolve();

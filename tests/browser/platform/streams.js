@@ -1,4 +1,4 @@
-// Streams of either kind, opened by either end, read in either way.
+// Streams of either kind, opened by either end, read in each way.
 "use strict";
 
 async function echoOn(stream) {

@@ -1,4 +1,4 @@
-// How streams end, as the other end sees it.
+// The end of streams, as the other end sees it.
 "use strict";
 
 async function isEnd(told, kind) {
@@ -34,7 +34,7 @@ test("ends: the page closes a unidirectional stream", async (keep) => {
   await isEnd(told, "unidirectional");
 });
 
-// A reset may overtake what was sent before: so the stream is seen first.
+// A reset may overtake data that was sent before, so the server must see the stream first.
 async function begin(told, writable) {
   const writer = writable.getWriter();
   await writer.write(new Uint8Array(100));
@@ -70,7 +70,7 @@ test("ends: the page aborts a unidirectional stream that it is closing", async (
   await writer.write(new Uint8Array(64 * 1024));
   const closing = rejects(writer.close(), "close()");
   const closed = rejects(writer.closed, "closed");
-  // If the close is under way already, the abort ends as that does.
+  // If the close is already in progress, the abort ends like the close.
   await writer.abort(error).catch(() => {});
   isEqual(await closing, error, "close()");
   isEqual(await closed, error, "closed");
@@ -97,7 +97,7 @@ test("ends: the server stops a stream", async (keep) => {
   const session = await connected(keep, "/stops?code=240");
   let error;
   do {
-    // On a busy machine Chromium may find its own pipe closed before it has heard why.
+    // On a busy machine Chromium may find its own pipe closed before it has received the cause.
     const writer = (await session.createUnidirectionalStream()).getWriter();
     writer.write(new Uint8Array([64])).catch(() => {});
     error = await rejects(writer.closed, "closed");
@@ -113,7 +113,7 @@ test("ends: the server resets a stream", async (keep) => {
 });
 
 test("ends: a stream that the server has reset at once is empty or in error", async (keep) => {
-  // Whether the page hears of it at all depends on what has arrived before the reset.
+  // The page sees the stream only if some data arrived before the reset.
   const session = await connected(keep, "/resets?code=0");
   const found = await Promise.race([next(session.incomingUnidirectionalStreams), pause(1000)]);
   if (found !== undefined) {

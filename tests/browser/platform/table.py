@@ -1,4 +1,6 @@
-"""The table of the cases, in Markdown: what passes in which browser with which server, and why not."""
+"""The table of the cases, in Markdown: the passing cases of each browser with each server, and the
+reasons of the others.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ PASSES = "✓"
 
 
 def read():
-    """What the table says: of each browser with each server, the cases and why each fails, if it does."""
+    """Reads the table: for each browser with each server, the cases and the reason why each fails,
+    if it does.
+    """
     lines = [line for line in PATH.read_text().splitlines() if line.startswith("|")]
     heads, _, *rows = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
     found = {}
@@ -34,7 +38,9 @@ def read():
 
 
 def write(results, versions):
-    """Writes what was found: of each browser with each server, the cases and why each fails."""
+    """Writes the results: for each browser with each server, the cases and the reason why each
+    fails.
+    """
     heads = [f"{browser.title()} {versions[browser]}, {server}" for browser, server in results]
     lines = ["| case | " + " | ".join(heads) + " |", "| --- |" + " --- |" * len(heads)]
     for case in next(iter(results.values())):

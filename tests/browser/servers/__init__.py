@@ -1,9 +1,11 @@
-"""WebTransport servers as processes: one program on uringcore, one on webtransport-go, which do the same.
+"""WebTransport servers as processes: one program on uringcore, one on webtransport-go, with equal
+behaviour.
 
     PROGRAM --certificate FILE --key FILE --port PORT
 
-prints one JSON object a line, `{"port": 4433}` first and then what it has to tell of sessions that have a
-token (`{"token": "...", "event": ...}`). SIGTERM ends it. What it does with a session is said by the path:
+prints one JSON object a line, `{"port": 4433}` first and then the events of sessions that have a
+token (`{"token": "...", "event": ...}`). SIGTERM ends it. The path selects the server's behaviour
+in a session:
 
 | path | the server |
 | --- | --- |
@@ -12,11 +14,11 @@ token (`{"token": "...", "event": ...}`). SIGTERM ends it. What it does with a s
 | `/lengths` | answers a datagram with its length in decimal |
 | `/headers` | sends the request's headers as JSON on a unidirectional stream |
 | `/cookie` | accepts with `set-cookie: foo=bar` |
-| `/status?status=N` | refuses with this status |
-| `/close?code=N&reason=R` | closes the session when a byte has come on a unidirectional stream |
-| `/stops?code=N` | stops and resets each stream of the client's when the first bytes are there |
+| `/status?status=N` | rejects with this status |
+| `/close?code=N&reason=R` | closes the session when a byte has arrived on a unidirectional stream |
+| `/stops?code=N` | stops and resets each stream of the client when its first bytes arrive |
 | `/resets?code=N` | sends `hello` on a unidirectional stream and resets it |
-| `/record?token=T` | says `hello` on streams of either kind; tells of begins, ends, resets, stops, close |
+| `/record?token=T` | sends `hello` on streams of either kind; records begins, ends, resets, stops, close |
 
 Others are 404.
 """
@@ -43,14 +45,14 @@ LISTED = (OURS, GO)
 
 
 def program(name):
-    """How a server is started, without its options."""
+    """Returns the command that starts a server, without its options."""
     if name == OURS:
         return [sys.executable, "-m", "tests.browser.servers.ours"]
     return [str(in_go(HERE / "webtransportgo"))]
 
 
 class Server:
-    """A server that runs, and what it tells, which goes to `told`."""
+    """A running server, whose events go to `told`."""
 
     def __init__(self, name, identity, told, port=0):
         command = [*program(name), "--certificate", str(identity.certfile)]
@@ -75,7 +77,7 @@ class Server:
         return f"https://localhost:{self.port}{path}"
 
     def stop(self):
-        """Asks it to end, and returns when it has."""
+        """Stops the server, and returns when it has ended."""
         self._process.send_signal(signal.SIGTERM)
         try:
             status = self._process.wait(STOP_SECONDS)

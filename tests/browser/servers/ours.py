@@ -1,4 +1,4 @@
-"""The WebTransport server on uringcore: what it does by path is said in the package's table.
+"""The WebTransport server on uringcore; the package's table describes its behaviour by path.
 
 python -m tests.browser.servers.ours --certificate FILE --key FILE --port PORT
 """
@@ -22,7 +22,9 @@ def tell(**what):
 
 
 async def each(session, bidirectional, unidirectional):
-    """Calls a function for every stream of the client's, in a task of its own, until the session is over."""
+    """Calls a function for every stream of the client, each in its own task, until the session
+    ends.
+    """
     async with asyncio.TaskGroup() as group:
 
         async def take(streams, handle):
@@ -34,7 +36,7 @@ async def each(session, bidirectional, unidirectional):
 
 
 async def quietly(coroutine):
-    """What a peer ends, and the end of a session, is nothing to complain of."""
+    """Suppresses errors caused by the peer or by the session's end."""
     with contextlib.suppress(QuicError):
         await coroutine
 
@@ -161,7 +163,7 @@ PATHS = {
 
 
 async def answer(request):
-    """One session, from its request to its end."""
+    """Serves one session, from its request to its end."""
     url = urlsplit(request.path)
     query = dict(parse_qsl(url.query))
     if url.path not in PATHS:
@@ -184,7 +186,7 @@ async def main():
         tell(port=server.address[1])
         serving = asyncio.create_task(serve(server))
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, serving.cancel)
-        # A fault ends it too, so that it is seen.
+        # An error ends it too, so that the test sees it.
         with contextlib.suppress(asyncio.CancelledError):
             await serving
 

@@ -1,11 +1,12 @@
-"""What a user does who comes from aioquic, without touching a file: its imports become uringcore's.
+"""Redirects imports of aioquic to uringcore, without a change to any file of the project.
 
-environments.py puts this into an environment whose project is written for aioquic, with a line that has
-every interpreter of it import it, servers that a suite starts included. Does nothing on stock asyncio,
-where aioquic itself is the measure.
+environments.py installs this in the environment of a project that is written for aioquic, with a
+line that makes every interpreter import it, including servers that a suite starts. On stock asyncio
+it does nothing, because aioquic itself is the reference there.
 
-For aioquic's own suite (`ECOSYSTEM_PLACEHOLDERS`) what is left out here gets a placeholder that can be
-imported and fails when used: one name at the top of a file must not hide the other tests in it.
+For aioquic's own suite (`ECOSYSTEM_PLACEHOLDERS`) names that uringcore lacks become placeholders
+that can be imported and fail when used: one name at the top of a file must not hide the other tests
+in it.
 """
 
 from __future__ import annotations
@@ -23,17 +24,17 @@ THEIRS, OURS = "aioquic", "uringcore"
 
 
 class Renamed(MetaPathFinder, Loader):
-    """Finds our module of the same path for every module of aioquic's."""
+    """Finds our module with the path of an aioquic module."""
 
     def __init__(self, placeholders: bool) -> None:
         self._placeholders = placeholders
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        """The spec of a module of aioquic's; those of others are not looked for here."""
+        """Return the spec of an aioquic module, and None for any other."""
         return spec_from_loader(name, self) if name.partition(".")[0] == THEIRS else None
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
-        """Our module; under a name that we do not have, an empty one if placeholders are wanted."""
+        """Return our module; for a name that we lack, an empty one if placeholders are wanted."""
         name = OURS + spec.name.removeprefix(THEIRS)
         try:
             module = importlib.import_module(name)
@@ -47,7 +48,7 @@ class Renamed(MetaPathFinder, Loader):
         return module
 
     def exec_module(self, module: ModuleType) -> None:
-        """Nothing: it has been executed under its own name, and keeps it."""
+        """Does nothing: the module has been executed under its own name, and keeps it."""
         assert module.__spec__ is not None
         module.__spec__ = module.__spec__.loader_state
 

@@ -1,8 +1,9 @@
-"""For aioquic's own suite on our loops (`-p aioquic_suite`): what its helpers do to aioquic's inside does
-nothing here, and the words of an error are ours.
+"""For aioquic's own suite on our loops (`-p aioquic_suite`): its helpers' changes to aioquic's
+internals have no effect here, and error messages are ours.
 
-A test is about HTTP/3, and its helper switches off the pacer of the QUIC below; a connection that is a fake
-has no limits of its own. Codes have to be the same; what a close says besides is for people.
+The tests cover HTTP/3, and their helper switches off the pacer of the QUIC below; a fake connection
+has no limits of its own. Error codes have to be equal; the reason phrase of a close is only for
+humans.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 
 
 class AnyWords(str):
-    """A reason phrase that is equal to every other."""
+    """A reason phrase that equals every other."""
 
     __slots__ = ()
 
@@ -39,7 +40,7 @@ def _settle_connections() -> None:
         return vars(self)[own] if own in vars(self) else core.__get__(self)
 
     def __init__(self: Any, *, configuration: Any, **options: Any) -> None:
-        # aioquic looks at no name if none is given; here the address has to be in the certificate.
+        # Without a server name aioquic checks none; here the address has to be in the certificate.
         if configuration.is_client and configuration.server_name is None:
             configuration.server_name = "localhost"
         init(self, configuration=configuration, **options)
@@ -59,7 +60,7 @@ def _settle_connections() -> None:
 
 
 def pytest_collection_finish() -> None:
-    """The suite's fake connection is imported: what it was closed with is compared by code."""
+    """Once the suite's fake connection is imported, makes it compare a close by its code alone."""
     module = sys.modules.get("tests.test_h3")
     if module is None or os.environ["ECOSYSTEM_LOOP"] == "asyncio":
         return

@@ -1,14 +1,15 @@
-"""The pytest plugin that runs inside a foreign suite: gives it its loop, reports every test.
+"""The pytest plugin inside a foreign suite: it installs the loop and reports every test.
 
-Loaded with `-p ecosystem_plugin`; this folder alone is on PYTHONPATH, for the suites have packages
-called `tests` of their own. It is told what to do by environment variables (runner.py sets them):
+It is loaded with `-p ecosystem_plugin`; only this folder is on PYTHONPATH, because the suites have
+packages called `tests` of their own. Environment variables, set by runner.py, configure it:
 
 - `ECOSYSTEM_LOOP`: asyncio, uring or epoll;
 - `ECOSYSTEM_REPORT`: the file that gets a JSON line when a test starts and when it ends;
 - `ECOSYSTEM_DONE`: a file with the names of tests to leave out, one a line;
 - `ECOSYSTEM_ONLY`: a file with the names of the only tests to run, one a line.
 
-Not here: which tests there are, time-outs (the runner kills the process) and what a result means.
+Other modules hold the list of tests, the time-outs (the runner kills the process) and the meaning
+of a result.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _counts = {"loops": 0, "runs": 0, "turns": 0, "foreign": 0}
 
 
 def _loop_class() -> type[asyncio.AbstractEventLoop]:
-    """A subclass of the loop under test that counts what happens on it."""
+    """Return a subclass of the loop under test that counts activity on it."""
     if LOOP == "asyncio":
         base: Any = asyncio.SelectorEventLoop
         arguments: tuple[Any, ...] = ()
@@ -65,12 +66,12 @@ def _loop_class() -> type[asyncio.AbstractEventLoop]:
     members = {"__init__": init, "run_forever": run_forever, "__module__": base.__module__}
     if arguments:
         members["__new__"] = new
-    # The name that asyncio's has: it becomes part of the names of parametrised tests.
+    # asyncio's name for the class: it becomes part of the names of parametrised tests.
     return type(asyncio.SelectorEventLoop.__name__, (base,), members)
 
 
 def _turns(loop: Any) -> int:
-    """How often a loop of ours has entered the kernel; stock asyncio keeps no such count."""
+    """Return how often a loop of ours has entered the kernel; stock asyncio keeps no such count."""
     if LOOP == "asyncio" or loop.is_closed():
         return 0
     turns: int = loop.stats()["turns"]
@@ -78,7 +79,7 @@ def _turns(loop: Any) -> int:
 
 
 def _count_foreign_turns(ours: type[Any]) -> None:
-    """Count turns of loops that are not ours: a suite that makes its own would prove nothing."""
+    """Count iterations of loops that are not ours: a suite that makes its own would prove nothing."""
     stock = asyncio.base_events.BaseEventLoop._run_once  # type: ignore[attr-defined]
 
     def _run_once(self: Any) -> None:
@@ -90,11 +91,11 @@ def _count_foreign_turns(ours: type[Any]) -> None:
 
 
 def _install(loop_class: type[Any]) -> None:
-    """Make every way to ask asyncio for a loop give this class.
+    """Make every asyncio API that creates a loop use this class.
 
-    The policy that asyncio makes by itself and any other of its class (pytest-asyncio makes some)
-    serve `new_event_loop`, `asyncio.run`, `Runner` and IsolatedAsyncioTestCase; the names serve those
-    who ask for the selector loop itself, as uvicorn does.
+    asyncio's automatic policy and any other of its class (pytest-asyncio makes some) serve
+    `new_event_loop`, `asyncio.run`, `Runner` and IsolatedAsyncioTestCase; the class names serve
+    code that creates the selector loop directly, as uvicorn does.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
@@ -114,7 +115,7 @@ def _install(loop_class: type[Any]) -> None:
 
 
 class Reporter:
-    """Writes a line when a test starts and when it ended; leaves out what it is told to."""
+    """Writes a line at the start and the end of each test; leaves out the listed tests."""
 
     def __init__(self) -> None:
         # Open for as long as the process lives: a crash must not cost a line.
@@ -124,7 +125,7 @@ class Reporter:
         self._started: dict[str, tuple[float, dict[str, int]]] = {}
 
     def _write(self, line: dict[str, Any]) -> None:
-        # Some suites fork: a child that goes on through pytest must not report for its parent.
+        # Some suites fork: a child that continues through pytest must not report for its parent.
         if os.getpid() == self._pid and not self._file.closed:
             self._file.write(json.dumps(line) + "\n")
 
@@ -153,7 +154,7 @@ class Reporter:
         self._write({"start": nodeid})
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        # Three reports a test (setup, call, teardown) and more where subtests are reported.
+        # Three reports for each test (setup, call, teardown), and more with subtests.
         old = self._status.get(report.nodeid, ("", ""))
         if report.failed and not hasattr(report, "wasxfail"):
             detail = (old[1] + report.longreprtext)[-DETAIL_CHARACTERS:]
@@ -194,12 +195,12 @@ def _names(variable: str) -> set[str] | None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Put the loop in place before any test module is imported."""
+    """Install the loop before any test module is imported."""
     config.pluginmanager.register(Reporter(), "ecosystem-reporter")
 
 
 _install(_loop_class())
-# The runner asks for the stacks of a hanging test with this signal before it kills the process. They
-# get a file of their own, since pytest has put another one behind the standard error.
+# Before the runner kills a hanging process, it requests the stacks by this signal. They get a file
+# of their own, since pytest has redirected the standard error.
 _stacks = Path(os.environ["ECOSYSTEM_REPORT"]).with_suffix(".stacks").open("w")
 faulthandler.register(signal.SIGUSR1, file=_stacks, all_threads=True)

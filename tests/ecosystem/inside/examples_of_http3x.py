@@ -1,4 +1,6 @@
-"""http3x's release has examples where its tests would be: two of them, with a client of aioquic's names."""
+"""The examples in http3x's release, which has no tests: two of them, with a client on aioquic's
+names.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ from identity import identity  # noqa: F401 - a fixture
 
 
 class Client(QuicConnectionProtocol):
-    """Keeps what it hears."""
+    """Stores received events."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -32,7 +34,7 @@ class Client(QuicConnectionProtocol):
             self.heard.extend(self.http.handle_event(event))
 
     def ask(self, method: bytes, path: bytes, *more: tuple[bytes, bytes]) -> int:
-        """The stream of a request, which a CONNECT leaves open."""
+        """Send a request and return its stream, which a CONNECT leaves open."""
         stream_id = self._quic.get_next_available_stream_id()
         fields = [(b":method", method), (b":scheme", b"https"), (b":authority", b"localhost")]
         fields += [(b":path", path), *more]
@@ -41,7 +43,7 @@ class Client(QuicConnectionProtocol):
         return stream_id
 
     async def until(self, *kinds: type[Any], stream_id: int) -> Any:
-        """The first event of such a kind that is about the stream."""
+        """Return the first event of this type on the stream."""
         while True:
             for event in self.heard:
                 if isinstance(event, kinds) and event.stream_id == stream_id:
@@ -50,15 +52,17 @@ class Client(QuicConnectionProtocol):
 
 
 def _played(name: str, files: tuple[str, str], play: Any) -> None:
-    """`play(client)` with the example `name` as the server; its last lines would run it for ever."""
+    """Run `play(client)` with the example `name` as the server, without the last lines, which would
+    run it for ever.
+    """
     source = Path("tests", f"{name}.py").read_text()
     names: dict[str, Any] = {"__name__": name}
     exec(source.partition("import webbrowser")[0].partition("app.run(")[0], names)
     app = names["app"]
 
     async def main() -> None:
-        # What it sets by itself is refused by clients of aioquic 1.7: it says that it takes datagrams, and
-        # has no room for any.
+        # Clients of aioquic 1.7 reject the example's own settings: they announce datagrams, but
+        # leave no room for any.
         options = {"alpn_protocols": ["h3"], "max_datagram_frame_size": 65536}
         served = QuicConfiguration(is_client=False, **options)
         await app.async_run("127.0.0.1", 0, *files, configuration=served)

@@ -1,4 +1,6 @@
-"""pproxy's release has no tests: its own client and server tunnel TCP through HTTP/3 and through QUIC."""
+"""pproxy's release has no tests: its own client and server tunnel TCP through HTTP/3 and through
+QUIC.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""pywebtransport's release has no tests: the server and the client of its README, with each other."""
+"""pywebtransport's release has no tests: this runs the server and the client of its README against
+each other.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""quic-migration-tester has no tests: it looks at a server on this machine."""
+"""quic-migration-tester has no tests: it examines a server on this machine."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def found(
     identity: tuple[str, str],  # noqa: F811
     caplog: pytest.LogCaptureFixture,
 ) -> tuple[bool, str]:
-    """Whether it says that the server lets clients move, and what else it says."""
+    """Return true if it reports that the server supports migration, and the rest of its report."""
 
     async def main() -> bool:
         configuration = QuicConfiguration(is_client=False, alpn_protocols=["h3"])

@@ -1,4 +1,4 @@
-"""The requests that every framework is asked, and who is not asked which."""
+"""The requests to every framework, and the frameworks that skip some of them."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ CASES = {
     "background task": Case("/background", "POST"),
 }
 
-# Where the client goes away.
+# The moment at which the client disconnects.
 LEAVES = {
     "before the response": Leave(Case("/wait")),
     "while the application looks": Leave(Case("/until-gone")),

@@ -1,4 +1,4 @@
-"""What the applications have in common: bodies, and how long they take."""
+"""Code shared by the applications: bodies, and their delays."""
 
 import asyncio
 import hashlib
@@ -17,7 +17,7 @@ PART = b"part of it\n" * 100
 
 
 def described(data):
-    """A body, whatever its size."""
+    """Describes a body of any size."""
     return {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
 
 

@@ -41,7 +41,7 @@ async def item(request, number):
 
 
 async def files(request, rest):
-    # Not the port, which would be in the ETag.
+    # Without the port, which would change the ETag.
     host, _, _ = request.get_host().partition(":")
     return JsonResponse({"path": rest, "secure": request.is_secure(), "host": host})
 
@@ -85,7 +85,7 @@ async def wait(request):
 
 
 async def until_gone(request):
-    # Django cancels a view whose client is gone.
+    # Django cancels a view when its client disconnects.
     await asyncio.sleep(60)
     return HttpResponse("still there")
 

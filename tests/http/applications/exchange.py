@@ -1,6 +1,7 @@
-"""One request over HTTP/3 to our server or over HTTP/1.1 to uvicorn, and what comes of it, comparable.
+"""One request over HTTP/3 to our server or over HTTP/1.1 to uvicorn, with the result in comparable
+form.
 
-What belongs to a connection, a clock or a port is taken out; all else has to be the same.
+Values that depend on a connection, a clock or a port are removed; all others have to be equal.
 """
 
 from __future__ import annotations
@@ -21,25 +22,26 @@ from uringcore.http3._origin_connection import OriginConnection
 
 WAIT_SECONDS = 40.0
 
-# uvicorn on stock asyncio, with the same certificate: `--loop` of ours would be another server.
+# uvicorn on stock asyncio, with an equal certificate: with `--loop` set to ours it would be another
+# server.
 UVICORN = """
 import sys, uvicorn
 uvicorn.run({app!r}, port=0, loop="asyncio", ws="none", access_log=False,
             ssl_certfile=sys.argv[1], ssl_keyfile=sys.argv[2])
 """
 
-# Of the connection (RFC 9114 section 4.2), of the clock, of the server.
+# Values that depend on the connection (RFC 9114 section 4.2), the clock, or the server.
 LEFT_OUT = frozenset(
     {b"connection", b"transfer-encoding", b"keep-alive", b"date", b"server", b"alt-svc"}
 )
-# What HTTP/1.1 says of a body's length HTTP/3 says with the end of the stream.
+# HTTP/1.1 marks a body's length in fields, HTTP/3 by the end of the stream.
 REQUEST_LEFT_OUT = {"content-length", "transfer-encoding"}
 CHUNKED = ("transfer-encoding", "chunked")
 
 
 @dataclass(frozen=True)
 class Case:
-    """One request. ``body`` in parts is sent without a length."""
+    """One request. A ``body`` in parts is sent without a length."""
 
     path: str
     method: str = "GET"
@@ -49,8 +51,9 @@ class Case:
 
 @dataclass(frozen=True)
 class Leave:
-    """A request whose client goes away: after so many bytes of the response, or without waiting for
-    one, when ``sends`` of a longer body has arrived."""
+    """A request whose client disconnects: after a number of response bytes, or, with ``sends``,
+    when that part of a longer body has arrived, without waiting for a response.
+    """
 
     case: Case
     takes: int = 0
@@ -59,7 +62,7 @@ class Leave:
 
 @dataclass
 class Reply:
-    """A response, without what may differ. ``cut``: it ended before its end."""
+    """A response, without the values that may differ. ``cut``: it ended early."""
 
     status: int
     headers: list[tuple[bytes, bytes]]
@@ -76,7 +79,7 @@ class Side:
     _cases: Iterator[int] = field(default_factory=lambda: iter(range(1 << 30)))
 
     def ask(self, case: Case) -> tuple[Reply, dict[str, Any]]:
-        """The reply, and what the application's witness has to say."""
+        """Returns the reply, and the record of the application's observer."""
         name = f"case-{next(self._cases)}"
         headers = [*case.headers, ("x-case", name)]
         reply = (self._ask_http3 if self.over_http3 else self._ask_http1)(case, headers)
@@ -84,14 +87,14 @@ class Side:
         return reply, self.seen(name)
 
     def leave(self, leave: Leave) -> dict[str, Any]:
-        """Asks, and is gone before the end; what the witness has to say then."""
+        """Sends a request and disconnects before its end; returns the observer's record then."""
         name = f"case-{next(self._cases)}"
         headers = [*leave.case.headers, ("x-case", name)]
         (self._leave_http3 if self.over_http3 else self._leave_http1)(leave, headers, name)
         return self.seen(name)
 
     def seen(self, name: str) -> dict[str, Any]:
-        """What the witness knows of a request whose application has ended."""
+        """Returns the observer's record of a request whose application has ended."""
         deadline = time.monotonic() + WAIT_SECONDS
         while True:
             found = (
@@ -110,18 +113,18 @@ class Side:
         return found
 
     def plain(self, data: bytes) -> bytes:
-        """Without the port, the one difference between the two addresses."""
+        """Removes the port, the one difference between the two addresses."""
         return data.replace(b":%d" % self.server.port, b":PORT")
 
     def plain_fields(self, reply: Reply) -> list[tuple[bytes, bytes]]:
-        """The fields by name; those of one name in their order."""
+        """Returns the fields by name; fields with one name keep their order."""
         left_out = LEFT_OUT
         if reply.status == 204:
-            # RFC 9110 section 8.6 forbids it there, and over HTTP/3 it is not sent.
+            # RFC 9110 section 8.6 forbids it here, and HTTP/3 does not send it.
             left_out = left_out | {b"content-length"}
         kept = [(name.lower(), self.plain(value)) for name, value in reply.headers]
         kept = [
-            # A set's order is drawn by lot in each process.
+            # The order of a set is random in each process.
             (name, b", ".join(sorted(value.split(b", "))) if name == b"allow" else value)
             for name, value in kept
             if name not in left_out
@@ -212,7 +215,7 @@ class Side:
             return json.loads(connection.getresponse().read())
 
     def _wait_begun(self, leave: Leave, name: str) -> None:
-        """Until the application has been called, and has what was sent."""
+        """Waits until the application has been called, and has received the data sent."""
         deadline = time.monotonic() + WAIT_SECONDS
         while True:
             found = self._seen_http1(name)
@@ -223,13 +226,13 @@ class Side:
 
     @staticmethod
     def _send_head(connection: Any, case: Case, headers: list[tuple[str, str]]) -> None:
-        """The request's fields and no others but Host."""
+        """Sends the request's fields, and besides them only Host."""
         connection.putrequest(case.method, case.path, skip_accept_encoding=True)
         for key, value in headers:
             connection.putheader(key, value)
 
     def _send(self, connection: Any, case: Case, headers: list[tuple[str, str]]) -> None:
-        """A whole request, with the field that HTTP/1.1 needs for its length."""
+        """Sends a whole request, with the field that HTTP/1.1 needs for its length."""
         if isinstance(case.body, tuple):
             self._send_head(connection, case, [*headers, CHUNKED])
             connection.endheaders(iter(case.body), encode_chunked=True)
@@ -240,7 +243,7 @@ class Side:
 
 
 def without(reply: Reply, pattern: str) -> Reply:
-    """A reply with what is drawn by lot in its body taken out."""
+    """Returns a reply with the random parts of its body replaced."""
     body = re.sub(pattern.encode(), b"DRAWN", reply.body)
     headers = [pair for pair in reply.headers if pair[0] != b"content-length"]
     return Reply(reply.status, headers, body, reply.cut)

@@ -1,4 +1,4 @@
-"""FastAPI, as its users write it."""
+"""FastAPI, in its users' style."""
 
 import asyncio
 from contextlib import asynccontextmanager

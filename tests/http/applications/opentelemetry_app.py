@@ -1,4 +1,4 @@
-"""An application behind OpenTelemetry's ASGI middleware, as it is published; it tells its own spans."""
+"""An application behind OpenTelemetry's published ASGI middleware; it returns its own spans."""
 
 import json
 

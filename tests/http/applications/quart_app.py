@@ -1,4 +1,4 @@
-"""Quart, which cancels a request whose client is gone."""
+"""Quart, which cancels a request when its client disconnects."""
 
 import asyncio
 

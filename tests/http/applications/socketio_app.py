@@ -1,10 +1,10 @@
-"""python-socketio, with long polling: the transport that does without WebSockets."""
+"""python-socketio, with long polling, the transport without WebSockets."""
 
 import socketio
 
 from tests.http.applications.watched import watched
 
-# Pings far apart: the polls that are compared tell of nothing else.
+# Pings are far apart, so that they do not appear in the compared polls.
 sio = socketio.AsyncServer(async_mode="asgi", cors_allowed_origins="*", ping_interval=3600)
 
 

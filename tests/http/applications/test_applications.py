@@ -1,6 +1,7 @@
-"""Frameworks over HTTP/3 beside uvicorn over HTTP/1.1: each response, and what the application saw.
+"""Frameworks over HTTP/3 beside uvicorn over HTTP/1.1: each response, and the application's view of
+its request.
 
-All are in the development environment, which is that of the default interpreter.
+The development environment contains all of them; it belongs to the default interpreter.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from tests.support.interpreter import is_default_interpreter
 pytestmark = pytest.mark.skipif(
     not is_default_interpreter(), reason="frameworks are compared on the default interpreter"
 )
-# By the module that has to be there.
+# By the module that must be installed.
 FRAMEWORKS = {
     "fastapi": "fastapi",
     "starlette": "starlette",
@@ -29,9 +30,9 @@ FRAMEWORKS = {
     "flask": "a2wsgi",
 }
 
-# FastAPI's loses what its own middleware has heard.
+# FastAPI's application loses the disconnect that its own middleware has received.
 CANNOT_LOOK = {"fastapi", "litestar", "flask"}
-# What is drawn by lot in a Socket.IO session.
+# The random parts of a Socket.IO session.
 SESSION = """"sid":"[^"]*"|disconnected' [^"]*"""
 
 
@@ -48,7 +49,7 @@ def needed(name, module):
 
 @pytest.fixture(scope="module")
 def serve(backend, certificate, tmp_path_factory):
-    """Both servers of an application."""
+    """Starts both servers of an application."""
     started = []
 
     def both(app):
@@ -88,7 +89,7 @@ def test_the_same_response(sides, case):
         side.ask(case) for side in sides
     )
     assert over_http3 == over_http1
-    # Whether the framework asked once more, after the end, is a matter of turns.
+    # The number of calls to `receive` after the end depends on scheduling.
     del seen_over_http3["told"], seen_over_http1["told"]
     assert seen_over_http3 == seen_over_http1
 
@@ -115,7 +116,7 @@ def test_background_tasks_are_done(sides):
 
 
 def conversation(side):
-    """A session of Socket.IO over long polling (Engine.IO protocol 4), reply by reply."""
+    """Runs a Socket.IO session over long polling (Engine.IO protocol 4), reply by reply."""
     polling = "/socket.io/?EIO=4&transport=polling"
     opened, _ = side.ask(Case(polling))
     yield without(opened, SESSION)

@@ -10,7 +10,7 @@ import pytest
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 PARENT = f"00-{TRACE}-b7ad6b7169203331-01"
 
-# The version itself, and whence and whither the transport goes.
+# The version itself, and the transport's local and remote address.
 DIFFERENT = {
     "http.flavor",
     "net.peer.port",

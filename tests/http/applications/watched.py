@@ -1,14 +1,14 @@
-"""An ASGI application with a witness before it, who writes down what the framework is given.
+"""An ASGI application behind an observer that records the framework's input.
 
-Asked with ``/-/seen?CASE`` it tells of the request that had ``x-case: CASE``: its scope, how much of a
-body was received, whether the disconnect was told, and how the application ended.
+``/-/seen?CASE`` returns the record of the request that had ``x-case: CASE``: its scope, the size of
+the received body, the disconnect if it was delivered, and the end of the application.
 """
 
 import asyncio
 import json
 
 SEEN = {}
-# The client's address and the port, the transport's own keys, and what a transport may lack.
+# The client's address and the port, the transport's own keys, and keys that a transport may lack.
 LEFT_OUT = {"client", "server", "http_version", "extensions", "state", "app", "router"}
 
 
@@ -54,7 +54,7 @@ async def watch(app, scope, receive, send):
 
 
 def shown(scope):
-    """The scope as JSON can have it."""
+    """Returns the scope in JSON form."""
     found = {}
     for key, value in scope.items():
         if key not in LEFT_OUT:

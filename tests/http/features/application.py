@@ -1,6 +1,6 @@
-"""The ASGI application that the tests of HTTP/3's features serve: one path for each thing to be seen.
+"""The ASGI application of the HTTP/3 feature tests: one path for each feature.
 
-Plain ASGI, so that nothing stands between the server and what is tested.
+It is plain ASGI, so that no framework is between the server and the feature.
 """
 
 import asyncio
@@ -29,12 +29,12 @@ async def lifespan(receive, send):
 
 
 def released(scope):
-    """Set by /release and the rest of the path."""
+    """The event that /release sets, by the rest of the path."""
     return RELEASE.setdefault(scope["path"].split("/", 2)[2], asyncio.Event())
 
 
 def describe(scope):
-    """The scope as JSON."""
+    """Returns the scope as JSON."""
 
     def text(value):
         return value.decode("latin-1") if isinstance(value, bytes) else repr(value)
@@ -58,7 +58,9 @@ async def show_scope(scope, receive, send):
 
 
 async def events(scope, receive, send):
-    """What the sockets' applications have seen, once: under the name that the client gave them."""
+    """Returns the events of the WebSocket applications, once: under the name that the client gave
+    them.
+    """
     name = scope["path"].split("/", 2)[2]
     await answer(send, [event for key, event in EVENTS if key == name])
 
@@ -69,7 +71,7 @@ async def release(scope, receive, send):
 
 
 async def method(scope, receive, send):
-    """Notes that it runs, and whether it does so early."""
+    """Records the method, and if it runs on early data."""
     seen = [scope["method"], "uringcore.early_data" in scope["extensions"]]
     EVENTS.append((scope["path"].split("/", 2)[2], seen))
     message = await receive()
@@ -80,7 +82,7 @@ async def method(scope, receive, send):
 
 
 async def flood(scope, receive, send):
-    """So many bytes, in parts; a `priority` header with the query's text."""
+    """Sends a number of bytes, in parts; a `priority` header with the query's text."""
     size = int(scope["path"].split("/")[2])
     headers = [(b"priority", scope["query_string"])] if scope["query_string"] else []
     await send({"type": "http.response.start", "status": 200, "headers": headers})
@@ -95,7 +97,7 @@ async def flood(scope, receive, send):
 
 
 async def path_send(scope, receive, send):
-    """The file that the query names, with its length unless the path says not to."""
+    """Sends the file that the query names, with its length unless the path excludes it."""
     path = scope["query_string"].decode()
     headers = []
     if not scope["path"].endswith("/unannounced") and os.path.exists(path):
@@ -112,7 +114,7 @@ async def path_send(scope, receive, send):
 
 
 async def shrinking_file(scope, receive, send):
-    """A file that is cut while most of it is still to be sent: its response waits for its client."""
+    """Truncates a file while most of it is still to be sent: its response waits for its client."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "shrinking"
         path.write_bytes(bytes(16 << 20))
@@ -126,7 +128,7 @@ async def shrinking_file(scope, receive, send):
 
 
 async def zero_copy(scope, receive, send):
-    """Three parts of a file: from its position, from an offset, and to its end."""
+    """Sends three parts of a file: from its position, from an offset, and to its end."""
     path = scope["query_string"].decode()
     with open(path, "rb") as file:
         file.seek(2)
@@ -146,7 +148,7 @@ async def debug(scope, receive, send):
 
 
 async def counted_file(scope, receive, send):
-    """The file that the query names; counts how often a thread was asked to read."""
+    """Sends the file that the query names; counts the reads on a thread."""
     path = scope["query_string"].decode()
     loop = asyncio.get_running_loop()
     asked, ask = [], loop.run_in_executor
@@ -168,7 +170,7 @@ async def counted_file(scope, receive, send):
 
 
 async def datagrams(scope, receive, send):
-    """Sends each back, with its length in front; a datagram that says so is the last."""
+    """Echoes each datagram, prefixed with its length; a datagram may mark itself as the last."""
     await send({"type": "http.response.start", "status": 200, "headers": []})
     while (message := await receive())["type"] == "http.datagram.receive":
         if message["data"] == b"scope":
@@ -183,7 +185,7 @@ async def datagrams(scope, receive, send):
 
 
 async def many_datagrams(scope, receive, send):
-    """Sends and receives datagrams without a pause, and then how many it has received."""
+    """Sends and receives datagrams without a pause, and then the number that it has received."""
     count, room = int(scope["path"].split("/")[2]), 0
     await send({"type": "http.response.start", "status": 200, "headers": []})
     for number in range(count):
@@ -201,7 +203,7 @@ async def many_datagrams(scope, receive, send):
 
 
 async def plain_datagram(scope, receive, send):
-    """Of a request that has none."""
+    """For a request without datagrams."""
     await send({"type": "http.response.start", "status": 200, "headers": []})
     try:
         await send({"type": "http.datagram.send", "data": b""})
@@ -225,7 +227,7 @@ ROUTES = {
     "debug": debug,
 }
 
-# WebSocket: the rest of the path is the name under which /events shows what was seen.
+# WebSocket: the rest of the path is the name of the record in /events.
 
 
 async def until_disconnected(scope, receive):
@@ -319,7 +321,7 @@ async def raises_open(scope, receive, send):
 
 
 async def sends_for_ever(scope, receive, send):
-    """Until its client has gone; what it is told then."""
+    """Sends until its client has disconnected; records the event."""
     await receive()
     await send({"type": "websocket.accept"})
     name = scope["path"].split("/", 2)[2]
@@ -334,7 +336,7 @@ async def sends_for_ever(scope, receive, send):
 
 
 async def reads_late(scope, receive, send):
-    """Nothing before /release; then all until the end."""
+    """Reads nothing before /release; then everything to the end."""
     await receive()
     await send({"type": "websocket.accept"})
     await released(scope).wait()
@@ -343,7 +345,9 @@ async def reads_late(scope, receive, send):
 
 
 async def raises_anothers(scope, receive, send):
-    """What `send` of another WebSocket raises, whose client has gone: a broadcast that does not catch it."""
+    """Raises the error of `send` on another WebSocket whose client has disconnected: a broadcast
+    without an except clause.
+    """
     await receive()
     await send({"type": "websocket.accept"})
     await released(scope).wait()
@@ -351,7 +355,7 @@ async def raises_anothers(scope, receive, send):
 
 
 async def accepts_late(scope, receive, send):
-    """Listens for the client's end while it makes up its mind, until /release."""
+    """Waits for the client's disconnect before it accepts, until /release."""
     await receive()
     listening = asyncio.ensure_future(receive())
     await released(scope).wait()
@@ -363,7 +367,7 @@ async def accepts_late(scope, receive, send):
 
 
 async def wrong_order(scope, receive, send):
-    """Messages that do not belong where they are sent."""
+    """Sends messages that are invalid in their state."""
     errors = []
 
     async def attempt(message):

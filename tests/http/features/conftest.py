@@ -22,7 +22,7 @@ def server(backend, certificate, tmp_path_factory):
 
 @pytest.fixture
 def start_features(start, backend):
-    """Starts one with these options."""
+    """Starts a server with these options."""
 
     def start_server(*options, **more):
         return start(*options, backend=backend, app=APPLICATION, **more)
@@ -31,5 +31,5 @@ def start_features(start, backend):
 
 
 def events(server, name):
-    """What the application has seen under this name."""
+    """Returns the application's events under this name."""
     return json.loads(server.get(f"/events/{name}").content)

@@ -28,7 +28,7 @@ class Socket:
         request = wire.request(path, *lines, method="CONNECT", protocol="websocket")
         self.stream_id = raw.bidi(request)
 
-    # What comes back
+    # The server's side
 
     @property
     def answer(self):
@@ -44,7 +44,7 @@ class Socket:
         return self.raw.incoming(self.stream_id)
 
     def pump(self):
-        """Has read all that has come, and sends what is to be said to that."""
+        """Processes all received data, and sends the replies to it."""
         body = self.answer.body
         if len(body) > self._taken:
             new, self._taken = body[self._taken :], len(body)
@@ -57,13 +57,13 @@ class Socket:
         return self.received
 
     async def wait_frames(self, count):
-        """The first frames, so many of them; they are taken away."""
+        """Waits for the first `count` frames, and removes them."""
         await self.raw.wait(lambda: len(self.pump()) >= count)
         found, self.received = self.received[:count], self.received[count:]
         return found
 
     async def wait_messages(self, count):
-        """The same as text and bytes."""
+        """Like `wait_frames`, as text and bytes."""
         frames = await self.wait_frames(count)
         return [
             frame.data.decode() if frame.opcode is Opcode.TEXT else bytes(frame.data)
@@ -71,13 +71,13 @@ class Socket:
         ]
 
     async def wait_closed(self):
-        """Code and reason of the server's Close, once its side of the stream has ended."""
+        """Returns code and reason of the server's Close, once its side of the stream has ended."""
         await self.raw.wait(lambda: (self.pump(), self.stream.over)[1])
         assert self.stream.ended, self.stream
         close = self.protocol.close_rcvd
         return None if close is None else (close.code, close.reason)
 
-    # What is said
+    # The client's side
 
     def flush(self):
         if self.stream.stopped is not None:
@@ -86,7 +86,7 @@ class Socket:
             self.write(data, fin=not data)
 
     def write(self, data, *, fin=False):
-        """Bytes as they are, right or wrong."""
+        """Writes raw bytes, valid or invalid."""
         self.raw.write(self.stream_id, wire.frame(wire.DATA, data) if data else b"", fin=fin)
 
     def send(self, message):
@@ -102,7 +102,7 @@ class Socket:
 
 
 def run(server, client, **options):
-    """Runs ``client(raw)`` on one connection whose server has said what it can."""
+    """Runs ``client(raw)`` on one connection, after the server's SETTINGS have arrived."""
 
     async def main():
         async with connect_raw(server, **options) as raw:
@@ -118,7 +118,7 @@ def frame(opcode, payload, *, fin=True, mask=True):
 
 
 def wait_events(server, name, count):
-    """What the application has seen, once it is so much."""
+    """Waits until the application has recorded `count` events."""
 
     async def enough():
         while len(found := await asyncio.to_thread(events, server, name)) < count:

@@ -1,4 +1,4 @@
-"""Starlette and FastAPI, as their users write files and WebSockets."""
+"""Starlette and FastAPI with files and WebSockets, in their users' style."""
 
 from fastapi import Depends, FastAPI, Header, WebSocket, WebSocketException
 from starlette.requests import Request
@@ -11,7 +11,7 @@ ENDED = []
 
 
 class Watched:
-    """Notes which messages each file was sent with."""
+    """Records the kinds of the messages of each file."""
 
     def __init__(self, app):
         self.app = app

@@ -30,7 +30,7 @@ def capsule(kind, value):
 
 @contextlib.asynccontextmanager
 async def connected(server, *, frames=True):
-    """A client that knows HTTP datagrams or, without `frames`, capsules alone."""
+    """A client that supports HTTP datagrams or, without `frames`, capsules alone."""
     size = 65_535 if frames else None
     async with connect_raw(server, max_datagram_frame_size=size) as raw:
         raw.control({wire.H3_DATAGRAM: 1} if frames else {})
@@ -63,7 +63,7 @@ def test_datagrams_reach_the_application_and_the_client(start_features):
             assert 1000 < shown["max_size"] < 1500
             raw.datagram(first, b"last")
             assert (await raw.wait_over(first)).ended
-            # A client that is done ends it too.
+            # The client's end of the stream ends it too.
             raw.write(second, b"", fin=True)
             assert (await raw.wait_over(second)).ended
 
@@ -101,7 +101,7 @@ def test_datagrams_that_nobody_asks_for_are_dropped_oldest_first(start_features)
                 raw.datagram(stream_id, b"%04d" % number * 250)
                 if number % 20 == 0:
                     await asyncio.sleep(0)
-            # Those that were sent meanwhile were lost or have come: the application has gone on.
+            # Datagrams sent meanwhile were lost or have arrived: the application has continued.
             asked = raw.bidi(wire.request("/release/20000"), fin=True)
             assert (await raw.wait_answer(asked)).status == 200
             while not any(len(data) < 20 for data in raw.datagrams):
@@ -124,7 +124,7 @@ def test_other_protocols_and_requests_have_none(start_features):
             assert b"http.datagram.send" in (await raw.wait_answer(plain)).body
             held = raw.bidi(wire.request("/method/held", method="POST"))
             while not raw.incoming(held).over:
-                # One that comes ahead of its request is dropped.
+                # A datagram that arrives before its request is dropped.
                 raw.datagram(held, b"what for?")
                 await asyncio.sleep(0.05)
             assert raw.incoming(held).codes == {ErrorCode.H3_DATAGRAM_ERROR}
@@ -134,7 +134,7 @@ def test_other_protocols_and_requests_have_none(start_features):
 
 @pytest.mark.parametrize("given", ["--no-http3-webtransport", "--interface=wsgi"])
 def test_nothing_is_announced_unless_it_is_asked_for(start_features, given):
-    """A WSGI application knows no sessions, and no extended CONNECT at all."""
+    """A WSGI application supports no sessions, and no extended CONNECT at all."""
     server = start_features(given)
 
     async def main():

@@ -1,4 +1,6 @@
-"""Requests in 0-RTT data (RFC 8470): which run before the handshake is complete, and which wait."""
+"""Requests in 0-RTT data (RFC 8470): those that run before the handshake is complete, and those
+that wait.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ async def get_ticket(server):
 
 
 async def get_credentials(server):
-    """Such a ticket, and a token that proves the client's address (RFC 9000 section 8.1.3)."""
+    """Returns such a ticket, and a token that proves the client's address (RFC 9000 section 8.1.3)."""
     tickets, tokens = [], []
     handlers = {"ticket_handler": tickets.append, "token_handler": tokens.append}
     async with connect_raw(server, **handlers) as raw:
@@ -41,7 +43,9 @@ async def wait_events(server, name, count):
 
 
 def hold_back(raw):
-    """Keeps what the server sends until it is let go, so that the handshake stays incomplete."""
+    """Holds back the server's datagrams until it is released, so that the handshake stays
+    incomplete.
+    """
     held, receive = [], raw.datagram_received
     raw.held = held
     raw.datagram_received = lambda data, addr: held.append((data, addr))
@@ -55,13 +59,15 @@ def hold_back(raw):
 
 
 def ask_early(raw, requests):
-    """The requests' streams; all of them leave before anything of the server's is read."""
+    """Opens the requests' streams; all requests leave before the client reads any datagram of the
+    server.
+    """
     raw.control()
     return [raw.bidi(request, fin=True) for request in requests]
 
 
 def requests(name):
-    """One that may not be repeated, then others that may."""
+    """One request that may not be repeated, then others that may."""
     content = wire.frame(wire.DATA, b"content")
     return {
         "POST": wire.request(f"/method/{name}", method="POST") + content,
@@ -103,7 +109,7 @@ def test_safe_methods_run_early_and_others_wait_for_the_handshake(server):
 def test_without_a_token_safe_methods_wait_for_the_handshake_too_and_are_not_refused(
     start_features, refuses
 ):
-    """Anybody could have sent them, with whatever address in front."""
+    """Any host could have sent them, with any source address."""
     server = start_features("--http3-early-data", "refuse" if refuses else "safe")
 
     async def while_held(raw):
@@ -111,7 +117,7 @@ def test_without_a_token_safe_methods_wait_for_the_handshake_too_and_are_not_ref
             while not raw.held:
                 await asyncio.sleep(0.001)
 
-        # The server has read what came with the ClientHello, which it answers.
+        # The server has read the data that came with the ClientHello, which it answers.
         await asyncio.wait_for(answered(), 40)
         assert await asyncio.to_thread(events, server, "unproved") == []
 
@@ -138,7 +144,7 @@ def test_what_may_not_be_repeated_gets_425_if_the_server_says_so(start_features)
         "HEAD": 200,
     }
     assert len(events(server, "refused")) == 3
-    # It is no fault of the client's that it tries.
+    # The attempt is no error of the client.
     assert "Invalid" not in server.log()
 
 
@@ -187,7 +193,7 @@ def test_a_ticket_and_the_data_with_it_are_good_once(server, who):
         async with connect_raw(server, wait_connected=False, **credentials) as raw:
             let_go = hold_back(raw)
             (stream,) = ask_early(raw, [wire.request(f"/method/{name}")])
-            # What the flight is made of, to be sent again from elsewhere.
+            # The frames of the flight, to be sent again from another address.
             sent += raw.sent
             assert await wait_events(server, name, 1) == [["GET", True]]
             let_go()
@@ -206,7 +212,9 @@ def test_a_ticket_and_the_data_with_it_are_good_once(server, who):
 
 
 def send_until_answered(elsewhere, datagrams, port):
-    """A server that still knows the first connection by its ID says nothing to another address."""
+    """Sends until it gets an answer: a server that still has the first connection's ID does not
+    respond to another address.
+    """
     elsewhere.settimeout(0.2)
     for _ in range(200):
         for datagram in datagrams:
@@ -219,7 +227,7 @@ def send_until_answered(elsewhere, datagrams, port):
 
 @pytest.fixture(autouse=True)
 def recorded(monkeypatch):
-    """What a client sends is kept beside."""
+    """Records the datagrams of a client."""
     from tests.http.raw import Raw
 
     connect = Raw.connection_made

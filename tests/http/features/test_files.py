@@ -23,7 +23,8 @@ BELOW_PYTHON = pytest.mark.skipif(
 )
 SIZES = [0, 1, 131_072, 131_073, 100 << 20]
 PART_BYTES = 131_072
-# The kernel's own description of itself, or of its build: files without pages, which are never read at once.
+# The kernel's description of its types, or of its build: files without pages, whose reads are never
+# immediate.
 UNCACHED = next(
     filter(Path.exists, map(Path, ["/sys/kernel/btf/vmlinux"])), Path("/sys/kernel/notes")
 )
@@ -35,7 +36,7 @@ def folder(tmp_path_factory):
 
 
 def make(folder, size):
-    """A file of so many bytes, none of which repeats what is near."""
+    """Makes a file of this size in which no content repeats nearby."""
     path = folder / f"{size}.bin"
     if not path.exists():
         block = os.urandom(min(size, 1 << 20))
@@ -57,7 +58,7 @@ def test_a_path_is_sent_whole(server, folder, size):
 
 
 def test_what_the_page_cache_has_forgotten_is_sent(server, folder):
-    """By whom it is read is the kernel's affair: a disk may be as fast as the look at the cache."""
+    """The kernel decides where the read happens: a disk may be as fast as the check of the cache."""
     path = folder / "cold"
     path.write_bytes(os.urandom(3 << 20))
     with path.open("rb") as file:
@@ -136,7 +137,7 @@ def test_a_file_that_becomes_shorter_ends_its_response_with_a_reset_and_one_line
 
 
 def wait_open_at(server, path, places):
-    """Until the server has a file open so often."""
+    """Waits until the server has a file open this many times."""
     deadline = time.monotonic() + 20
     while (count := open_at(server, path)) != places:
         assert time.monotonic() < deadline, f"open {count} times"
@@ -144,7 +145,7 @@ def wait_open_at(server, path, places):
 
 
 def open_at(server, path):
-    """How often the server has a file open."""
+    """Returns how often the server has a file open."""
     folder = Path(f"/proc/{server.process.pid}/fd")
     count = 0
     for link in folder.iterdir():
@@ -170,7 +171,7 @@ def test_readers_that_stall_keep_few_files_open(start_features, folder, places):
             for stream_id in streams:
                 stream = raw.incoming(stream_id)
                 await raw.wait(lambda stream=stream: len(stream.data) >= 1 << 16)
-            # The last of them waits by now as the others do.
+            # By now the last of them waits like the others.
             await raw.wait_answer(raw.request("/scope"))
             wait_open_at(server, path, places)
             raw.quic.grants = True
@@ -264,7 +265,7 @@ def test_ranges_and_head_are_as_over_http1(starlette, folder, method, wanted):
 
     def shown(pairs):
         pairs = {name.lower(): value for name, value in pairs}
-        # Each multipart answer has a boundary of its own.
+        # Each multipart response has its own boundary.
         boundary = pairs.get("content-type", "").partition("boundary=")[2]
         hidden = ("date", "alt-svc", "server", "connection", "content-type")
         return {name: value for name, value in pairs.items() if name not in hidden}, boundary

@@ -18,13 +18,13 @@ from tests.server.harness import Server
 
 pytestmark = needs_recent_aioquic
 
-# What the application says; uvicorn and we have some of our own.
+# Headers that the application sets; uvicorn and uringcore add their own.
 SHOWN = ("sec-websocket-protocol", "x-app", "x-why", "content-type")
 
 
 @dataclass(frozen=True)
 class Case:
-    """What a client says, and how many answers it waits for before it closes, if it does."""
+    """A client's messages, and the number of answers before it closes, if it does."""
 
     path: str
     says: tuple[str | bytes, ...] = ()
@@ -35,7 +35,7 @@ class Case:
 
 @dataclass
 class Seen:
-    """What came of it."""
+    """The result."""
 
     status: int
     headers: dict[str, str]
@@ -62,7 +62,7 @@ CASES = {
 
 @pytest.fixture(scope="module")
 def fastapi(backend, certificate, tmp_path_factory):
-    """One process that serves both."""
+    """One process that serves both versions."""
     running = Server(
         tmp_path_factory.mktemp("fastapi"),
         certificate,
@@ -132,7 +132,7 @@ def over_http3(server, case):
             if case.closes is not None:
                 socket.close(*case.closes)
             close = await socket.wait_closed()
-            # The Close frame is told too.
+            # The Close frame is in the list too.
             messages += await socket.wait_messages(len(socket.received) - 1)
             return Seen(200, headers, b"", tuple(messages), close)
 
@@ -143,7 +143,7 @@ def over_http3(server, case):
 def test_a_websocket_is_as_over_http1(fastapi, case):
     ours, theirs = over_http3(fastapi, case), over_http1(fastapi, case)
     if not theirs.body:
-        # An empty answer's type is the server's own.
+        # The server itself sets the type of an empty response.
         ours.headers.pop("content-type", None)
         theirs.headers.pop("content-type", None)
     assert ours == theirs

@@ -14,7 +14,9 @@ SIZE = 3_000_000
 
 
 async def ask(server, priorities, more=b"", queries=("", "")):
-    """Two large responses, asked for at once; how much of the first had come when the second was whole."""
+    """Requests two large responses at once; returns how much of the first had arrived when the
+    second was complete.
+    """
     async with connect_raw(server, max_data=1 << 26, max_stream_data=1 << 25) as raw:
         raw.control()
         await raw.wait_settings()
@@ -48,9 +50,9 @@ def update(stream_id, value):
     ("priorities", "more", "queries"),
     [
         (("u=5", "u=1"), b"", ("", "")),
-        # What comes before its request, and says another thing than that.
+        # A priority that arrives before its request, and differs from the request's.
         (("u=5", "u=7"), update(4, b"u=1"), ("", "")),
-        # The application's word.
+        # The application's priority.
         (("u=2", "u=7"), b"", ("", "?u=1")),
     ],
     ids=["field", "update", "application"],

@@ -1,4 +1,4 @@
-"""ASGI's `tls` extension over HTTP/3, and which clients are asked for certificates."""
+"""ASGI's `tls` extension over HTTP/3, and the clients from which the server requests certificates."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def pki(tmp_path_factory):
 
 
 def fetch(server, pki, identity=None):
-    """The extension that a request's application sees."""
+    """Returns the extension that a request's application gets."""
 
     async def main():
         configuration = QuicConfiguration(
@@ -109,7 +109,7 @@ def test_what_an_application_wants_seen_is_logged_where_somebody_looks(server, s
     assert "a.html" not in server.log()
 
 
-# The name's text
+# The text of the name
 
 
 NAMES = {

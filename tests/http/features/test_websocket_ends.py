@@ -1,4 +1,6 @@
-"""WebSocket over HTTP/3: nobody waits for what will not come, and nothing piles up while somebody does."""
+"""WebSocket over HTTP/3: an ended WebSocket leaves no waiter, and a waiting application piles up no
+data.
+"""
 
 from __future__ import annotations
 
@@ -16,20 +18,22 @@ pytestmark = needs_recent_aioquic
 
 
 async def fill(raw, path):
-    """A socket whose application waits in `send`: its client takes no more than it allowed at first."""
+    """Opens a socket whose application waits in `send`: its client never extends the initial
+    window.
+    """
     raw.quic.grants = False
     socket = Socket(raw, path)
     await socket.wait_answer()
     window = raw.quic._local_max_stream_data_bidi_local
     await raw.wait(lambda: len(socket.stream.data) >= window)
-    # More than that waits on the server, at most.
+    # At most this much more waits on the server.
     for _ in range(5):
         await raw.wait_answer(raw.request("/scope"))
     return socket
 
 
 def told(server, name):
-    """Once the application has been told that its client has gone."""
+    """Returns once the application has received the disconnect."""
     return asyncio.to_thread(wait_events, server, name, 1)
 
 

@@ -1,4 +1,4 @@
-"""WebSocket over HTTP/3 (RFC 9220): handshake, messages, closing, and what a client may not do."""
+"""WebSocket over HTTP/3 (RFC 9220): handshake, messages, closing, and violations by a client."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_fragments_are_one_message_and_pings_between_them_are_answered(server):
             frame(Opcode.PONG, b"unasked"),
             frame(Opcode.CONT, "ü!".encode()[1:]),
         ]
-        # Before the answer has come, and cut anywhere.
+        # Before the response has arrived, and split at every byte.
         for byte in b"".join(pieces):
             socket.write(bytes([byte]))
         pong, text = await socket.wait_frames(2)
@@ -117,7 +117,7 @@ def test_a_client_that_breaks_the_protocol_is_told_which_rule(server, sent, code
         socket.write(sent)
         found = await socket.wait_closed()
         assert found[0] == code, found
-        # The connection goes on.
+        # The connection continues.
         answer = await raw.wait_answer(raw.request("/scope"))
         assert answer.status == 200
 
@@ -200,7 +200,7 @@ def test_a_denied_handshake_is_an_ordinary_response(server, path, status, body):
         assert (answer.status, answer.body) == (status, body)
         if status == 401:
             assert dict(answer.fields)[b"x-why"] == b"because"
-        # A client may have sent already, before it was told.
+        # A client may have sent messages before it received the rejection.
         socket = Socket(raw, f"/{path}/{path}")
         socket.send("early")
         assert (await raw.wait_answer(socket.stream_id)).status == status
@@ -263,7 +263,7 @@ def test_sending_to_a_client_that_has_gone_is_an_os_error(server):
     run(server, client)
     for name in ("gone", "closed"):
         assert wait_events(server, name, 1) == ["told"]
-    # It was told; that is no fault that has to be logged.
+    # The application received the event; this is no error to be logged.
     assert "ClientDisconnected" not in server.log()
 
 
@@ -272,7 +272,7 @@ def test_a_client_that_does_not_read_holds_its_application_up_and_no_other(serve
         raw.quic.grants = False
         idle = Socket(raw, "/sends-for-ever/unread")
         await idle.wait_answer()
-        # All that the client has allowed on this stream.
+        # All credit that the client has given on this stream.
         window = raw.quic._local_max_stream_data_bidi_local
         await raw.wait(lambda: len(idle.stream.data) >= window)
         raw.quic.grants = True
@@ -289,7 +289,7 @@ def test_what_the_application_does_not_read_stops_its_client(server):
         count = 200
         for number in range(count):
             socket.send(b"%d" % number + bytes(100_000))
-        # The stream's window is a mebibyte, and what the server keeps is less.
+        # The stream's window is a mebibyte, and the server buffers less.
         sender = raw.quic._streams[socket.stream_id].sender
         await raw.wait(lambda: sender.highest_offset >= 1 << 20)
         for _ in range(20):
@@ -319,12 +319,13 @@ def test_so_many_large_messages_of_a_connection_are_on_their_way_at_once(start_f
         def sent(socket):
             return raw.quic._streams[socket.stream_id].sender.highest_offset
 
-        # A frame that is one byte short, unmasked by a mask of zeros.
+        # A frame that lacks one byte, masked with zeros.
         head = bytes([0x82, 0x80 | 127]) + size.to_bytes(8, "big") + bytes(4)
         for socket in sockets:
             socket.write(head + bytes(size - 1))
         await raw.wait(lambda: sum(sent(socket) >= size for socket in sockets) == 2)
-        # Of the others the stream's window, a mebibyte, and what is taken of any: 256 KiB.
+        # Of the others at most the stream's window, a mebibyte, and the part of each that the
+        # server reads: 256 KiB.
         for _ in range(10):
             assert (await raw.wait_answer(raw.request("/scope"))).status == 200
         waiting = [socket for socket in sockets if sent(socket) < size]
@@ -348,7 +349,7 @@ def test_many_small_messages_wait_in_a_queue_of_limited_length(start_features):
         await socket.wait_answer()
         for number in range(500):
             socket.send(str(number))
-        # One behind a full queue is not answered.
+        # A ping behind a full queue gets no pong.
         socket.write(frame(Opcode.PING, b"late"))
         for _ in range(5):
             await raw.wait_answer(raw.request("/scope"))
@@ -378,7 +379,7 @@ def test_the_largest_message_is_an_option(start_features):
 
 
 def test_pings_are_sent_and_one_that_is_not_answered_ends_the_connection(start_features):
-    # As long as a busy machine may keep the client from answering.
+    # As long as a busy machine may delay the client's pong.
     server = start_features("--ws-ping-interval", "0.2", "--ws-ping-timeout", "3")
 
     async def client(raw):
@@ -409,7 +410,7 @@ def test_a_client_whose_application_does_not_read_is_not_deaf(start_features):
         await socket.wait_answer()
         socket.send("first")
         socket.send("second")
-        # Its time passes on the server, which tells another that it is deaf.
+        # Its time-out passes on the server, which closes another unresponsive client.
         await raw.wait(lambda: (socket.pump(), other.stream.over)[1])
         await raw.wait_answer(raw.request("/release/busy"))
         socket.send("third")

@@ -1,6 +1,6 @@
-"""Hostile clients by their kinds, made of ``uringcore.quic``, which sends as fast as it gets credit.
+"""Kinds of hostile clients on ``uringcore.quic``, which sends as fast as it gets credit.
 
-They come from another address than the honest client. ``attackers`` keeps a number of them at work.
+Their address differs from that of the honest client. ``attackers`` keeps a number of them active.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from uringcore.h3.connection import ErrorCode
 
 ADDRESS = "127.0.0.2"
 PART = bytes(60_000)
-# The header of the largest message that is taken: binary, masked with zeros, 16 MiB.
+# The header of the largest message that a server accepts: binary, masked with zeros, 16 MiB.
 LARGE_MESSAGE = b"\x82\xff" + (16 * MIB).to_bytes(8, "big") + bytes(4)
 WEBSOCKET_VERSION = (b"sec-websocket-version", b"13")
 # A file of some MiB that every server can read.
@@ -34,11 +34,11 @@ QLOG_DIR = "--http3-qlog-dir"
 
 Attack = Callable[[quic.Connection], Awaitable[None]]
 
-# How connections of hostile clients have ended: error codes, counted.
+# Counts the error codes that ended hostile clients' connections.
 ENDS: Counter[int | None] = Counter()
-# What hostile clients have done, as far as the server does not count it.
+# Counts the actions of hostile clients that the server does not count.
 DONE: Counter[str] = Counter()
-# Streams that are collected would be ended.
+# Garbage collection would end these streams.
 KEPT: dict[int, list[Any]] = {}
 
 
@@ -49,7 +49,7 @@ async def control(client: quic.Connection, values: dict[int, int] | None = None)
 
 
 async def ask(client: quic.Connection, request: bytes) -> Any:
-    """A stream that begins with these bytes and goes on."""
+    """Opens a stream that begins with these bytes and stays open."""
     stream = await client.open_stream()
     await stream.send(request)
     KEPT[id(client)].append(stream)
@@ -57,7 +57,7 @@ async def ask(client: quic.Connection, request: bytes) -> Any:
 
 
 async def pour(stream: Any, part: bytes) -> None:
-    """Data without end, as far as the server gives credit."""
+    """Sends data without end, as far as the server gives credit."""
     while True:
         await stream.send(part)
 
@@ -74,7 +74,7 @@ async def unread_uploads(client: quic.Connection) -> None:
 
 
 async def downloads(client: quic.Connection, path: str) -> list[Any]:
-    """A hundred responses that nobody reads: the client gives no more credit than at first."""
+    """Requests a hundred responses and reads none: the client extends no window."""
     await control(client)
     streams = []
     for _ in range(100):
@@ -93,7 +93,7 @@ async def slow_file_readers(client: quic.Connection) -> None:
 
 
 async def least_rate(client: quic.Connection) -> None:
-    """The client takes little more than the 240 bytes a second for which the server goes on."""
+    """The client reads little more than the 240 bytes a second that the server requires."""
     streams = await downloads(client, "/flood/1000000")
     while True:
         for stream in streams:
@@ -102,10 +102,10 @@ async def least_rate(client: quic.Connection) -> None:
 
 
 async def early_resets(client: quic.Connection) -> None:
-    """Requests that are given up, until the server closes the connection.
+    """Makes and cancels requests, until the server closes the connection.
 
-    Half of them are given up in the packet that asks, half when their applications are at work; half by
-    STOP_SENDING alone, half by RESET_STREAM as well.
+    Half of them are cancelled in the packet of the request, half when their applications run; half
+    by STOP_SENDING alone, half by RESET_STREAM as well.
     """
     await control(client)
     head = wire.request("/waits")
@@ -124,7 +124,7 @@ async def early_resets(client: quic.Connection) -> None:
 
 
 async def download_again(client: quic.Connection) -> None:
-    """One response after the other, while a relay changes the address."""
+    """Downloads one response after the other, while a relay changes the address."""
     await control(client)
     while True:
         async with await client.open_stream() as stream:
@@ -157,7 +157,7 @@ async def webtransport_datagrams(client: quic.Connection) -> None:
 
 
 async def small_datagrams(client: quic.Connection) -> None:
-    """Packets full of the smallest frames: each is many times its size in a trace."""
+    """Sends packets full of the smallest frames: each is many times larger in a trace."""
     (session,) = await sessions_of(client, 1)
     parts = [wire.varint(session // 4)] * 1000
     while True:
@@ -185,12 +185,12 @@ async def header_trickle(client: quic.Connection) -> None:
 
 
 async def handshakes(client: quic.Connection) -> None:
-    """Nothing more."""
+    """Makes only the handshake."""
 
 
 @dataclass(frozen=True)
 class Kind:
-    """What clients of a kind do on a connection, and how they come to it."""
+    """A kind of client: its actions on a connection, and its way to the server."""
 
     attack: Attack
     config: Mapping[str, Any] = field(default_factory=dict)
@@ -202,12 +202,12 @@ class Kind:
 
 
 def moving(port: int) -> Relay:
-    """Each eighth datagram comes from a new address, where the client answers."""
+    """Each eighth datagram comes from a new address, at which the client responds."""
     return Relay(port, every=8, forged=False)
 
 
 def forging(port: int) -> Relay:
-    """Each second datagram comes from a new address, where nobody answers."""
+    """Each second datagram comes from a new address, at which no host responds."""
     return Relay(port, every=2, forged=True)
 
 
@@ -231,7 +231,7 @@ KINDS: dict[str, Kind] = {
 
 
 async def once(server: Server, kind: Kind, config: quic.ClientConfig) -> None:
-    """One connection of a kind, until its end."""
+    """Runs one connection of a kind, to its end."""
     relay = None if kind.relay is None else kind.relay(server.port)
     host, port = ("127.0.0.1", server.port) if relay is None else relay.address
     try:
@@ -250,7 +250,7 @@ async def once(server: Server, kind: Kind, config: quic.ClientConfig) -> None:
 
 @contextlib.asynccontextmanager
 async def attackers(server: Server, name: str, count: int) -> AsyncIterator[None]:
-    """So many clients of a kind, each of which comes again when it is closed."""
+    """Runs `count` clients of a kind; each connects again when it is closed."""
     kind = KINDS[name]
     values = {"keep_alive": 5.0, "close_timeout": 0.0, **kind.config}
     config = quic.ClientConfig(alpn=["h3"], verify=False, **values)
@@ -271,6 +271,6 @@ async def attackers(server: Server, name: str, count: int) -> AsyncIterator[None
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        # A client that failed by a fault of its own was no attack.
+        # A client that failed by its own error was no attack.
         for task in ended:
             task.result()

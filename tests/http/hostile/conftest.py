@@ -1,4 +1,4 @@
-"""A server for each attack: what one leaves behind is not the next one's."""
+"""A server for each attack: one attack must not affect the next."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from tests.http.hostile.siege import VICTIM
 
 @pytest.fixture
 def besiege(start, backend):
-    """Starts a server with these options; lines of its log are faults, not requests."""
+    """Starts a server with these options; lines of its log are errors, not requests."""
 
     def start_server(*options):
         return start(*options, "--no-access-log", backend=backend, app=VICTIM)

@@ -1,4 +1,4 @@
-"""Applications of frameworks that their clients leave at every moment: none of them catches that."""
+"""Framework applications whose clients disconnect at every moment: none of them handles that."""
 
 import asyncio
 import sys
@@ -48,7 +48,7 @@ async def background(request):
 
 
 async def broken(request):
-    """Fails because its client has gone, in a way of its own."""
+    """Raises an error of its own because its client has disconnected."""
     try:
         await request.body()
     except Exception:

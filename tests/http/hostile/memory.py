@@ -1,11 +1,12 @@
-"""The memory that hostile clients of each kind make a server hold, and an honest client's latency meanwhile.
+"""The memory that a server holds for hostile clients of each kind, and an honest client's latency
+meanwhile.
 
-``python -m tests.http.hostile.memory`` prints the table of docs/limits.md. Its rows are kinds of clients,
-and 1, 10 and 100 of them; its columns the server's own memory at its peak and after they have gone, and
-the honest client's p50 and p99. ``--kinds``, ``--counts``, ``--backend`` and ``--options`` narrow it;
-``--options`` goes to the server's command.
+``python -m tests.http.hostile.memory`` prints the table of docs/limits.md. Its rows are kinds of
+clients, with 1, 10 and 100 of them; its columns the server's own memory at its peak and after they
+have disconnected, and the honest client's p50 and p99. ``--kinds``, ``--counts``, ``--backend`` and
+``--options`` select a part; ``--options`` goes to the server's command.
 
-The clients are this process's; ``attacks.py`` has them.
+The clients run in this process; ``attacks.py`` defines them.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from uringcore.devcert import DevelopmentCertificate
 
 
 async def measure(server: Server, kind: str, count: int, seconds: float) -> list[str]:
-    """One row of the table."""
+    """Measures one row of the table."""
     for _ in range(5):
         await asyncio.to_thread(server.get, "/")
     before = own_bytes(server)
@@ -60,12 +61,12 @@ def row(kind: str, count: int, given: argparse.Namespace) -> list[str]:
         try:
             return uringcore.run(measure(server, kind, count, given.seconds))
         finally:
-            # What hangs is not waited for.
+            # A hanging server is killed without a wait.
             server.kill()
 
 
 def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    """The command's, checked."""
+    """Returns the command's arguments, checked."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kinds", nargs="+", choices=KINDS, metavar="KIND", default=list(KINDS))
     parser.add_argument("--counts", nargs="+", type=int, default=[1, 10, 100])

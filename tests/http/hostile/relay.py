@@ -1,7 +1,8 @@
-"""A way to the server on which a client's datagrams come from ever new addresses.
+"""A relay to the server that sends a client's datagrams from ever new addresses.
 
-The addresses are those of the loopback network. A client that moves is reached at each of them. What is
-forged comes from addresses where nobody answers, between datagrams that come from the client's own.
+The addresses are in the loopback network. A client that moves is reachable at each of them. Forged
+datagrams come from addresses where no host responds, between datagrams from the client's own
+address.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ ADDRESSES_KEPT = 16
 """The newest sockets of a relay. Answers to older ones are lost."""
 
 SERVER = "127.0.0.1"
-# No address comes twice: 127.64.0.1 and so on.
+# No address is used twice: 127.64.0.1 and so on.
 _NUMBERS = itertools.count(1)
 
 
@@ -34,10 +35,10 @@ def _bound(host: str) -> socket.socket:
 
 
 class Relay:
-    """Forwards the datagrams of one client to the server at ``port``, and the answers back."""
+    """Forwards the datagrams of one client to the server at ``port``, and the responses back."""
 
     def __init__(self, port: int, *, every: int, forged: bool) -> None:
-        """Each ``every``-th datagram of the client leaves from a new address."""
+        """Every ``every``-th datagram of the client leaves from a new address."""
         self._server = (SERVER, port)
         self._every = every
         self._forged = forged
@@ -54,7 +55,7 @@ class Relay:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Where the client sends."""
+        """Returns the address to which the client sends."""
         host, port = self._inner.getsockname()
         return host, port
 
@@ -101,7 +102,7 @@ class Relay:
 
 
 def _received(sock: socket.socket) -> Iterator[tuple[bytes, tuple[str, int]]]:
-    """The datagrams that wait at a socket, a turn's worth at most."""
+    """Returns the datagrams that wait at a socket, at most one iteration's share."""
     with contextlib.suppress(BlockingIOError):
         for _ in range(64):
             yield sock.recvfrom(65536)

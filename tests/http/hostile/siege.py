@@ -1,7 +1,7 @@
-"""A server under attack, an ordinary client beside it, and what the attack may cost.
+"""A server under attack, an ordinary client beside it, and the bounds on the attack's effect.
 
-The attack itself is a test's. While it lasts the client asks for one response after the other; at the
-end the server's memory, its log and the client's experience are looked at.
+The test supplies the attack. During the attack the client requests one response after the other; at
+the end the checks cover the server's memory, its log and the client's results.
 """
 
 from __future__ import annotations
@@ -30,12 +30,13 @@ SEND_TIMEOUT = "--http3-send-timeout"
 IDLE_TIMEOUT = "--http3-idle-timeout"
 KEEP_ALIVE = "--http3-keep-alive"
 REQUESTS = "--http3-max-requests-per-connection"
-# What one client may make the server write: the limit for a client and a little for the server itself.
+# The lines that one client may cause in the log: the limit for a client and a few for the server
+# itself.
 LOG_LINES = 20
 
 
 class Siege:
-    """What a test under attack asks of its server."""
+    """Checks of a server under attack."""
 
     def __init__(self, server: Server) -> None:
         self.server = server
@@ -44,22 +45,24 @@ class Siege:
 
     @property
     def grown_bytes(self) -> int:
-        """By how much the server's memory has grown since the beginning."""
+        """Returns the growth of the server's memory since the start."""
         return own_bytes(self.server) - self.before
 
     async def others_served(self) -> None:
-        """The ordinary client gets responses, on the connection that it had and on a new one."""
+        """Checks that the ordinary client gets responses, on its existing connection and on a new
+        one.
+        """
         await self.bystander.wait_served(3)
         response = await asyncio.to_thread(self.server.get, "/")
         assert response.content == b"hello"
 
     async def state(self, path: str) -> dict[str, int]:
-        """What the application says of its calls with this path."""
+        """Returns the application's counts of its calls with this path."""
         response = await asyncio.to_thread(self.server.get, "/state")
         return json.loads(response.content).get(path, {})
 
     async def wait_state(self, path: str, **wanted: int) -> dict[str, int]:
-        """Until the calls with this path are so many."""
+        """Waits until the calls with this path have these counts."""
         deadline = time.monotonic() + WAIT_SECONDS
         while True:
             found = await self.state(path)
@@ -69,7 +72,7 @@ class Siege:
             await asyncio.sleep(0.1)
 
     async def wait_small(self, limit_mib: float) -> None:
-        """Until the server's memory is back near to what it was."""
+        """Waits until the server's memory is nearly back at its initial size."""
         deadline = time.monotonic() + WAIT_SECONDS
         while self.grown_bytes > limit_mib * MIB:
             assert time.monotonic() < deadline, f"still {self.grown_bytes / MIB:.1f} MiB more"
@@ -90,11 +93,11 @@ class Bystander(threading.Thread):
 
     @property
     def served(self) -> int:
-        """Responses that it has got."""
+        """The number of responses received."""
         return len(self.seconds)
 
     def run(self) -> None:
-        """Asks until it is stopped."""
+        """Sends requests until it is stopped."""
         try:
             uringcore.run(self._ask())
         except BaseException as exc:
@@ -111,14 +114,14 @@ class Bystander(threading.Thread):
                 await asyncio.sleep(0.02)
 
     async def wait_served(self, count: int) -> None:
-        """Until it has got so many more responses."""
+        """Waits until it has received `count` more responses."""
         wanted = self.served + count
         while self.served < wanted:
             assert self.error is None, self.error
             await asyncio.sleep(0.02)
 
     async def stop(self) -> None:
-        """Ends it; what went wrong is raised here."""
+        """Stops it; raises its error, if any."""
         self._stopping = True
         await asyncio.to_thread(self.join, WAIT_SECONDS)
         assert not self.is_alive(), "no response for an ordinary client"
@@ -129,11 +132,11 @@ class Bystander(threading.Thread):
 async def siege(
     server: Server, *, memory_mib: float, log_lines: int | Callable[[], int] = LOG_LINES
 ) -> AsyncIterator[Siege]:
-    """The block is the attack. At most so much memory and so many lines of the log may it cost.
+    """The block is the attack. It may cost at most this much memory and this many lines of the log.
 
     A function as ``log_lines`` is called after the attack, for a bound that grows with time.
     """
-    # What is made with the first requests is not the attack's.
+    # Memory allocated by the first requests does not count.
     for _ in range(5):
         await asyncio.to_thread(server.get, "/")
     besieged = Siege(server)
@@ -157,7 +160,7 @@ async def siege(
 
 
 def own_bytes(server: Server) -> int:
-    """The process's memory, less what it shares with files."""
+    """Returns the process's memory, less the part that it shares with files."""
     statm = Path(f"/proc/{server.process.pid}/statm").read_text().split()
     return (int(statm[1]) - int(statm[2])) * os.sysconf("SC_PAGE_SIZE")
 

@@ -1,5 +1,6 @@
-"""Clients that send from addresses where they are not: what servers take for a client's address, and
-what they send there (RFC 9000 sections 8, 9.3 and 21.5)."""
+"""Clients that send from forged addresses: the addresses that servers accept for a client, and the
+bytes that they send there (RFC 9000 sections 8, 9.3 and 21.5).
+"""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ def server(start, backend):
 
 
 def forwarded(name):
-    """A request that says whom it is for, as a proxy's do."""
+    """Returns a request that names its client, as a proxy's do."""
     return wire.request(f"/scope?{name}", (b"x-forwarded-for", INVENTED.encode()))
 
 
@@ -48,7 +49,7 @@ def logged(server, name):
 
 
 async def served(raw, name="served"):
-    """The scope of a request that is asked now: what was sent before has been looked at."""
+    """Returns the scope of a request that is sent now: the server has processed all earlier data."""
     return json.loads((await raw.wait_answer(raw.bidi(forwarded(name), fin=True))).body)
 
 
@@ -60,7 +61,7 @@ def test_a_request_from_a_forged_address_is_taken_for_its_clients(server):
             here = own_address(raw)
             with raw.elsewhere(FORGED) as there:
                 stream_id = raw.bidi(forwarded("moved"), fin=True)
-                # The request has come: its datagram is answered there.
+                # The request has arrived: the server acknowledges its datagram to that address.
                 await asyncio.wait_for(there.wait_received(), WAIT_SECONDS)
             raw.say()
             scope = json.loads((await raw.wait_answer(stream_id)).body)
@@ -71,7 +72,7 @@ def test_a_request_from_a_forged_address_is_taken_for_its_clients(server):
 
 
 def first_flight(server, ticket, request):
-    """The datagrams of a client that resumes a session and asks in 0-RTT data."""
+    """Returns the datagrams of a client that resumes a session and sends a request in 0-RTT data."""
     configuration = QuicConfiguration(
         is_client=True,
         server_name="localhost",
@@ -87,7 +88,9 @@ def first_flight(server, ticket, request):
 
 
 def test_a_first_flight_from_a_forged_address_asks_for_nothing(server):
-    """Who is at the address gets the server's answer and says nothing, so the handshake never ends."""
+    """The host at that address receives the server's answer and sends nothing, so the handshake
+    never ends.
+    """
 
     async def attack():
         tickets = []
@@ -127,7 +130,7 @@ def test_a_client_that_answers_at_its_new_address_is_there(server):
             try:
                 there = own_address(raw)
                 for _ in range(100):
-                    # Until the server has the answer to its challenge.
+                    # Until the server has the response to its challenge.
                     if (await served(raw))["client"] == there:
                         break
                 assert (await served(raw))["client"] == there
@@ -139,7 +142,7 @@ def test_a_client_that_answers_at_its_new_address_is_there(server):
 
 
 class Forward(asyncio.DatagramProtocol):
-    """Gives what comes at another socket to a client."""
+    """Delivers datagrams from another socket to a client."""
 
     def __init__(self, raw):
         self._raw = raw
@@ -160,8 +163,8 @@ ANSWERED = 5
 SMALL_PACKET = 80
 """More bytes than one of the packets below has."""
 
-# What each of these sends, again and again, from an address where nobody answers.
-# With PADDING in front: aioquic expands a datagram that begins with a PATH_CHALLENGE to 1,200 bytes.
+# Each of these is sent repeatedly from an address where no host responds. PADDING comes first:
+# aioquic expands a datagram that begins with a PATH_CHALLENGE to 1,200 bytes.
 SMALL_CHALLENGE = b"\0" + PATH_CHALLENGE + bytes(8)
 SAID = {
     "a PING": [b"\x01"],
@@ -176,7 +179,7 @@ def test_a_forged_address_gets_no_more_than_three_times_what_came_from_it(server
         async with connect_raw(server) as raw:
             raw.control()
             await raw.confirmed()
-            # There is something that could be sent there.
+            # The server has data that it could send there.
             flood = raw.request(FLOOD_PATH)
             here = raw._transport
             with raw.elsewhere(FORGED) as there:
@@ -184,7 +187,7 @@ def test_a_forged_address_gets_no_more_than_three_times_what_came_from_it(server
                     raw._transport = there
                     raw.say(*(frame.replace(bytes(8), os.urandom(8)) for frame in SAID[what]))
                     if number < ANSWERED:
-                        # Nothing of the client's own may lead the server back before that.
+                        # Before that, no datagram of the client may lead the server back.
                         raw._transport = Nowhere()
                         await asyncio.wait_for(there.wait_received(), WAIT_SECONDS)
                     raw._transport = here
@@ -197,7 +200,9 @@ def test_a_forged_address_gets_no_more_than_three_times_what_came_from_it(server
 
 
 def test_a_forged_client_hello_gets_no_more_than_three_times_its_bytes(server):
-    """Once, and repeated as a client repeats it. Nobody answers, so the server repeats its own, too."""
+    """Sent once, and repeated as a client repeats it. No host responds, so the server retransmits
+    too.
+    """
 
     async def attack():
         for copies in (1, 3):
@@ -212,7 +217,8 @@ def test_a_forged_client_hello_gets_no_more_than_three_times_its_bytes(server):
                     async with connect_raw(server) as raw:
                         raw.control()
                         await served(raw)
-                # The server's probe time-outs have had their time when an honest client's has.
+                # When an honest client's handshake has had its time, the server's probe time-outs
+                # have expired too.
                 async with connect_raw(server) as raw:
                     raw.control()
                     await raw.wait_over(raw.request("/slow-flood/3"))

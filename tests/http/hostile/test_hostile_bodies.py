@@ -1,4 +1,4 @@
-"""Clients hostile with requests' bodies: without an end, without a beginning, drop by drop."""
+"""Clients hostile with request bodies: without an end, without a beginning, byte by byte."""
 
 import asyncio
 import contextlib
@@ -15,7 +15,7 @@ PART = bytes(60_000)
 
 
 async def pour(raw, stream_id, size=1 << 40):
-    """A body without end, as far as the server takes it."""
+    """Sends a body without end, as far as the server gives credit."""
     sent = 0
     while sent < size:
         stream = raw.quic._streams.get(stream_id)
@@ -66,7 +66,7 @@ def test_a_body_without_end_that_is_read_takes_little(besiege):
 
 
 def test_a_body_that_does_not_come_is_waited_for_so_long(besiege):
-    """408 to who can still hear it, and an end to the stream."""
+    """The server sends 408 to a client that can still receive it, and ends the stream."""
     server = besiege(BODY_TIMEOUT, "1")
 
     async def attack():
@@ -79,13 +79,14 @@ def test_a_body_that_does_not_come_is_waited_for_so_long(besiege):
             for stream_id in held:
                 stream = await raw.wait_over(stream_id)
                 await raw.wait(lambda stream=stream: stream.codes)
-                # RFC 9114 section 4.1: the answer is complete, and no more is wanted.
+                # RFC 9114 section 4.1: the response is complete, and the server needs no more of
+                # the request.
                 assert stream.codes == {ErrorCode.H3_NO_ERROR}
                 if stream.reset is None:
                     assert raw.answer(stream_id).status == 408
             found = await besieged.wait_state("upload", running=0)
             assert found["disconnects"] == len(held)
-            # The connection is as good as before.
+            # The connection still works.
             assert (await raw.wait_answer(raw.request())).status == 200
             await besieged.others_served()
             pings.cancel()
@@ -94,14 +95,16 @@ def test_a_body_that_does_not_come_is_waited_for_so_long(besiege):
 
 
 def test_a_body_drop_by_drop_is_a_body(besiege):
-    """A slow client's, in frames of ten bytes: it takes longer than the time-out, and comes all along."""
+    """A slow client's body, in frames of ten bytes: it takes longer than the time-out, and never
+    pauses.
+    """
     server = besiege(BODY_TIMEOUT, "5")
 
     async def attack():
         async with siege(server, memory_mib=24) as besieged, connect_raw(server) as raw:
             raw.control()
             held = [raw.bidi(wire.request("/upload", method="POST")) for _ in range(64)]
-            # Longer than the time-out in all.
+            # Longer than the time-out in total.
             for _ in range(30):
                 for stream_id in held:
                     raw.quic.send_stream_data(stream_id, wire.frame(wire.DATA, b"0123456789") * 30)
@@ -117,7 +120,7 @@ def test_a_body_drop_by_drop_is_a_body(besiege):
 
 
 def test_a_body_that_trickles_is_given_up(besiege):
-    """A byte now and then keeps no request open for ever."""
+    """An occasional byte does not keep a request open for ever."""
     server = besiege(BODY_TIMEOUT, "1")
 
     async def attack():

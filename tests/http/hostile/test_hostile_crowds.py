@@ -1,4 +1,4 @@
-"""Clients that open connections and do nothing else: one address does not take them all."""
+"""Clients that open connections and do nothing else: one address cannot use up all of them."""
 
 import asyncio
 import contextlib
@@ -16,7 +16,7 @@ CONFIG = quic.ClientConfig(alpn=["h3"], verify=False, keep_alive=5.0, close_time
 
 
 async def crowd(stack, server, host, most):
-    """As many connections as a server takes from an address, at most ``most``."""
+    """Opens as many connections as a server accepts from an address, at most ``most``."""
     for number in range(most):
         connecting = quic.connect("127.0.0.1", server.port, CONFIG, local_address=(host, 0))
         try:
@@ -43,7 +43,7 @@ def test_a_low_limit_of_all_connections_is_shared_by_addresses(besiege, options,
 
 
 def test_the_smallest_budget_serves_several_addresses(besiege):
-    """32 connections of one address, 64 of all."""
+    """32 connections of one address, 64 in total."""
     server = besiege("--http3-memory", str(4 << 20), "--metrics-path", "/metrics")
 
     async def attack():

@@ -1,4 +1,4 @@
-"""Clients hostile with files: slow readers that would leave no descriptor for anybody else."""
+"""Clients hostile with files: slow readers that would use up all descriptors."""
 
 import asyncio
 import contextlib
@@ -27,18 +27,18 @@ def sent(tmp_path):
 
 
 def descriptors(server):
-    """The numbers that a server has open."""
+    """Returns the descriptors that a server has open."""
     return [int(name) for name in os.listdir(f"/proc/{server.process.pid}/fd")]
 
 
 def limit_descriptors(server, count):
-    """Gives a server that runs no more than so many."""
+    """Limits a running server to this many more descriptors."""
     _, hard = resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE)
     resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, (count, hard))
 
 
 def open_files(server, path):
-    """How often the server has a file open."""
+    """Returns how often the server has a file open."""
     count = 0
     for link in Path(f"/proc/{server.process.pid}/fd").iterdir():
         with contextlib.suppress(FileNotFoundError):
@@ -53,7 +53,7 @@ def fetch_over_tcp(server):
 
 
 async def readers(stack, server, path, connections, each=16):
-    """So many connections, each with slow readers that have got a beginning."""
+    """Opens `connections` connections, each with slow readers that have received a first part."""
     for _ in range(connections):
         raw, downloads = await stack.enter_async_context(
             greedy(server, path, each, max_stream_data=1000)
@@ -69,10 +69,10 @@ def test_slow_readers_of_files_leave_descriptors_for_others(besiege, sent):
 
     async def attack():
         async with siege(server, memory_mib=80) as besieged, contextlib.AsyncExitStack() as stack:
-            # Twice as many as there are descriptors.
+            # Twice as many as the available descriptors.
             await readers(stack, server, f"/file{sent}", 8)
             assert 0 < open_files(server, sent) <= most // 4
-            # TCP clients, all at once, and somebody else's file.
+            # TCP clients, all at once, and another client's file.
             async with contextlib.AsyncExitStack() as clients:
                 for _ in range(8):
                     client = clients.enter_context(server.http1())
@@ -87,7 +87,7 @@ def test_slow_readers_of_files_leave_descriptors_for_others(besiege, sent):
 
 
 def test_slow_readers_get_their_files_in_the_end(besiege, sent):
-    """Their files are closed and opened again meanwhile; nothing of them is lost."""
+    """Their files are closed and opened again meanwhile; no data of them is lost."""
     server = besiege("--http3-max-process-files", "2")
 
     async def attack():
@@ -115,7 +115,7 @@ def test_without_a_descriptor_a_file_is_sent_when_there_is_one(besiege, sent, ki
     async def attack():
         async with siege(server, memory_mib=40) as besieged, contextlib.AsyncExitStack() as stack:
             if kind == "zerocopy":
-                # The application's own are open before.
+                # The application has opened its own files before.
                 await readers(stack, server, f"/zerocopy{sent}", 1)
             limit_descriptors(server, 3)
             waiting = [

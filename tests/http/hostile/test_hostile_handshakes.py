@@ -1,4 +1,4 @@
-"""Clients hostile before there is a connection: first flights without end, and old ones again."""
+"""Clients hostile before a connection exists: first flights without end, and replayed ones."""
 
 import asyncio
 import contextlib
@@ -20,11 +20,11 @@ INITIALS = 12_000
 
 
 def client_hello():
-    """A ClientHello, and the connection ID that it names as its sender's."""
+    """Returns a ClientHello, and the source connection ID in it."""
     configuration = QuicConfiguration(alpn_protocols=["h3"], server_name="localhost")
     quic = QuicConnection(configuration=configuration)
     quic.connect(("127.0.0.1", 1), 0.0)
-    # From the first datagram, with the client's own keys: its CRYPTO frame is at the beginning.
+    # From the first datagram, decrypted with the client's own keys: its CRYPTO frame comes first.
     ((datagram, _), *_) = quic.datagrams_to_send(0.0)
     head = Buffer(data=datagram)
     head.pull_bytes(5)
@@ -39,7 +39,7 @@ def client_hello():
 
 
 def initial(source, payload):
-    """The same, as another client would begin."""
+    """Returns that ClientHello as another client's Initial."""
     destination = os.urandom(8)
     payload = payload.ljust(1160, b"\0")
     head = bytes([0xC1]) + VERSION.to_bytes(4, "big")
@@ -52,7 +52,7 @@ def initial(source, payload):
 
 
 def test_a_flood_of_initials_leaves_nothing_behind(besiege):
-    """12,000 clients that say hello and no more, from hundreds of addresses."""
+    """12,000 clients, from hundreds of addresses, that send a ClientHello and no more."""
     server = besiege(IDLE_TIMEOUT, "2")
     hello = client_hello()
 
@@ -80,8 +80,9 @@ def test_a_flood_of_initials_leaves_nothing_behind(besiege):
 
 
 def test_early_data_is_not_taken_where_it_is_off(besiege):
-    """0-RTT data can be sent again by whoever has seen it: a server that is to take none takes neither
-    what a client sends unasked nor a recorded first flight."""
+    """Any observer of 0-RTT data can replay it: a server with 0-RTT off accepts neither a client's
+    unsolicited early data nor a recorded first flight.
+    """
     server = besiege("--http3-early-data", "off")
     tickets = []
 
@@ -94,7 +95,7 @@ def test_early_data_is_not_taken_where_it_is_off(besiege):
             for ticket in tickets:
                 assert not ticket.max_early_data_size
             ticket = tickets[0]
-            # A client that does not ask whether it may.
+            # A client that ignores the ticket's limit.
             ticket.max_early_data_size = 0xFFFFFFFF
             flight = []
             async with connect_raw(server, session_ticket=ticket, wait_connected=False) as raw:
@@ -105,7 +106,7 @@ def test_early_data_is_not_taken_where_it_is_off(besiege):
                 assert any(is_zero_rtt(datagram) for datagram in flight)
                 await raw.wait(lambda: raw.quic._handshake_complete)
                 assert not raw.quic.tls.early_data_accepted
-                # Lost with the early keys; aioquic sends it again with those of the connection.
+                # Lost with the early keys; aioquic retransmits it with the connection's keys.
                 assert (await raw.wait_answer(stream_id)).status == 200
             assert (await besieged.state("count"))["started"] == 1
             for _ in range(20):
@@ -120,7 +121,7 @@ def test_early_data_is_not_taken_where_it_is_off(besiege):
 
 
 class Recorder:
-    """A transport whose datagrams are kept until the first answer."""
+    """A transport that records datagrams until the first answer."""
 
     def __init__(self, sendto, flight, transport):
         self._sendto, self._flight, self._transport = sendto, flight, transport
@@ -136,7 +137,7 @@ class Recorder:
 
 
 def is_zero_rtt(datagram):
-    """Whether a 0-RTT packet is in a datagram (RFC 9000 section 17.2.3)."""
+    """Returns true if a datagram contains a 0-RTT packet (RFC 9000 section 17.2.3)."""
     data = Buffer(data=datagram)
     while not data.eof():
         first = data.pull_uint8()

@@ -1,4 +1,4 @@
-"""Clients hostile with field sections: without an end, too large, and larger than they look."""
+"""Clients hostile with field sections: without an end, too large, and larger when decoded."""
 
 import asyncio
 import contextlib
@@ -13,7 +13,7 @@ from uringcore.h3.connection import ErrorCode
 pytestmark = needs_recent_aioquic
 
 EXCESSIVE = Close(ErrorCode.H3_EXCESSIVE_LOAD)
-# A HEADERS frame that says it is longer than what follows.
+# A HEADERS frame with a length greater than the data that follows.
 UNFINISHED = wire.varints(wire.HEADERS, 60_000)
 
 
@@ -27,7 +27,7 @@ def test_field_sections_without_end_are_bounded_together(besiege):
         try:
             while raw.closed is None and raw.quic.get_next_available_stream_id() < 4 * 100:
                 raw.bidi(UNFINISHED + bytes(55_000))
-                # As fast as they leave.
+                # As fast as they are sent.
                 await asyncio.sleep(0.01)
             return await raw.wait_closed_by_server()
         finally:
@@ -44,19 +44,19 @@ def test_field_sections_without_end_are_bounded_together(besiege):
 
 
 def test_a_field_section_has_to_be_complete_in_time(besiege):
-    """A few bytes on each stream are no memory, but each is a stream that is held."""
+    """A few bytes on each stream use no memory, but each holds a stream."""
     server = besiege(HEADER_TIMEOUT, "1")
 
     async def attack():
         async with siege(server, memory_mib=8) as besieged, connect_raw(server) as raw:
             raw.control()
             pings = asyncio.ensure_future(raw.keep_alive())
-            # Nothing at all, half a frame header, half a section.
+            # No data at all, half a frame header, half a section.
             held = [raw.bidi(data) for data in (b"\1", UNFINISHED, UNFINISHED + b"\0\0") * 40]
             for stream_id in held:
                 stream = await raw.wait_over(stream_id)
                 assert stream.codes == {ErrorCode.H3_REQUEST_REJECTED}
-            # The connection is as good as before.
+            # The connection still works.
             assert (await raw.wait_answer(raw.request())).status == 200
             await besieged.others_served()
             pings.cancel()
@@ -73,7 +73,7 @@ def test_the_limit_of_field_sections_is_announced_and_held(besiege):
             assert (await raw.wait_settings())[wire.MAX_FIELD_SECTION_SIZE] == 1024
             assert (await raw.wait_answer(raw.request("/", (b"x", b"v" * 500)))).status == 200
             await refused(raw, raw.request("/", (b"x", b"v" * 2000)))
-            # What has come of it is enough to know.
+            # The part received so far is enough to reject it.
             await refused(raw, raw.bidi(wire.varints(wire.HEADERS, 60_000) + bytes(1500)))
             assert (await raw.wait_answer(raw.request())).status == 200
 
@@ -81,7 +81,7 @@ def test_the_limit_of_field_sections_is_announced_and_held(besiege):
 
 
 async def refused(raw, stream_id):
-    """Either with words or without (RFC 9114 section 4.2.2, RFC 6585 section 5)."""
+    """With a response or without (RFC 9114 section 4.2.2, RFC 6585 section 5)."""
     stream = await raw.wait_over(stream_id)
     if stream.reset is None:
         assert raw.answer(stream_id).status == 431
@@ -90,7 +90,7 @@ async def refused(raw, stream_id):
 
 
 def test_too_many_fields_are_refused(besiege):
-    """Each is a pair of objects for the application, however short."""
+    """Each field is a pair of objects for the application, however short."""
     server = besiege()
 
     async def attack():
@@ -104,7 +104,7 @@ def test_too_many_fields_are_refused(besiege):
 
 
 def test_a_section_that_is_large_only_when_decoded_is_refused(besiege):
-    """One entry of 4 KB in the table, and a thousand references of one byte to it, again and again."""
+    """One entry of 4 KB in the table, and a thousand references of one byte to it, repeatedly."""
     server = besiege()
     bomb = wire.prefixed(2, 8) + b"\0" + b"\x80" * 10_000
 

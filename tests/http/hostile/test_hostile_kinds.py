@@ -1,4 +1,4 @@
-"""Hostile clients of each kind in memory.py's table do to a server what the kind is named after."""
+"""Hostile clients of each kind in memory.py's table do to a server what the kind's name states."""
 
 import asyncio
 from collections.abc import Callable
@@ -27,7 +27,7 @@ DATAGRAMS = "uringcore_quic_endpoint_datagrams_total"
 
 
 async def until(condition: Callable[[], object]):
-    """Until something is so."""
+    """Waits until a condition holds."""
     deadline = asyncio.get_running_loop().time() + WAIT_SECONDS
     while not condition():
         assert asyncio.get_running_loop().time() < deadline, (DONE, ENDS)
@@ -35,7 +35,7 @@ async def until(condition: Callable[[], object]):
 
 
 async def running(besieged, path, count, *, started=None):
-    """So many calls of an application are under way."""
+    """Waits until `count` calls of an application are running."""
     wanted = {"running": count} if started is None else {"running": count, "started": started}
     await besieged.wait_state(path, **wanted)
 
@@ -54,7 +54,7 @@ async def files_are_open(besieged, folder):
 
 
 async def responses_go_on(besieged, folder):
-    """Parts are taken of some, and none has ended since the first."""
+    """Some responses make progress, and none has ended since the first."""
     await running(besieged, "flood", 100, started=100)
     await until(lambda: DONE["bytes taken"] >= 3 * SMALL_WINDOW)
     await running(besieged, "flood", 100, started=100)
@@ -86,7 +86,7 @@ async def a_session_waits(besieged, folder):
 
 
 async def heads_wait(besieged, folder):
-    """Five sections that are not whole take memory."""
+    """Five incomplete sections use memory."""
     await wait_metric(besieged.server, "uringcore_quic_endpoint_held_bytes", 5 * 45_000)
 
 
@@ -95,7 +95,7 @@ async def nothing(besieged, folder):
 
 
 async def traces_grow(besieged, folder):
-    """Beyond what is sent: a frame takes several times its size."""
+    """More than the sent bytes: a frame takes several times its size."""
 
     def traced():
         return sum(path.stat().st_size for path in folder.iterdir())

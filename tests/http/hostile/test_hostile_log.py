@@ -1,6 +1,6 @@
-"""Clients that fill the log: with requests that they give up at every moment, from many addresses.
+"""Clients that fill the log: with requests that they cancel at every moment, from many addresses.
 
-What a client causes has a budget, whatever applications and frameworks make of it.
+The lines that a client causes have a budget, whatever applications and frameworks log.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ pytestmark = needs_recent_aioquic
 
 DESERTED = "tests.http.hostile.deserted:app"
 CANCELLED = ErrorCode.H3_REQUEST_CANCELLED
-# What is in no log, whatever clients do.
+# Text that must be in no log, whatever clients do.
 FAULTS = (
     "Traceback",
     "never retrieved",
@@ -64,7 +64,9 @@ def desert(start, backend):
 
 @pytest.mark.parametrize("path", ["/", "/waits", "/tells"])
 def test_requests_stopped_until_the_connection_is_closed(besiege, path):
-    """Applications that answer when their client has left, and when its connection is closed for it."""
+    """Applications that respond after their client has left, and after its connection was closed
+    for it.
+    """
     server = besiege("--http3-max-early-resets", "10", "--http3-early-reset-rate", "1")
 
     async def attack():
@@ -93,7 +95,7 @@ def test_requests_given_up_at_every_moment(desert, action):
         async with siege(server, memory_mib=48):
             for moment in MOMENTS:
                 if (moment, action) == ("inside its head", "malformed"):
-                    # A field section that cannot be read is a fault of the whole connection.
+                    # An unreadable field section is an error of the whole connection.
                     continue
                 if action == "close":
                     for path in PATHS:
@@ -113,7 +115,7 @@ def test_requests_given_up_at_every_moment(desert, action):
 
 
 async def give_up(raw, path, moment, action):
-    """One request that its client leaves."""
+    """Makes one request and abandons it."""
     method = "GET" if moment == "late" and path != "/api/items" else "POST"
     lines = ((b"content-length", b"100"),) if method == "POST" else ()
     head = wire.request(path, (b"content-type", b"application/json"), *lines, method=method)
@@ -125,7 +127,7 @@ async def give_up(raw, path, moment, action):
         await round_trip(raw)
         act(raw, stream_id, action)
         with contextlib.suppress(Exception):
-            # aioquic takes no more of what it has reset.
+            # aioquic accepts no more data on a stream that it has reset.
             raw.write(stream_id, head[-7:], fin=True)
     elif moment == "before its content":
         stream_id = raw.bidi(head)
@@ -145,7 +147,7 @@ async def give_up(raw, path, moment, action):
 
 
 def queue(raw, data):
-    """A stream with these bytes that leaves with what is said next."""
+    """Opens a stream with these bytes, which leave in the next packet."""
     stream_id = raw.quic.get_next_available_stream_id()
     raw.quic.send_stream_data(stream_id, data)
     return stream_id
@@ -159,7 +161,7 @@ def act(raw, stream_id, action):
         with contextlib.suppress(AssertionError):
             raw.quic.reset_stream(stream_id, CANCELLED)
     if action == "malformed" and known:
-        # The server may have answered already, and asked for no more.
+        # The server may have responded already, and have stopped the request.
         with contextlib.suppress(AssertionError, RuntimeError):
             raw.quic.send_stream_data(stream_id, wire.frame(wire.DATA, bytes(200)), True)
     if action == "close":
@@ -168,7 +170,7 @@ def act(raw, stream_id, action):
 
 
 async def round_trip(raw):
-    """Until the server has answered a PING, if the connection is open."""
+    """Waits until the server has acknowledged a PING, if the connection is open."""
     if raw.quic._close_event is not None or raw.quic._close_pending:
         return
     with contextlib.suppress(ConnectionError):
@@ -178,7 +180,9 @@ async def round_trip(raw):
 @pytest.mark.parametrize("path", ["/echo", "/flood"])
 @pytest.mark.parametrize("action", [*ACTIONS, "farewell", "end"])
 def test_websockets_that_are_left(desert, path, action):
-    """With and without a word, before they are accepted and after, while their application sends."""
+    """With and without a Close frame, before they are accepted and after, while their application
+    sends.
+    """
     server = desert()
 
     async def attack():
@@ -212,7 +216,9 @@ async def leave_socket(raw, path, accepted, action):
 
 @pytest.mark.parametrize("action", [*ACTIONS, "end", "goaway"])
 def test_sessions_that_are_left(desert, action):
-    """WebTransport's, with streams and datagrams on them, before they are accepted and after."""
+    """WebTransport sessions, with streams and datagrams on them, before they are accepted and
+    after.
+    """
     server = desert()
 
     async def attack():
@@ -251,7 +257,7 @@ async def leave_session(raw, control, accepted, action):
 
 @pytest.mark.parametrize("limit", ["header section", "datagram"])
 def test_sessions_of_clients_that_take_next_to_nothing(desert, limit):
-    """What an application sends is too much for them, and it is not prepared for that."""
+    """An application sends more than they accept, and does not handle that."""
     server = desert()
     takes = {wire.MAX_FIELD_SECTION_SIZE: 60} if limit == "header section" else {}
     longest = 60 if limit == "datagram" else 65536
@@ -275,12 +281,12 @@ def test_sessions_of_clients_that_take_next_to_nothing(desert, limit):
 
 
 def test_clients_of_many_addresses(besiege):
-    """Each address is another client's: 60 of them, and each is worth ten lines."""
+    """Each address belongs to another client: 60 of them, each with a budget of ten lines."""
     server = besiege("--http3-log-lines", "10")
     begin = time.monotonic()
 
     def total():
-        """All networks' lines: 200 at once, and one more every three seconds."""
+        """The lines of all networks: 200 at once, and one more every three seconds."""
         return 10 * 20 + int((time.monotonic() - begin) / 3) + 1
 
     async def attack():
@@ -297,13 +303,13 @@ def test_clients_of_many_addresses(besiege):
     said = log.count("Invalid HTTP/3 request")
     assert 100 <= said <= total(), said
     check(server)
-    # What was left out is counted, at the latest in the end.
+    # Suppressed lines are counted, at the latest at the end.
     counts = re.findall(r"(\d+) lines about clients were left out", server.log())
     assert sum(map(int, counts)) == 60 * 12 - said, server.log()[-2000:]
 
 
 def check(server):
-    """Nothing of the server's own is in the log, nor when it stops."""
+    """The log contains no error of the server itself, neither now nor when it stops."""
     assert server.stop() == 0
     log = server.log()
     found = [line for line, fault in itertools.product(log.splitlines(), FAULTS) if fault in line]

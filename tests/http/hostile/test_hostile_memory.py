@@ -1,4 +1,6 @@
-"""Clients that fill the server's memory: all together stay within one budget, and others are served."""
+"""Clients that fill the server's memory: together they stay within one budget, and others are
+served.
+"""
 
 import asyncio
 from collections import Counter
@@ -20,7 +22,7 @@ COUNT = 12
 
 
 async def metrics(server):
-    """The numbers of all metrics by name; those with several labels are added up."""
+    """Returns the values of all metrics by name; those with several labels are added up."""
     response = await asyncio.to_thread(server.get, "/metrics")
     found = Counter()
     for line in response.content.decode().splitlines():
@@ -51,7 +53,8 @@ def test_a_flood_stays_within_the_budget_and_leaves_nothing(besiege, kind):
     ENDS.clear()
 
     async def attack():
-        # Beside what is held: what is on its way, Python's objects of the requests, heaps with holes.
+        # Besides the counted bytes: data in flight, Python objects of the requests, heap
+        # fragmentation.
         async with siege(server, memory_mib=3.5 * BUDGET / MIB) as besieged:
             async with attackers(server, kind, COUNT):
                 await wait_metric(server, "uringcore_quic_endpoint_held_bytes", BUDGET // 4)
@@ -62,17 +65,20 @@ def test_a_flood_stays_within_the_budget_and_leaves_nothing(besiege, kind):
                     await asyncio.sleep(0.2)
                 found = await metrics(server)
                 assert found["uringcore_quic_memory_budget_bytes"] == BUDGET
-                # A turn's worth comes before something is shed.
+                # One iteration's data may arrive before the server sheds.
                 assert found["uringcore_quic_endpoint_held_bytes"] < 1.5 * BUDGET
             await besieged.others_served()
-            # Streams are shed that hold something, never those without which the connection ends.
+            # The server sheds streams that hold data, never those whose end would close the
+            # connection.
             assert CLOSED_CRITICAL_STREAM not in ENDS, ENDS
 
     run(attack())
 
 
 def test_memory_goes_back_to_the_system_after_a_flood(besiege):
-    """The default budget is far away, so that all is held; then the clients go."""
+    """The default budget is far away, so that the server holds everything; then the clients
+    disconnect.
+    """
     server = besiege("--metrics-path", "/metrics")
 
     async def attack():
@@ -86,7 +92,7 @@ def test_memory_goes_back_to_the_system_after_a_flood(besiege):
 
 
 def test_content_counts_with_the_room_that_its_buffer_has_grown_by(besiege):
-    """A buffer that is added to doubles now and then, and is then nearly twice its content."""
+    """A growing buffer doubles from time to time, and is then nearly twice as large as its content."""
     server = besiege("--metrics-path", "/metrics")
 
     async def attack():
@@ -103,7 +109,9 @@ def test_content_counts_with_the_room_that_its_buffer_has_grown_by(besiege):
 
 
 async def ratio_of_growth(server, stream):
-    """How much more than its content a request counts, at most, as the content comes bit by bit."""
+    """Returns how much more than its content a request counts, at most, as the content arrives in
+    small parts.
+    """
     sent, ratio = 0, 0.0
     for size in (40_000, *[10_000] * 5):
         await stream.send(wire.frame(wire.DATA, bytes(size)))
@@ -124,7 +132,7 @@ async def held_beside_connections(server):
 
 
 async def wait_metric(server, name, least):
-    """Until a metric is so large."""
+    """Waits until a metric has this value."""
     deadline = asyncio.get_running_loop().time() + WAIT_SECONDS
     while (found := await metrics(server))[name] < least:
         assert asyncio.get_running_loop().time() < deadline, found
@@ -132,7 +140,7 @@ async def wait_metric(server, name, least):
 
 
 async def wait_below(besieged, size):
-    """Until the server's memory is back."""
+    """Waits until the server's memory has shrunk again."""
     deadline = asyncio.get_running_loop().time() + WAIT_SECONDS
     while besieged.grown_bytes > size:
         assert asyncio.get_running_loop().time() < deadline, besieged.grown_bytes / MIB

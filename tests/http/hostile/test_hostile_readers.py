@@ -1,4 +1,6 @@
-"""Clients hostile with responses: that take nothing, or next to nothing, or forbid what they asked for."""
+"""Clients hostile with responses: they read nothing or nearly nothing, or forbid the responses to
+their own requests.
+"""
 
 import asyncio
 import contextlib
@@ -15,11 +17,13 @@ FLOOD = "/flood/8000000"
 
 @contextlib.asynccontextmanager
 async def greedy(server, path=FLOOD, count=100, **configuration):
-    """A connection with so many downloads and PINGs that keep it; more credit is never given."""
+    """A connection with this many downloads and PINGs that keep it alive; it never extends its
+    windows.
+    """
 
     def prepare(quic):
         quic.grants = False
-        # The server's own streams are not meant.
+        # The server's own streams are not limited.
         quic._local_max_stream_data_uni = 1 << 20
 
     async with connect_raw(server, prepare=prepare, **configuration) as raw:
@@ -31,7 +35,7 @@ async def greedy(server, path=FLOOD, count=100, **configuration):
 
 
 def test_qpack_streams_without_credit_close_the_connection(besiege):
-    """The server's decoder acknowledges each request, on a stream that it may not send on."""
+    """The server's decoder acknowledges each request, on a stream that has no credit."""
     server = besiege()
     # Refers to the first entry of the table.
     lines = wire.section(wire.fields(), insert_count=wire.prefixed(2, 8)) + b"\x80"
@@ -50,13 +54,13 @@ def test_qpack_streams_without_credit_close_the_connection(besiege):
                 raw.control()
                 inserted = wire.capacity(4096) + wire.insert(b"x", b"y")
                 raw.uni(wire.varint(wire.QPACK_ENCODER) + inserted)
-                # The entry is there; more requests than may be blocked could overtake it.
+                # The entry has arrived; more requests than may be blocked could overtake it.
                 await raw.wait_answer(raw.bidi(request, fin=True))
                 for _ in range(20_000):
                     await raw.wait(lambda: raw.closed or has_room(raw.quic))
                     if raw.closed is not None:
                         break
-                    # It is answered, and leaves an acknowledgement behind.
+                    # It gets a response, and leaves an acknowledgement queued.
                     raw.bidi(request, fin=True)
                 assert raw.closed == Close(ErrorCode.H3_EXCESSIVE_LOAD)
             await besieged.others_served()
@@ -68,7 +72,7 @@ def test_downloads_without_credit_take_little(besiege):
     server = besiege()
 
     async def attack():
-        # Of each of the three no more than a connection's queue, 4 MiB, and a part for each stream.
+        # For each of the three at most a connection's queue, 4 MiB, and a part for each stream.
         async with siege(server, memory_mib=80) as besieged, contextlib.AsyncExitStack() as stack:
             for _ in range(3):
                 await stack.enter_async_context(greedy(server, max_stream_data=16))
@@ -79,7 +83,7 @@ def test_downloads_without_credit_take_little(besiege):
 
 
 def test_a_client_that_takes_nothing_is_given_up(besiege):
-    """It acknowledges all that comes and grants no credit: no loss and no silence ends it."""
+    """It acknowledges all packets and grants no credit: neither loss nor silence ends it."""
     server = besiege(SEND_TIMEOUT, "2")
 
     async def attack():
@@ -116,14 +120,14 @@ def test_a_client_without_credit_for_the_whole_connection_is_given_up(besiege):
 
 
 def test_a_slow_reader_is_slow_and_no_more(besiege):
-    """A byte now and then on each of 100 streams: it is served, and takes little."""
+    """An occasional byte on each of 100 streams: the client is served, and costs little."""
     server = besiege(SEND_TIMEOUT, "5")
 
     async def attack():
         async with siege(server, memory_mib=40) as besieged:
             async with greedy(server, max_stream_data=16) as (raw, downloads):
                 streams = [raw.incoming(stream_id) for stream_id in downloads]
-                # Longer than the time-out in all.
+                # Longer than the time-out in total.
                 for allowed in range(17, 41):
                     for stream_id in downloads:
                         raw.quic._streams[stream_id].max_stream_data_local = allowed
@@ -140,7 +144,7 @@ def test_a_slow_reader_is_slow_and_no_more(besiege):
 
 
 def test_a_reader_below_the_least_rate_is_given_up(besiege):
-    """A byte now and then on each of 20 streams, of which none ever waits for long."""
+    """An occasional byte on each of 20 streams, none of which waits for long."""
     options = ["--http3-send-rate", "1000", "--http3-send-rate-grace", "3"]
     server = besiege(*options, "--metrics-path", "/metrics")
 
@@ -173,7 +177,7 @@ def test_a_reader_below_the_least_rate_is_given_up(besiege):
 
 
 def test_sending_after_a_disconnect_gives_way(besiege):
-    """`send` returns at once then, but an application that does nothing else has to let others run."""
+    """`send` returns at once then, but an application in a loop of sends must let other tasks run."""
     server = besiege()
 
     async def attack():
@@ -189,7 +193,7 @@ def test_sending_after_a_disconnect_gives_way(besiege):
 
 
 def test_a_client_that_allows_no_response_fields(besiege):
-    """SETTINGS_MAX_FIELD_SECTION_SIZE of 0: every response is too large for it."""
+    """SETTINGS_MAX_FIELD_SECTION_SIZE of 0: every response exceeds it."""
     server = besiege()
 
     async def attack():
@@ -209,7 +213,9 @@ def test_a_client_that_allows_no_response_fields(besiege):
 
 
 def test_a_table_as_large_as_the_client_likes_is_not_ours(besiege):
-    """It offers a gigabyte for our encoder's table, lets streams block, and acknowledges nothing."""
+    """The client offers a gigabyte for our encoder's table, lets streams block, and acknowledges
+    nothing.
+    """
     server = besiege()
 
     async def attack():

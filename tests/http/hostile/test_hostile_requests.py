@@ -1,4 +1,4 @@
-"""Clients hostile with many: requests that are reset, streams and frames that nobody knows, tunnels."""
+"""Clients hostile by number: reset requests, unknown streams and frames, tunnels."""
 
 import asyncio
 
@@ -16,8 +16,8 @@ EXCESSIVE = Close(ErrorCode.H3_EXCESSIVE_LOAD)
 
 @pytest.mark.parametrize("path", ["/hang", "/waits"])
 def test_rapid_reset(besiege, path):
-    """10,000 requests, each reset as soon as it is made: CVE-2023-44487's, with QUIC's frames."""
-    # However long a busy machine takes for it, the bucket hardly refills.
+    """10,000 requests, each reset as soon as it is made: CVE-2023-44487 with QUIC's frames."""
+    # Even if a busy machine takes long, the bucket hardly refills.
     server = besiege("--http3-early-reset-rate", "1")
     name = path[1:]
 
@@ -29,13 +29,14 @@ def test_rapid_reset(besiege, path):
                 room = min(await room_or_close(raw), 10_000 - made)
                 made += room
                 batch = [raw.request(path) for _ in range(room)]
-                # aioquic leaves out what a reset makes needless, if that has not left.
+                # aioquic drops queued data of a stream that it resets.
                 await raw.wait_sent()
                 for stream_id in batch:
                     raw.give_up(stream_id, ErrorCode.H3_REQUEST_CANCELLED)
             assert await raw.wait(lambda: raw.closed, 10) == EXCESSIVE
             found = await besieged.wait_state(name, running=0)
-            # What a client may reset before it is told to go: the bucket, and what crossed the close.
+            # The number that a client may reset before the close: the bucket, and the resets that
+            # crossed the close.
             assert found["started"] < 1500
             await besieged.others_served()
 
@@ -43,8 +44,9 @@ def test_rapid_reset(besiege, path):
 
 
 def test_made_you_reset(besiege):
-    """The same with the server's own hand: each request is well until its content is too long, and it
-    is the server that resets the stream (CVE-2025-8671's, with HTTP/3's rules)."""
+    """Resets by the server itself: each request is valid until its content is too long, and then
+    the server resets the stream (CVE-2025-8671 with HTTP/3's rules).
+    """
     server = besiege()
     wrong = wire.request("/hang", (b"content-length", b"1"), method="POST")
     wrong += wire.frame(wire.DATA, b"more than that")
@@ -61,7 +63,7 @@ def test_made_you_reset(besiege):
                     await raw.wait(lambda stream=stream: raw.closed or stream.over)
                     raw.give_up(stream_id, ErrorCode.H3_NO_ERROR)
             assert raw.closed in (None, EXCESSIVE)
-            # As many as a connection may have at once, and no more for the resets.
+            # As many as a connection may have at once; the resets allow no more.
             while (await besieged.state("hang")).get("running", 0) > 100:
                 await asyncio.sleep(0.1)
             await besieged.others_served()
@@ -70,7 +72,7 @@ def test_made_you_reset(besiege):
 
 
 async def room_or_close(raw):
-    """Room for streams, or none when the connection has been closed."""
+    """Waits until it may open streams, or the connection has been closed."""
 
     def room():
         quic = raw.quic
@@ -81,7 +83,7 @@ async def room_or_close(raw):
 
 
 def test_requests_that_are_given_up_now_and_then_are_no_attack(besiege):
-    """A reader who turns pages: 100 cancelled requests between 100 that are served."""
+    """A user who browses pages: 100 cancelled requests between 100 that are served."""
     server = besiege()
 
     async def attack():
@@ -98,7 +100,7 @@ def test_requests_that_are_given_up_now_and_then_are_no_attack(besiege):
 
 
 def test_streams_that_nobody_knows(besiege):
-    """RFC 9114 section 6.2.3: to be ignored, and there may be thousands."""
+    """RFC 9114 section 6.2.3: they are ignored, and there may be thousands."""
     server = besiege()
 
     async def attack():
@@ -134,7 +136,7 @@ def test_streams_that_never_say_what_they_are(besiege):
 
 @pytest.mark.parametrize("where", ["control stream", "request"])
 def test_frames_that_nobody_knows(besiege, where):
-    """RFC 9114 section 9: to be ignored, empty ones and those of a terabyte."""
+    """RFC 9114 section 9: they are ignored, both empty ones and those of a terabyte."""
     server = besiege()
 
     async def attack():
@@ -156,7 +158,7 @@ def test_frames_that_nobody_knows(besiege, where):
 
 
 async def still_served(raw, besieged):
-    """The connection is as good as before, or was closed for this; others are served."""
+    """The connection still works, or was closed for this; others are served."""
     stream_id = raw.request()
     await raw.wait(lambda: raw.closed or raw.incoming(stream_id).over)
     if raw.closed is None:
@@ -176,9 +178,11 @@ TUNNELS = {
 
 @pytest.mark.parametrize("pseudo", TUNNELS.values(), ids=list(TUNNELS))
 def test_tunnels_are_refused_and_not_read(besiege, pseudo):
-    """Each with data that waits for nobody; a log line for each would be the client's to write."""
+    """Each carries data that no code reads; if each caused a log line, the client could fill the
+    log.
+    """
     server = besiege()
-    # A WebSocket is refused for what it lacks: it names no version.
+    # A WebSocket is rejected for a missing field: it names no version.
     refusal = 400 if pseudo.get("protocol") == "websocket" else 501
     resets = {ErrorCode.H3_MESSAGE_ERROR}
     if pseudo.get("protocol") == "webtransport":
@@ -199,8 +203,8 @@ def test_tunnels_are_refused_and_not_read(besiege, pseudo):
                         assert raw.answer(stream_id).status == refusal
                         await raw.wait(lambda stream=stream: stream.codes)
                     else:
-                        # RFC 9220 section 3: nothing was said of extended CONNECT. Or, of a session, more
-                        # than is kept before it is answered.
+                        # RFC 9220 section 3: the server announced no extended CONNECT. Or a session
+                        # sent more than the server buffers before the response.
                         assert stream.reset in resets
                     raw.reset(stream_id, ErrorCode.H3_REQUEST_CANCELLED)
             await besieged.others_served()
@@ -209,7 +213,7 @@ def test_tunnels_are_refused_and_not_read(besiege, pseudo):
 
 
 def test_malformed_requests_write_few_lines(besiege):
-    """Of each something is to be said; of a thousand of one client no more than of ten."""
+    """Each may cause a line; a thousand from one client cause no more than ten do."""
     server = besiege()
 
     async def attack():
@@ -230,7 +234,7 @@ PRIORITIES = [b"u=99", b"u=-1, i=?7", b"\xf0\x9f\x92\xa5", b"u=" + b"9" * 1000, 
 
 @pytest.mark.parametrize("value", PRIORITIES, ids=range(len(PRIORITIES)))
 def test_a_priority_that_makes_no_sense_is_none(besiege, value):
-    """RFC 9218 section 4: what cannot be read is ignored."""
+    """RFC 9218 section 4: an invalid priority is ignored."""
     server = besiege()
 
     async def attack():
@@ -242,7 +246,7 @@ def test_a_priority_that_makes_no_sense_is_none(besiege, value):
 
 
 def test_priorities_of_requests_that_do_not_come(besiege):
-    """RFC 9218 section 7.1: they are kept for requests to come, as many as there may be."""
+    """RFC 9218 section 7.1: they are kept for future requests, up to the stream limit."""
     server = besiege()
 
     async def attack():
@@ -275,7 +279,7 @@ def test_a_connection_without_requests_is_closed_whatever_it_pings(besiege):
 
 
 def test_a_connection_has_so_many_requests(besiege):
-    """Then GOAWAY; what was asked before it is answered."""
+    """Then GOAWAY; earlier requests get responses."""
     server = besiege(REQUESTS, "5")
 
     async def attack():
@@ -286,5 +290,5 @@ def test_a_connection_has_so_many_requests(besiege):
             await raw.wait(lambda: raw.goaways()[1:])
             assert raw.goaways() == [wire.HIGHEST_REQUEST, 4 * 5]
 
-    # The ordinary client beside it is told to go as well, and is not looked at.
+    # The ordinary client beside it gets a GOAWAY as well, and is not checked.
     asyncio.run(asyncio.wait_for(attack(), 60))

@@ -16,7 +16,7 @@ PING = b"\x01"
 
 @pytest.fixture
 def folder(tmp_path):
-    """For traces alone: the server's log is beside it."""
+    """A folder for traces alone: the server's log is beside it."""
     made = tmp_path / "traces"
     made.mkdir()
     return made
@@ -31,7 +31,7 @@ def test_a_trace_of_packets_full_of_frames_takes_little(besiege, folder):
         async with siege(server, memory_mib=10) as besieged:
             async with connect_raw(server) as raw:
                 raw.control()
-                # So that more than one connection has its trace full.
+                # So that the trace of more than one connection is full.
                 async with connect_raw(server) as other:
                     other.control()
                     for number in range(400):

@@ -1,4 +1,4 @@
-"""How many lines any number of clients may cause in a log, by a clock of the test's own."""
+"""The number of log lines that any number of clients may cause, by a simulated clock."""
 
 import logging
 import sys
@@ -30,7 +30,7 @@ def budget(clock):
 
 
 def said(budget, name, asked=50):
-    """How many lines a network gets of those that it causes."""
+    """Returns how many of its lines a network may log."""
     return sum(budget.take(name, "client") > 0 for _ in range(asked))
 
 
@@ -42,12 +42,14 @@ def test_a_network_has_its_lines_and_then_one_a_minute(budget, clock):
     assert said(budget, "a") == 1
     clock.now += 3600
     assert said(budget, "a") == LINES
-    # Others are not kept from theirs.
+    # Other networks keep their budgets.
     assert said(budget, "b") == LINES
 
 
 def test_all_networks_together_have_a_bound(budget, clock):
-    """1,500 of them, which are more than are remembered, and then as many as there may be."""
+    """1,500 of them, which are more than the budget remembers, and then as many as the total
+    allows.
+    """
     total = LINES * ALL_FACTOR
     assert sum(said(budget, f"network {number}") for number in range(1500)) == total
     for _ in range(3):
@@ -58,16 +60,16 @@ def test_all_networks_together_have_a_bound(budget, clock):
 
 def test_networks_that_are_not_remembered_share_the_lines_of_one(clock):
     budget = LogBudget(NETWORKS_KEPT, clock=clock)
-    # Each has had one line lately: none can be forgotten without loss.
+    # Each has logged a line lately: none can be forgotten without loss.
     for number in range(NETWORKS_KEPT):
         assert budget.take(f"known {number}", "client")
     assert budget.networks == NETWORKS_KEPT
     others = sum(budget.take(f"other {number}", "client") > 0 for number in range(100_000))
     assert others == NETWORKS_KEPT
     assert budget.networks == NETWORKS_KEPT
-    # Those that are remembered have theirs.
+    # Remembered networks keep their budgets.
     assert budget.take("known 5", "client")
-    # When all lines have come back, others take their places.
+    # When all budgets have refilled, new networks replace old ones.
     clock.now += 61
     assert budget.take("one of the others", "client")
     assert budget.take("known 5", "client")
@@ -98,7 +100,7 @@ def test_what_was_left_out_is_counted_and_said_once_a_minute(budget, clock):
         (("2001:db8:1:2:3:4:5:6", 4433), "2001:db8:1:2::/64"),
         (("::ffff:192.0.2.7", 4433), "192.0.2.7"),
         (["fe80::1%eth0", 4433], "fe80::/64"),
-        # A proxy's word for it, an application's, none at all.
+        # Values from a proxy or an application, or none at all.
         (("unknown", 0), _client_log.UNKNOWN),
         (("x\ny", 0), _client_log.UNKNOWN),
         ((), _client_log.UNKNOWN),
@@ -154,7 +156,7 @@ def test_reports_of_every_kind(caplog):
         log.report("debug", "Shown", {"x": 1})
     log.close()
     lines = [record.getMessage() for record in caplog.records]
-    # An application's own faults are its own: each is there, with its traceback.
+    # An application's own errors do not count: each is logged, with its traceback.
     assert lines.count("Theirs\n") == 15
     of_client = [line for line in lines if line.startswith(("Invalid.", "Gone: ValueError('x') ("))]
     assert len(of_client) == LINES
@@ -169,7 +171,7 @@ def test_reports_of_every_kind(caplog):
 
 
 def test_a_budget_takes_the_room_of_the_networks_that_it_remembers(budget):
-    """However many there are."""
+    """Independent of the number of networks."""
     for number in range(100_000):
         budget.take(f"network {number}", "client")
     assert budget.networks <= NETWORKS_KEPT

@@ -1,6 +1,6 @@
-"""The ASGI application under attack: each path is one way to be held up.
+"""The ASGI application under attack: each path is one way to block it.
 
-What became of each call is counted by path; ``/state`` tells.
+It counts the outcomes of its calls by path; ``/state`` returns the counts.
 """
 
 import asyncio
@@ -51,7 +51,7 @@ async def state(scope, receive, send):
 
 
 async def hang(scope, receive, send):
-    """Looks at nothing that its client does."""
+    """Waits for ever and ignores its client."""
     await asyncio.Event().wait()
 
 
@@ -74,11 +74,11 @@ async def upload(scope, receive, send):
 
 
 async def flood(scope, receive, send):
-    """So many bytes, then what there is to hear."""
+    """Sends a number of bytes, then receives events."""
     size = int(scope["path"].split("/")[2])
     await send({"type": "http.response.start", "status": 200, "headers": []})
     while size:
-        # A copy each: what waits is to be seen in the memory.
+        # Each part is a copy, so that queued data shows in the memory.
         part = bytes(memoryview(PART)[:size])
         size -= len(part)
         await send({"type": "http.response.body", "body": part, "more_body": True})
@@ -87,27 +87,27 @@ async def flood(scope, receive, send):
 
 
 async def endless(scope, receive, send):
-    """Sends for ever, and hears nothing."""
+    """Sends for ever, and receives nothing."""
     await send({"type": "http.response.start", "status": 200, "headers": []})
     while True:
         await send({"type": "http.response.body", "body": PART, "more_body": True})
 
 
 async def tells(scope, receive, send):
-    """A response, then what `receive` has to say of it."""
+    """Sends a response, then the result of `receive`."""
     await answer(send, b"hello")
     while (await receive())["type"] != "http.disconnect":
         pass
 
 
 async def own_fields(scope, receive, send):
-    """A response whose fields no other has."""
+    """Sends a response whose fields no other has."""
     number = scope["path"].split("/")[2].encode()
     await answer(send, b"", headers=[(b"x-own-" + number, number * 200)])
 
 
 async def file(scope, receive, send):
-    """A file by its path, as Starlette's FileResponse sends it."""
+    """Sends a file by its path, as Starlette's FileResponse does."""
     path = scope["path"].removeprefix("/file")
     headers = [(b"content-length", b"%d" % os.stat(path).st_size)]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
@@ -115,7 +115,7 @@ async def file(scope, receive, send):
 
 
 async def zerocopy(scope, receive, send):
-    """A file that is open already: one descriptor is the application's."""
+    """Sends a file that is already open: the application owns one descriptor."""
     path = scope["path"].removeprefix("/zerocopy")
     with open(path, "rb") as opened:
         await send({"type": "http.response.start", "status": 200, "headers": []})
@@ -123,7 +123,7 @@ async def zerocopy(scope, receive, send):
 
 
 async def socket(scope, receive, send):
-    """A WebSocket whose messages are taken as they come."""
+    """Receives the messages of a WebSocket as they arrive."""
     await receive()
     await send({"type": "websocket.accept"})
     while (await receive())["type"] == "websocket.receive":
@@ -131,7 +131,7 @@ async def socket(scope, receive, send):
 
 
 async def session(scope, receive, send):
-    """A WebTransport session of which nothing is read."""
+    """Accepts a WebTransport session and reads nothing of it."""
     await receive()
     await send({"type": "webtransport.accept"})
     await asyncio.Event().wait()

@@ -1,4 +1,4 @@
-"""One server for all of a module's rules, and on each backend."""
+"""One server for all rules of a module, and on each backend."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from tests.server.harness import Server
 
 @pytest.fixture(scope="module")
 def server(backend, certificate, tmp_path_factory):
-    """A server that outlives every fault of its clients without a word of its own code's."""
+    """A server that survives every error of its clients and logs no error of its own code."""
     folder = tmp_path_factory.mktemp("rfc")
     running = Server(folder, certificate, "--no-access-log", backend=backend, app=VICTIM)
     yield running

@@ -1,6 +1,7 @@
-"""What RFC 9114, 9204, 9218 and 9220 say a server must do, seen from outside, by section.
+"""The requirements of RFC 9114, 9204, 9218 and 9220 on a server, seen from outside, by section.
 
-The state machine's own tests hold the same rules without a network; here is what a client gets.
+The state machine's own tests check these rules without a network; this file checks the effect on a
+client.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ pytestmark = needs_recent_aioquic
 
 @dataclass(frozen=True)
 class Rule:
-    """What a client does, and what it gets for that: nothing else is looked at.
+    """A client's actions, and their result at the client: the test checks nothing else.
 
-    One of ``closes``, ``resets`` (of the request) and ``answers`` (its status) is given. ``control``
-    comes after the SETTINGS; with ``settings=None`` it is all of the control stream. ``unis`` are
-    further one-way streams, ``request`` is a request stream.
+    One of ``closes``, ``resets`` (of the request) and ``answers`` (its status) is given.
+    ``control`` follows the SETTINGS; with ``settings=None`` it is all of the control stream.
+    ``unis`` are further unidirectional streams, ``request`` is a request stream.
     """
 
     control: bytes = b""
@@ -59,14 +60,14 @@ def trailed(*lines: tuple[bytes, bytes]) -> bytes:
 
 
 def lengthy(value: bytes, body: bytes) -> bytes:
-    """A request with this content-length and that content."""
+    """A request with this content-length and this content."""
     return wire.request("/upload", (b"content-length", value), method="POST") + frame(
         wire.DATA, body
     )
 
 
 def packed(*lines: bytes, insert_count: bytes = b"\0", base: bytes = b"\0") -> bytes:
-    """A request whose section is encoded like this."""
+    """A request with this encoding of its section."""
     return frame(wire.HEADERS, insert_count + base + b"".join(lines))
 
 
@@ -153,7 +154,7 @@ RULES = {
         request=fields((b":method", b"CONNECT")), resets=MALFORMED
     ),
     "HTTP/3 6.1 server-initiated bidirectional streams are not": Rule(
-        # Whatever a client sends, and here a request, none is opened by the server.
+        # The server opens none, whatever a client sends; here it sends a request.
         request=GET,
         then="no bidirectional stream of the server",
         answers=200,
@@ -382,7 +383,7 @@ def test_rfc(server, rule):
             stream = await raw.wait_over(stream_id)
             if rule.resets is not None:
                 assert stream.reset == rule.resets
-                # RFC 9114 section 4.1.2: the request is at fault, and nothing else.
+                # RFC 9114 section 4.1.2: only the request is malformed.
                 stream_id = raw.request()
                 await raw.wait_over(stream_id)
             assert raw.answer(stream_id).status == (rule.answers or 200)
@@ -392,11 +393,11 @@ def test_rfc(server, rule):
 
 
 async def afterwards(raw, what, control, last):
-    """What a rule does with a stream that is there."""
+    """Performs the rule's later action on an open stream."""
     if not what:
         return
     stream_id = {"control": control, "last": last}.get(what.split()[-1])
-    # The server has to have met the stream: else a reset would be of nothing.
+    # The server must have seen the stream: otherwise the reset has no effect.
     settings = await raw.wait_settings()
     assert settings
     if what.startswith("end"):
@@ -410,7 +411,7 @@ async def afterwards(raw, what, control, last):
 
 
 def test_settings_come_first_and_once(server):
-    """RFC 9114 section 7.2.4, and 7.2.4.1 for what they must not have."""
+    """RFC 9114 section 7.2.4, and 7.2.4.1 for forbidden settings."""
 
     async def main():
         async with connect_raw(server) as raw:
@@ -426,7 +427,7 @@ def test_settings_come_first_and_once(server):
 
 
 def test_the_server_waits_for_no_settings(server):
-    """RFC 9114 section 7.2.4.2: it would wait for ever for a client that waits too."""
+    """RFC 9114 section 7.2.4.2: if the client waits too, both would wait for ever."""
 
     async def main():
         async with connect_raw(server) as raw:

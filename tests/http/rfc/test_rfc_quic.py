@@ -1,6 +1,6 @@
-"""What RFC 9000 and 9001 say that the server must answer a client's faults with: h3spec's list.
+"""The server's required reactions to a client's errors by RFC 9000 and 9001: h3spec's list.
 
-Its names are the sections. That it holds for either end without a network is tests/quic's.
+The names are the sections. tests/quic checks both ends without a network.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def parameter(number: int, value: bytes) -> bytes:
 
 
 def replaced(number: int, value: bytes | None) -> Callable[[bytes], bytes]:
-    """The parameters with one that says something else, or nothing."""
+    """The parameters with one replaced or removed."""
 
     def change(parameters: bytes) -> bytes:
         kept, data = b"", Buffer(data=parameters)
@@ -119,7 +119,7 @@ PARAMETERS = {
 
 
 def at_handshake(prepare: Callable[[RawConnection], None], **configuration) -> Callable:
-    """How the server closes a connection that begins like this."""
+    """Returns the server's close of a connection that begins like this."""
 
     async def main(server):
         async with connect_raw(
@@ -199,7 +199,7 @@ def test_tls_8_2_transport_parameters_under_the_number_of_a_draft(server):
     ("epoch", "bits"), [(tls.Epoch.HANDSHAKE, 0x0C), (tls.Epoch.ONE_RTT, 0x18)], ids=str
 )
 def test_transport_17_2_reserved_bits(server, epoch, bits):
-    """RFC 9000 sections 17.2 and 17.3.1: set where they have to be zero."""
+    """RFC 9000 sections 17.2 and 17.3.1: set although they have to be zero."""
 
     def prepare(quic):
         made = quic._initialize
@@ -225,7 +225,8 @@ def test_transport_12_4_packet_without_frames(server):
             quic = raw.quic
             number = quic._packet_number
             quic._packet_number += 1
-            # Four bytes of number, so that the packet is long enough for its header's protection.
+            # A packet number of four bytes, so that the packet is long enough for header
+            # protection.
             head = bytes([0x43]) + quic._peer_cid.cid + number.to_bytes(4, "big")
             packet = quic._cryptos[tls.Epoch.ONE_RTT].encrypt_packet(head, b"", number)
             raw._transport.sendto(packet, ("127.0.0.1", server.port))

@@ -1,10 +1,10 @@
-"""The implementations that the interoperability tests run as processes: how each is started.
+"""The implementations that the interoperability tests run as processes, and the command of each.
 
-Every peer has the command line of `examples.interop` (role, `--testcase`, folders; the requests come
-in the environment) and its exit status, 127 for a case that it cannot play. Beside the public
-runner's cases they know two of this project's own, `datagram` and `closecodes` (see `probe.py`), and
-some know those of HTTP/3 (../web) and WebTransport (../webtransport). Where a program comes from is
-`found`'s business, or that of tests/support/programs.py, which builds those that are here as sources.
+Every peer has the command line of `examples.interop` (role, `--testcase`, folders; the requests
+come in the environment) and its exit status, which is 127 for an unsupported case. Beside the
+public runner's cases they support two of this project's own, `datagram` and `closecodes` (see
+`probe.py`), and some support those of HTTP/3 (../web) and WebTransport (../webtransport). `found`
+locates the programs; tests/support/programs.py builds those whose sources are here.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ class Peer:
     """What it can be."""
 
     def command(self, role: str, test_case: str) -> list[str]:
-        """The command line up to its options."""
+        """Returns the command line up to its options."""
         return [*self.words(test_case), role]
 
     def missing(self, test_case: str = "handshake") -> str | None:
-        """Why the peer cannot be run here, or None."""
+        """Returns the reason why the peer cannot run here, or None."""
         try:
             self.words(test_case)
         except Unavailable as exc:
@@ -82,7 +82,7 @@ def _library(name: str) -> Callable[[str], list[str]]:
 
 
 def _web(name: str, needs: Callable[[], object] = lambda: None) -> Callable[[str], list[str]]:
-    """A program of tests/interop/web, if there is what it `needs`."""
+    """A program of tests/interop/web, if the program that it `needs` is available."""
 
     def words(test_case: str) -> list[str]:
         needs()
@@ -104,7 +104,9 @@ def _webtransport(name: str) -> Callable[[str], list[str]]:
 
 
 def version_of(name: str) -> str:
-    """The peer's version, of its package or of the file that pins it; ours is this tree's."""
+    """Returns the peer's version, of its package or of the file that pins it; for uringcore that of
+    this tree.
+    """
     if name in PINNED:
         file, before = PINNED[name]
         return _pinned(BESIDE / file, before)
@@ -149,7 +151,7 @@ PEERS: dict[str, Peer] = {
         Peer("nginx", _web("nginx", nginx), ("server",)),
         Peer("caddy", _web("caddy", caddy), ("server",)),
         Peer("hypercorn", _web("hypercorn"), ("server",)),
-        # uringcore in aioquic's shape, `H3Connection`.
+        # uringcore through aioquic's API, `H3Connection`.
         Peer("uringcore_h3", _webtransport("uringcore_h3")),
         Peer("pywebtransport", _webtransport("pywebtransport")),
         Peer("webtransport-go", lambda test_case: [str(in_go(BESIDE / "webtransportgo"))]),
@@ -159,7 +161,7 @@ PEERS: dict[str, Peer] = {
         ),
     )
 }
-# Who plays the cases of a table, in the order of its columns.
+# The peers of each table, in the order of its columns.
 TABLES = {
     "quic": (OURS, "aioquic", "qh3", "aiopquic", "quic-go", "quinn"),
     "web": (OURS, "aioquic", "quic-go", "curl", "niquests", "httpx", "nginx", "caddy", "hypercorn"),

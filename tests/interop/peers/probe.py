@@ -1,14 +1,15 @@
-"""Two cases of our own, for what the public ones leave out: DATAGRAM frames and error codes.
+"""Two cases of our own for features that the public ones omit: DATAGRAM frames and error codes.
 
 They run over the application protocol `probe`, one command a stream:
 
-    ECHO <data>        the data comes back
+    ECHO <data>        the server echoes the data
     RESET <code>       the server resets its side with the code
-    STOP <code>        the server asks the client to stop, with the code
+    STOP <code>        the server sends STOP_SENDING with the code
     CLOSE <code>       the server closes the connection with the code and the reason "as asked"
 
-and every DATAGRAM comes back. What a peer's library does not report makes its case unsupported there.
-Written like `examples.interop`, on names that all libraries of aioquic's shape have.
+and the server echoes every DATAGRAM. If a peer's library does not report an event, the case is
+unsupported there. Like `examples.interop`, the module uses names that all libraries with aioquic's
+API have.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ def configure(is_client: bool, certificates: Path) -> QuicConfiguration:
 
 
 class ProbeServer(QuicConnectionProtocol):
-    """Does what it is told."""
+    """Executes the commands."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -65,7 +66,7 @@ class ProbeServer(QuicConnectionProtocol):
             if event.end_stream:
                 self._obey(event.stream_id, *heard.split(b" ", 1))
             elif heard.startswith(b"STOP ") and heard.endswith(b"\n"):
-                # Its stream stays open, or there would be nothing to stop.
+                # The stream stays open, or the client would have no data to stop.
                 self._obey(event.stream_id, *heard.split(b" ", 1))
             else:
                 self._heard[event.stream_id] = heard
@@ -83,7 +84,7 @@ class ProbeServer(QuicConnectionProtocol):
 
 
 class ProbeClient(QuicConnectionProtocol):
-    """Keeps what it hears, and lets the case wait for it."""
+    """Stores events, and lets the case wait for them."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -91,7 +92,7 @@ class ProbeClient(QuicConnectionProtocol):
         self._changed = asyncio.Event()
 
     def quic_event_received(self, event: Any) -> None:
-        # aiopquic's data is a view of memory that is used again.
+        # aiopquic's data is a view of memory that it reuses.
         if isinstance(event, DatagramFrameReceived):
             event = (DatagramFrameReceived, bytes(event.data))
         elif isinstance(event, StreamDataReceived):
@@ -122,7 +123,7 @@ class ProbeClient(QuicConnectionProtocol):
 
 
 async def datagrams(client: ProbeClient) -> None:
-    """Every datagram comes back, whole; on loopback and a few at a time none is lost."""
+    """Every datagram is echoed, whole; on loopback and a few at a time none is lost."""
     sent = [b"%04d" % number + bytes(DATAGRAM_BYTES - 4) for number in range(DATAGRAMS)]
     for number, data in enumerate(sent):
         client._quic.send_datagram_frame(data)
@@ -131,7 +132,7 @@ async def datagrams(client: ProbeClient) -> None:
 
 
 async def close_codes(client: ProbeClient) -> None:
-    """Codes and reasons arrive as they were sent, on streams and for the connection."""
+    """Codes and reasons arrive unchanged, on streams and for the connection."""
     stream_id = client.order(b"RESET %d" % RESET)
     reset = await client.wait(lambda event: isinstance(event, StreamReset), "RESET_STREAM")
     _expect("RESET_STREAM", (reset.stream_id, reset.error_code), (stream_id, RESET))

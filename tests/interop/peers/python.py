@@ -1,8 +1,9 @@
-"""A QUIC library of aioquic's shape as an endpoint: `python -m tests.interop.peers.python LIBRARY ROLE`.
+"""A QUIC library with aioquic's API as an endpoint: `python -m tests.interop.peers.python LIBRARY
+ROLE`.
 
-What runs is uringcore's own endpoint (`examples.interop`), with the library in place of uringcore's
-QUIC: only the imports differ, which is what uringcore promises to programs that come from aioquic. So
-the two ends of a case share the program that moves files and nothing of QUIC.
+It runs uringcore's own endpoint (`examples.interop`), with the library in place of uringcore's
+QUIC: only the imports differ, as uringcore promises to programs written for aioquic. So the two
+ends of a case share the program that moves files and no QUIC code.
 
 The interpreter need not have uringcore.
 """
@@ -24,19 +25,19 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[3]
 HTTP09 = ROOT / "python" / "uringcore" / "h0" / "connection.py"
 LIBRARIES = ("aioquic", "qh3", "aiopquic", "uringcore")
-# HTTP/0.9 is then ours, which is a page of string handling.
+# They use our HTTP/0.9, which is a page of string handling.
 NO_HTTP09 = ("qh3", "aiopquic")
 
 
 class Aliases(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Makes `uringcore.quic` and its neighbours mean another library's modules."""
+    """Resolves `uringcore.quic` and its neighbours to another library's modules."""
 
     def __init__(self, library: str) -> None:
         self.library = library
         self.shim = importlib.import_module("tests.interop.peers.shim")
 
     def find_spec(self, name: str, path: Any, target: Any = None) -> Any:
-        """Every module below `uringcore` is the library's."""
+        """Claims every module below `uringcore`."""
         if not name.startswith("uringcore."):
             return None
         if name == "uringcore.h0.connection" and self.library in NO_HTTP09:
@@ -44,22 +45,22 @@ class Aliases(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return importlib.machinery.ModuleSpec(name, self, is_package=True)
 
     def create_module(self, spec: Any) -> types.ModuleType:
-        """A module with the names of the library's, with what is missing put in its place."""
+        """Returns a module with the library's names and replacements for the missing ones."""
         found = types.ModuleType(spec.name)
         found.__dict__.update(self.shim.names(self.library, spec.name.partition(".")[2]))
         return found
 
     def exec_module(self, module: types.ModuleType) -> None:
-        """Nothing is left to do."""
+        """Does nothing: the module is complete."""
 
 
 def install(library: str) -> None:
-    """Puts `library` behind the name uringcore in this process."""
+    """Installs `library` under the name uringcore in this process."""
     if library == "uringcore":
         return
     package = types.ModuleType("uringcore")
     package.__path__ = []
-    # What `examples.interop.command` asks of the package itself.
+    # The attributes that `examples.interop.command` needs of the package itself.
     package.run = lambda main, backend=None: asyncio.run(main)  # type: ignore[attr-defined]
     sys.modules["uringcore"] = package
     sys.meta_path.insert(0, Aliases(library))

@@ -1,6 +1,6 @@
-"""What libraries of aioquic's shape lack of the names that `examples.interop` uses, put in its place.
+"""Replacements for names that `examples.interop` uses and other libraries with aioquic's API lack.
 
-Only so much that their programs run; nothing here does QUIC. What a library cannot do raises
+They cover only the needs of those programs; none implements QUIC. A missing feature raises
 `NotImplementedError`, which ends the endpoint with status 127.
 """
 
@@ -25,7 +25,7 @@ QUEUED_MAX = 1 << 20
 
 
 def names(library: str, path: str) -> dict[str, Any]:
-    """The names of the module `path` (as "quic.events"), with the library behind them."""
+    """Returns the names of the module `path` (as "quic.events"), with the library behind them."""
     if path == "quic":
         return {"QuicConfigurationError": type("QuicConfigurationError", (ValueError,), {})}
     if path == "quic.configuration" and os.environ.get("TESTCASE") == "connectionmigration":
@@ -40,7 +40,7 @@ def names(library: str, path: str) -> dict[str, Any]:
     except ModuleNotFoundError:
         if "." in path:
             raise
-        # A package of which only a module below is asked for.
+        # A package of which only a submodule is used.
         return {}
     found = dict(vars(module))
     if path == "asyncio":
@@ -55,7 +55,7 @@ def _is_asked_to_move() -> bool:
 
 
 class Server:
-    """What `serve` gives, with aioquic's and our methods."""
+    """The result of `serve`, with aioquic's and our methods."""
 
     def __init__(self, server: Any, port: int) -> None:
         self._server = server
@@ -66,15 +66,15 @@ class Server:
         self._server.close()
 
     def close_clients(self) -> None:
-        """The libraries' `close` does that."""
+        """Does nothing: the libraries' `close` closes clients too."""
 
     async def wait_closed(self) -> None:
-        """Lets what the close has queued go out."""
+        """Waits until the datagrams queued by the close have left."""
         await asyncio.sleep(0.05)
 
 
 def _asyncio(library: str, module: Any) -> dict[str, Any]:
-    """The `asyncio` package: `drain`, and a server that tells its port."""
+    """The `asyncio` package: `drain`, and a server that exposes its port."""
 
     class QuicConnectionProtocol(module.QuicConnectionProtocol):  # type: ignore[misc, name-defined]
         async def drain(self, stream_id: int) -> None:
@@ -97,8 +97,9 @@ def _asyncio(library: str, module: Any) -> dict[str, Any]:
 
 
 def _with_datagrams(base: Any) -> Any:
-    """qh3's HTTP/3 says SETTINGS_H3_DATAGRAM in any case, and RFC 9297 section 2.1.1 lets a client end
-    a connection whose transport parameters do not agree; aioquic and uringcore do."""
+    """qh3's HTTP/3 always sends SETTINGS_H3_DATAGRAM. RFC 9297 section 2.1.1 lets a client close a
+    connection whose transport parameters do not match; aioquic and uringcore close it.
+    """
 
     def make(**fields: Any) -> Any:
         fields.setdefault("max_datagram_frame_size", 65536)
@@ -107,7 +108,7 @@ def _with_datagrams(base: Any) -> Any:
     return make
 
 
-# aiopquic, which has the shape but not all of the names --------------------------------------------
+# aiopquic, whose API lacks some of aioquic's names -----------------------------------------------
 
 
 def _aiopquic_asyncio() -> dict[str, Any]:
@@ -118,10 +119,10 @@ def _aiopquic_asyncio() -> dict[str, Any]:
             super().__init__(quic, stream_handler=stream_handler)
 
         def transmit(self) -> None:
-            """Its thread sends by itself."""
+            """Does nothing: its thread sends by itself."""
 
         def request_key_update(self) -> None:
-            """Done by the number of packets, see `configuration`."""
+            """Does nothing: the number of packets triggers the update, see `configuration`."""
 
         def close(self, error_code: int = 0, reason_phrase: str = "") -> None:
             self._quic.close(error_code, None, reason_phrase)
@@ -137,7 +138,7 @@ def _aiopquic_asyncio() -> dict[str, Any]:
     ) -> AsyncIterator[Any]:
         configuration = options["configuration"]
         if session_ticket_handler is not None and configuration.session_ticket_file is None:
-            # Its tickets go to a file, which is written when the connection is over.
+            # It writes its tickets to a file at the end of the connection.
             configuration.session_ticket_file = tempfile.mkdtemp() + "/tickets"
             session_ticket_handler(configuration.session_ticket_file)
         async with module.connect(host, port, **options) as protocol:
@@ -158,7 +159,7 @@ def _aiopquic_asyncio() -> dict[str, Any]:
 
 def _aiopquic_configuration() -> dict[str, Any]:
     module = importlib.import_module("aiopquic.quic.configuration")
-    # Few enough that a megabyte brings several updates.
+    # Small enough that a megabyte causes several updates.
     interval = 100 if os.environ.get("TESTCASE") == "keyupdate" else None
 
     class QuicConfiguration(module.QuicConfiguration):  # type: ignore[misc, name-defined]

@@ -20,7 +20,7 @@ import (
 	"github.com/quic-go/quic-go/http3"
 )
 
-// fetchAll plays the client of a case.
+// fetchAll runs the client of a case.
 func fetchAll(ctx context.Context, o options, log io.Writer) error {
 	roots, err := o.authority()
 	if err != nil {
@@ -60,7 +60,7 @@ func fetchAll(ctx context.Context, o options, log io.Writer) error {
 	return session(ctx, o, config, o.requests, false)
 }
 
-// cache tells when a ticket has come.
+// cache signals the arrival of a ticket.
 type cache struct {
 	tls.ClientSessionCache
 	stored chan struct{}
@@ -130,8 +130,8 @@ func session(ctx context.Context, o options, config *tls.Config, requests []stri
 	return nil
 }
 
-// socket is a transport whose connections have IDs of their own: without them quic-go cannot tell to
-// which connection packets at a second socket belong.
+// socket returns a transport whose connections have IDs of their own: without them quic-go cannot
+// assign packets at a second socket to a connection.
 func socket() (*quic.Transport, error) {
 	bound, err := net.ListenUDP("udp", nil)
 	if err != nil {
@@ -152,9 +152,9 @@ func dialWithIDs(ctx context.Context, address string, tls *tls.Config, config *q
 	return transport.Dial(ctx, target, tls, config)
 }
 
-// migrate takes the connection to another socket, once the server has answered there.
+// migrate moves the connection to another socket, once the server has responded there.
 func migrate(ctx context.Context, connection *quic.Conn) error {
-	// The handshake has to be confirmed, and connection IDs have to be there.
+ // The handshake has to be confirmed, and connection IDs have to be available.
 	time.Sleep(200 * time.Millisecond)
 	transport, err := socket()
 	if err != nil {
@@ -223,7 +223,7 @@ func fetchHTTP3(o options, config *tls.Config) error {
 	return nil
 }
 
-// As tests/interop/peers/probe.py has them.
+// The constants of tests/interop/peers/probe.py.
 const (
 	datagrams     = 100
 	datagramBytes = 1000

@@ -1,10 +1,12 @@
-// Command quicgo is quic-go as an endpoint of the interoperability tests: what the public runner asks
-// of an endpoint, with the command line of `uringcore interop`.
+// Command quicgo is quic-go as an endpoint of the interoperability tests. It implements the public
+// runner's cases, with the command line of `uringcore interop`.
 //
-//	quicgo server --certs DIR --www DIR --host HOST --port PORT    prints READY <port>, ends on SIGTERM
-//	quicgo client --certs DIR --downloads DIR                      fetches the URLs of $REQUESTS
+// quicgo server --certs DIR --www DIR --host HOST --port PORT    prints READY <port>, ends on
+// SIGTERM quicgo client --certs DIR --downloads DIR                      fetches the URLs of
+// $REQUESTS
 //
-// $TESTCASE names the case, $SSLKEYLOGFILE the key log. The status is 127 for what quic-go cannot do.
+// $TESTCASE names the case, $SSLKEYLOGFILE the key log. The status is 127 for a case that quic-go
+// does not support.
 package main
 
 import (
@@ -30,7 +32,7 @@ const (
 	statusUnsupported = 127
 )
 
-// errUnsupported is what a case ends with that quic-go's API does not reach.
+// errUnsupported ends a case that quic-go's API does not support.
 var errUnsupported = errors.New("not supported")
 
 type options struct {
@@ -83,7 +85,7 @@ func run(args []string) error {
 	return fmt.Errorf("no such role: %s", o.role)
 }
 
-// check refuses what quic-go has no API for.
+// check rejects cases for which quic-go has no API.
 func (o options) check() error {
 	switch o.testCase {
 	case "v2":
@@ -96,7 +98,7 @@ func (o options) check() error {
 	return nil
 }
 
-// quicConfig is the same for both roles but for the version that a client begins with.
+// quicConfig is equal for both roles except for a client's first version.
 func (o options) quicConfig() *quic.Config {
 	config := &quic.Config{
 		Allow0RTT:       strings.HasSuffix(o.testCase, "zerortt"),

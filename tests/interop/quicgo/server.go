@@ -17,7 +17,7 @@ import (
 	"github.com/quic-go/quic-go/http3"
 )
 
-// serve answers until ctx ends.
+// serve runs until ctx ends.
 func serve(ctx context.Context, o options, log io.Writer) error {
 	pair, err := o.identity()
 	if err != nil {
@@ -70,7 +70,7 @@ func serve(ctx context.Context, o options, log io.Writer) error {
 	}
 }
 
-// answerFiles speaks HTTP/0.9: a line with the method and path, then the file.
+// answerFiles serves HTTP/0.9: a line with the method and path, then the file.
 func answerFiles(connection *quic.Conn, www string) {
 	for {
 		stream, err := connection.AcceptStream(context.Background())
@@ -106,7 +106,7 @@ func answerFile(stream *quic.Stream, www string) error {
 	return stream.Close()
 }
 
-// answerProbes does what each stream's line says (tests/interop/peers/probe.py) and returns datagrams.
+// answerProbes executes each stream's command (tests/interop/peers/probe.py) and echoes datagrams.
 func answerProbes(connection *quic.Conn) {
 	go func() {
 		for {
@@ -138,7 +138,7 @@ func answerProbe(connection *quic.Conn, stream *quic.Stream) {
 		stream.Close()
 		return
 	}
-	// Its line ends with a line feed or with the stream.
+ // The line ends with a line feed or with the stream.
 	argument, _ := reader.ReadString('\n')
 	var code uint64
 	if _, err := fmt.Sscan(argument, &code); err != nil {

@@ -19,7 +19,7 @@ import (
 	"github.com/quic-go/quic-go/http3"
 )
 
-// What tests/interop/web/application.py has, and the cases of its clients.
+// The constants of tests/interop/web/application.py, and the cases of its clients.
 const (
 	link    = "</style.css>; rel=preload"
 	trailer = "X-Checked"
@@ -27,7 +27,7 @@ const (
 
 func isWeb(testCase string) bool { return strings.HasPrefix(testCase, "web-") }
 
-// site is what a server of these cases serves.
+// site is the handler of the server of these cases.
 func site(www string) http.Handler {
 	files := http.FileServer(http.Dir(www))
 	mux := http.NewServeMux()
@@ -56,7 +56,7 @@ func site(www string) http.Handler {
 	return mux
 }
 
-// serveTCP says over TCP that HTTP/3 is at the same port.
+// serveTCP advertises over TCP that HTTP/3 is at this port.
 func serveTCP(host string, port int, config *tls.Config, handler http.Handler) error {
 	listener, err := net.Listen("tcp", net.JoinHostPort(host, fmt.Sprint(port)))
 	if err != nil {
@@ -73,7 +73,7 @@ func serveTCP(host string, port int, config *tls.Config, handler http.Handler) e
 	return nil
 }
 
-// fetchWeb plays the client of a case.
+// fetchWeb runs the client of a case.
 func fetchWeb(o options, config *tls.Config) error {
 	config.NextProtos = nil
 	base, err := url.Parse(o.requests[0])
@@ -106,7 +106,7 @@ func fetchWeb(o options, config *tls.Config) error {
 	return fmt.Errorf("%w: %s", errUnsupported, o.testCase)
 }
 
-// visit is one connection.
+// visit runs one connection.
 func visit(o options, config *tls.Config, work func(*http.Client) error) error {
 	transport := &http3.Transport{TLSClientConfig: config, QUICConfig: o.quicConfig()}
 	defer transport.Close()

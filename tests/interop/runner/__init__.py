@@ -1,3 +1,3 @@
-"""Plays interoperability cases: two endpoints as processes, the impairment proxy between them, and
-what the proxy saw as the evidence. `python -m tests.interop.runner --help`.
+"""Runs interoperability cases: two endpoints as processes, the impairment proxy between them, and
+the proxy's capture as evidence. `python -m tests.interop.runner --help`.
 """

@@ -1,7 +1,7 @@
-"""The table of cases: what is transferred, over which network, and what has to be seen of it.
+"""The table of cases: the transfer, the network, and the required evidence.
 
-The network of the public runner is 15 ms each way, 10 Mbit/s and a queue of 25 datagrams; the matrix
-leaves it out where it would only cost time.
+The network of the public runner has 15 ms each way, 10 Mbit/s and a queue of 25 datagrams; the
+matrix omits it in cases where it would only cost time.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SERVER, CLIENT = ("server",), ("client",)
 
 @dataclass(frozen=True)
 class Case:
-    """One row of the table."""
+    """Measures one row of the table."""
 
     name: str
     title: str
@@ -246,7 +246,8 @@ CASES: dict[str, Case] = {
             (KB,) * 50,
             server="multiconnect",
             client="multiconnect",
-            # Of a corrupted Initial's ids another connection may be seen to come: not counted.
+            # A corrupted Initial has corrupted IDs, which may look like another connection: not
+            # counted.
             checks=(),
             up=_lossy(corrupt=0.3, corrupt_max=3),
             seconds=300,

@@ -1,4 +1,4 @@
-"""Certificates as the public runner makes them: `ca.pem`, a chain in `cert.pem`, `priv.key`."""
+"""Certificates in the public runner's layout: `ca.pem`, a chain in `cert.pem`, `priv.key`."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ __all__ = ["make"]
 
 
 def make(folder: Path, length: int) -> Path:
-    """A folder with `length` certificates for the server to send, the authority's not among them.
+    """Makes a folder with `length` certificates for the server to send, without the authority's.
 
-    The way from the server's to the authority's leads over one of them. The others are there to be
-    sent: rustls follows six at most, so a chain as long as the public runner's would be refused.
+    The path from the server's to the authority's has one intermediate. The others only enlarge the
+    chain: rustls follows six at most, so it would reject a path as long as the public runner's.
     """
     if (folder / "priv.key").exists():
         return folder

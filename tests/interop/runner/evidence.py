@@ -1,6 +1,6 @@
-"""What must be seen on the wire for a case to have happened, read from the proxy's capture.
+"""The checks of each case, on the proxy's capture.
 
-Each check raises `AssertionError` with a sentence. None believes what an endpoint says of itself.
+Each check raises `AssertionError` with a sentence. None relies on an endpoint's own report.
 """
 
 from __future__ import annotations
@@ -34,13 +34,15 @@ class Evidence:
     figures: dict[str, float] = field(default_factory=dict)
 
     def packets(self, up: bool, *kinds: str) -> Iterator[Packet]:
-        """The packets of a direction, of these kinds, in order."""
+        """Returns the packets of a direction, of these kinds, in order."""
         for datagram in self.datagrams:
             if datagram.up is up:
                 yield from (packet for packet in datagram.packets if packet.kind in kinds)
 
     def handshakes(self) -> set[tuple[int, bytes]]:
-        """A client's address and connection id for each handshake; the id alone may be empty."""
+        """Returns a client's address and connection ID for each handshake; the ID alone may be
+        empty.
+        """
         return {
             (datagram.flow, packet.source)
             for datagram in self.datagrams
@@ -53,7 +55,7 @@ Check = Callable[[Evidence], None]
 
 
 def connections(count: int) -> Check:
-    """Exactly so many handshakes."""
+    """Exactly this many handshakes occurred."""
 
     def check(evidence: Evidence) -> None:
         found = len(evidence.handshakes())
@@ -63,7 +65,7 @@ def connections(count: int) -> Check:
 
 
 def retried(evidence: Evidence) -> None:
-    """A Retry went down, and its token came up in an Initial."""
+    """The server sent a Retry, and the client sent its token in an Initial."""
     tokens = {packet.token for packet in evidence.packets(False, "retry")}
     assert tokens, "the server sent no Retry"
     used = {packet.token for packet in evidence.packets(True, "initial")}
@@ -71,7 +73,7 @@ def retried(evidence: Evidence) -> None:
 
 
 def resumed(evidence: Evidence) -> None:
-    """The second handshake of the server is without certificates: it is far smaller."""
+    """The second handshake of the server has no certificates: it is far smaller."""
     sizes: dict[int, int] = {}
     for datagram in evidence.datagrams:
         if not datagram.up:
@@ -85,7 +87,7 @@ def resumed(evidence: Evidence) -> None:
 
 
 def early(evidence: Evidence) -> None:
-    """0-RTT packets went up, on the second connection."""
+    """The client sent 0-RTT packets on the second connection."""
     flows = {
         d.flow for d in evidence.datagrams if d.up and any(p.kind == "0rtt" for p in d.packets)
     }
@@ -96,7 +98,8 @@ def early(evidence: Evidence) -> None:
 def keys_updated(evidence: Evidence) -> None:
     """The second key phase occurs in both directions.
 
-    The first one may not: a client's only packet of it can be behind one of the handshake.
+    The first one may be missing: a client's only packet of it can be coalesced behind a handshake
+    packet.
     """
     for up in (True, False):
         _, phases = cipher_and_phases(evidence.datagrams, up, evidence.key_log)
@@ -105,14 +108,16 @@ def keys_updated(evidence: Evidence) -> None:
 
 
 def chacha20(evidence: Evidence) -> None:
-    """The packets are under ChaCha20's header protection."""
+    """ChaCha20's header protection covers the packets."""
     for up in (True, False):
         cipher, _ = cipher_and_phases(evidence.datagrams, up, evidence.key_log)
         assert cipher == "CHACHA20_POLY1305", f"the cipher is {cipher}"
 
 
 def switched_to_version_2(evidence: Evidence) -> None:
-    """The first Initial is of version 1, all handshake packets of version 2, with no negotiation."""
+    """The first Initial has version 1, all handshake packets have version 2, without a Version
+    Negotiation packet.
+    """
     first = next(evidence.packets(True, "initial"))
     assert first.version == VERSION_1, "the client did not begin with version 1"
     assert not list(evidence.packets(False, "negotiation")), "a Version Negotiation was sent"
@@ -122,7 +127,7 @@ def switched_to_version_2(evidence: Evidence) -> None:
 
 
 def version_2_throughout(evidence: Evidence) -> None:
-    """No packet is of another version."""
+    """No packet has another version."""
     for up in (True, False):
         kinds = ("initial", "handshake", "0rtt", "retry", "negotiation", "unknown")
         versions = {p.version for p in evidence.packets(up, *kinds) if p.version is not None}
@@ -130,7 +135,9 @@ def version_2_throughout(evidence: Evidence) -> None:
 
 
 def marked(evidence: Evidence) -> None:
-    """1-RTT packets are ECT(0) both ways to the end: who gets no ACK-ECN counts stops marking."""
+    """1-RTT packets are ECT(0) both ways to the end: an endpoint that gets no ACK-ECN counts stops
+    marking.
+    """
     for up in (True, False):
         marks = [
             datagram.ecn
@@ -144,9 +151,10 @@ def marked(evidence: Evidence) -> None:
 
 
 def within_amplification_limit(evidence: Evidence) -> None:
-    """Until the client's address is proved, the server sends at most 4 times what reached it.
+    """Until the client's address is validated, the server sends at most 4 times the bytes that
+    reached it.
 
-    RFC 9000 section 8.1 says 3; the public runner tolerates 4, and so does this.
+    RFC 9000 section 8.1 requires 3; the public runner tolerates 4, and so does this check.
     """
     received = sent = 0
     for datagram in evidence.datagrams:
@@ -174,7 +182,7 @@ def went_on_after_rebinding(evidence: Evidence) -> None:
 
 
 def moved_by_itself(evidence: Evidence) -> None:
-    """The file came to a second address of the client's, which has a connection ID of its own."""
+    """The file came to a second address of the client, which has a connection ID of its own."""
     ups: dict[int, list[Datagram]] = {}
     for datagram in evidence.datagrams:
         if datagram.up:
@@ -192,7 +200,7 @@ def moved_by_itself(evidence: Evidence) -> None:
 
 
 def moved_to_preferred_address(evidence: Evidence) -> None:
-    """The file came another way: the server's preferred address is not behind the proxy."""
+    """The file took another path: the server's preferred address is not behind the proxy."""
     assert evidence.handshakes(), "the client did not come to the first address"
     passed = evidence.down.bytes_arrived
     assert passed < evidence.bytes / 2, (
@@ -201,5 +209,5 @@ def moved_to_preferred_address(evidence: Evidence) -> None:
 
 
 def goodput(evidence: Evidence) -> None:
-    """Nothing is demanded: the figure is the result."""
+    """This check requires nothing: the figure is the result."""
     evidence.figures["kbit/s"] = round(evidence.bytes * 8 / evidence.seconds / 1000)

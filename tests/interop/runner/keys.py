@@ -1,7 +1,7 @@
 """Reads the flags of short headers with the secrets of a key log (RFC 9001 section 5.4).
 
-That shows the key phase, so a key update is proved from outside, and, because two of the unmasked
-bits must be zero in every packet, which cipher is in use.
+The flags show the key phase, which proves a key update from outside. Two of the unmasked bits must
+be zero in every packet, which identifies the cipher.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Mask = Callable[[bytes], bytes]
 
 
 def secrets(key_log: Path) -> dict[str, list[bytes]]:
-    """The secrets of a key log by label, in the order of their lines."""
+    """Returns the secrets of a key log by label, in the order of their lines."""
     found: dict[str, list[bytes]] = {}
     if key_log.exists():
         for line in key_log.read_text().splitlines():
@@ -36,9 +36,9 @@ def secrets(key_log: Path) -> dict[str, list[bytes]]:
 def cipher_and_phases(
     datagrams: Iterable[Datagram], up: bool, key_log: Path
 ) -> tuple[str, set[int]]:
-    """The cipher of a direction's 1-RTT packets and the key phases that occur in them.
+    """Returns the cipher of a direction's 1-RTT packets and the key phases that occur in them.
 
-    Raises `ValueError` when no secret of the log fits all packets.
+    Raises `ValueError` if no secret of the log fits all packets.
     """
     seen = list(datagrams)
     label = "CLIENT_TRAFFIC_SECRET_0" if up else "SERVER_TRAFFIC_SECRET_0"
@@ -61,7 +61,7 @@ def cipher_and_phases(
 
 
 def _connection_id_length(seen: list[Datagram], up: bool) -> int:
-    """Of the ids that the receiver of this direction chose: the source of its long headers."""
+    """Length of the IDs that the receiver of this direction chose: the source of its long headers."""
     for datagram in seen:
         if datagram.up is not up:
             for packet in datagram.packets:

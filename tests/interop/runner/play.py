@@ -1,4 +1,4 @@
-"""Plays one case: a server, a client, the proxy between them, and a verdict."""
+"""Runs one case: a server, a client, the proxy between them, and a verdict."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ START_SECONDS = 30.0
 
 @dataclass
 class Outcome:
-    """How a run ended."""
+    """The result of a run."""
 
     verdict: str
     reason: str = ""
@@ -109,7 +109,7 @@ class _Run:
             seconds = loop.time() - begin
             if rival is not None:
                 await self._finished(rival, "client", self.client, case.seconds)
-            # The close is still on its way.
+            # The close is still in flight.
             await asyncio.sleep(0.1)
             assert proxy.captured is not None
             seen = Evidence(
@@ -149,7 +149,9 @@ class _Run:
         return int(line.split()[1])
 
     def _preferred(self) -> list[str]:
-        """A second address of the server, for the case that is about it and a server that can."""
+        """Returns a second address of the server, in the case that tests it and if the server
+        supports it.
+        """
         if self.case.name != "connectionmigration" or not self.server.name.startswith(OURS):
             return []
         return ["--preferred", f"127.0.0.2:{free_port()}"]
@@ -177,7 +179,7 @@ class _Run:
             "ROLE": role,
             "TESTCASE": test_case,
             "SSLKEYLOGFILE": str(self.key_log),
-            # What an endpoint that is killed leaves goes with the run.
+            # The files of a killed endpoint are removed with the run.
             "TMPDIR": str(self.folder),
         }
         with open(self._errors(role), "wb") as errors:
@@ -213,14 +215,15 @@ class _Run:
             raise _Ended(Outcome(FAILED, f"the {role} ({peer.name}): status {status}. {said}"))
 
     def _said(self, role: str) -> str:
-        """The last line that an endpoint wrote to its standard error."""
+        """Returns the last line that an endpoint wrote to its standard error."""
         path = self._errors(role)
         lines = path.read_text(errors="replace").strip().splitlines() if path.exists() else []
         return lines[-1][:300] if lines else ""
 
     async def _drain(self, client: asyncio.subprocess.Process) -> bool:
-        """Asks the server to stop when the client has half of its response, and lets it go on. False if that
-        does not come."""
+        """Stops the server when the client has half of its response, and then releases the rest.
+        Returns False if the half does not arrive.
+        """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self.case.seconds
         while not (self.www / "held").exists() and client.returncode is None:
@@ -228,7 +231,7 @@ class _Run:
                 return False
             await asyncio.sleep(0.02)
         self.serving.terminate()
-        # Time in which a server that does not care for its clients would leave them.
+        # Time in which a server without a graceful stop would close its clients.
         await asyncio.sleep(0.5)
         (self.www / "go").touch()
         return True

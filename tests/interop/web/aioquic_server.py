@@ -1,6 +1,7 @@
-"""aioquic serves what `application` has: `aioquic_server HOST PORT CERTIFICATE KEY`, files from $WWW.
+"""aioquic serves the paths of `application`: `aioquic_server HOST PORT CERTIFICATE KEY`, files from
+$WWW.
 
-Its connection is the one that our client's own tests talk to (tests/client/peer.py).
+Its connection class also serves the tests of our own client (tests/client/peer.py).
 """
 
 from __future__ import annotations

@@ -1,12 +1,9 @@
-"""What every server of these cases serves, as an ASGI application: uringcore and hypercorn run it.
+"""The site of every server of these cases, as an ASGI application: uringcore and hypercorn run it.
 
-GET /NAME         the file of $WWW, or what a range leaves of it
-POST /NAME        what was sent
-GET /hinted       103 before the response
-GET /trailed      a trailer section behind the content
-GET /broken       less content than the response says
-GET /held/NAME    the file's first half, and the second when $WWW has a file `go`
-/ws               a WebSocket that says what it hears
+GET /NAME         the file of $WWW, or what a range leaves of it POST /NAME        the request's
+content GET /hinted       103 before the response GET /trailed      a trailer section after the
+content GET /broken       less content than the response's length GET /held/NAME    the file's first
+half, and the second when $WWW has a file `go` /ws               a WebSocket that echoes messages
 """
 
 from __future__ import annotations
@@ -40,7 +37,7 @@ async def app(scope: dict[str, Any], receive: Any, send: Any) -> None:
 
 
 class Response:
-    """What goes out, in ASGI's messages."""
+    """Sends a response in ASGI messages."""
 
     def __init__(self, send: Any) -> None:
         self.send = send

@@ -1,5 +1,7 @@
-"""What stands behind nginx and Caddy: an HTTP/1.1 server in a thread, with what `application` has and files
-have not. It is not asyncio's, so that neither end of a case is uringcore's but the one that is looked at."""
+"""The server behind nginx and Caddy: an HTTP/1.1 server in a thread, with the paths of
+`application` that are not files. It does not use asyncio, so that only the end under test uses
+uringcore.
+"""
 
 from __future__ import annotations
 
@@ -44,11 +46,11 @@ class Answers(BaseHTTPRequestHandler):
         self.wfile.write(content)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Nobody reads it."""
+        """Logs nothing: the log has no reader."""
 
 
 def start() -> int:
-    """Serves until the process ends, on the port that is given back."""
+    """Serves until the process ends, on the returned port."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), Answers)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     return server.server_address[1]

@@ -1,7 +1,7 @@
 """Servers of other projects as endpoints: `python -m tests.interop.web.server NAME server ...`.
 
-Each is a program of its own, started with what it needs for the case in a folder that goes with it.
-`READY port` is printed when it holds its UDP port, and its TCP port where a case needs that too.
+Each is a program of its own, started with the files of the case in a temporary folder. The program
+prints `READY port` when the server has bound its UDP port, and its TCP port if a case needs it too.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ROOT = Path(__file__).resolve().parents[3]
 UNSUPPORTED = 127
 START_SECONDS = 30.0
 
-# What a server lacks, by case.
+# Features that a server lacks, by case.
 LACKING = {
     "nginx": {"web-websocket": "nginx has no extended CONNECT"},
     "caddy": {"web-websocket": "what is behind Caddy here has no WebSocket"},
@@ -45,7 +45,7 @@ LACKING = {
 
 @dataclass(frozen=True)
 class Place:
-    """Where a server listens, what it serves, and a folder for its own files."""
+    """A server's address, the site, and a folder for the server's own files."""
 
     host: str
     port: int
@@ -73,7 +73,7 @@ def hypercorn(place: Place) -> list[str]:
     return [
         *(str(python_with("hypercorn")), "-m", "hypercorn", "--bind", address),
         *("--quic-bind", address, "--certfile", certificate, "--keyfile", key),
-        # In this process itself, which is ended from outside.
+        # In this process itself, which is stopped from outside.
         *("--workers", "0", APPLICATION),
     ]
 
@@ -176,7 +176,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def run(command: list[str], place: Place) -> int:
-    """The server's life. One that ends by the SIGTERM that it got has ended well."""
+    """Runs the server. An end by the SIGTERM that it got is a success."""
     stopping = False
     environment = {**os.environ, "WWW": str(place.www), "HOME": str(place.work)}
     process = subprocess.Popen(bound(command), cwd=ROOT, env=environment, stdout=sys.stderr)
@@ -197,7 +197,7 @@ def run(command: list[str], place: Place) -> int:
 
 
 def is_bound(place: Place) -> bool:
-    """Whether somebody holds the UDP port: who has it in a group holds it too."""
+    """Returns true if a process has bound the UDP port; a socket in a reuse-port group counts too."""
     hexadecimal = f":{place.port:04X} "
     pattern = re.compile(rf"^ *\d+: \w+{hexadecimal}", re.MULTILINE)
     families = ("udp", "udp6")

@@ -1,4 +1,4 @@
-"""Both ends of the cases, on any library that has the shape of `session`."""
+"""Both ends of the cases, on any library with the interface of `session`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ GIFT = bytes(range(256)) * 400
 BIG = bytes(range(256)) * 4096
 DATAGRAMS, DATAGRAM_BYTES = 100, 1000
 CLOSE, CLOSED = (4321, "as asked"), (1234, "enough of it")
-# Below and above the first code that the mapping to HTTP/3's codes leaves out.
+# Below and above the first code that the mapping to HTTP/3's codes skips.
 CODES = (7, 300)
 UNSUPPORTED = 127
 SECONDS = 30.0
@@ -42,7 +42,7 @@ SECONDS = 30.0
 
 
 class Server:
-    """What is said in all sessions, and what the last one ended with."""
+    """State shared by all sessions, and the last one's close."""
 
     def __init__(self) -> None:
         self.last: tuple[int, str] | None = None
@@ -124,7 +124,7 @@ class Server:
         await stream.stop(int(code))
 
     async def _hear(self, session: Session, stream: Stream, rest: bytes) -> None:
-        # A reset may overtake what was sent before it; so the client waits with it.
+        # A reset may overtake earlier data, so the client waits before it resets.
         await stream.send(b"ready")
         try:
             await read_all(stream)
@@ -144,7 +144,7 @@ class Server:
 
 
 def _complain(task: asyncio.Future[None]) -> None:
-    """What has gone wrong while the session is there; its end ends all that is under way."""
+    """Logs an error that occurs while the session is open; its end cancels all operations."""
     if not task.cancelled() and task.exception() is not None:
         print(f"webtransport: {task.exception()!r}", file=sys.stderr)
 
@@ -156,7 +156,7 @@ Connect = Callable[..., Any]
 
 
 async def echo(connect: Connect) -> None:
-    """One stream of 1 MiB, and twenty at once."""
+    """Echoes one stream of 1 MiB, and twenty at once."""
     async with connect() as session:
         expect("1 MiB", await told(session, b"ECHO\n" + BIG) == BIG, True)
         pieces = [bytes([number]) * 50_000 for number in range(20)]
@@ -165,7 +165,7 @@ async def echo(connect: Connect) -> None:
 
 
 async def streams(connect: Connect) -> None:
-    """Unidirectional ones both ways, and a bidirectional one of the server's."""
+    """Unidirectional streams both ways, and a bidirectional one of the server."""
     async with connect() as session:
         own = await session.open(False)
         await own.send(GIFT, end=True)
@@ -178,7 +178,7 @@ async def streams(connect: Connect) -> None:
 
 
 async def datagrams(connect: Connect) -> None:
-    """Each comes back before the next one goes."""
+    """Each is echoed before the next is sent."""
     async with connect() as session:
         for number in range(DATAGRAMS):
             sent = b"%04d" % number + bytes(DATAGRAM_BYTES - 4)
@@ -187,7 +187,7 @@ async def datagrams(connect: Connect) -> None:
 
 
 async def close(connect: Connect) -> None:
-    """The server's code and reason."""
+    """Checks the server's code and reason."""
     async with connect() as session:
         code, reason = CLOSE
         await order(session, f"CLOSE {code} {reason}\n".encode())
@@ -195,9 +195,9 @@ async def close(connect: Connect) -> None:
 
 
 async def closed(connect: Connect) -> None:
-    """The client's code and reason."""
+    """Checks the client's code and reason."""
     async with connect() as session:
-        # The server has a session to be closed when it has said something.
+        # Once the server has sent data, it has a session that can be closed.
         expect("the echo", await told(session, b"ECHO\nx"), b"x")
         await session.close(*CLOSED)
     async with connect() as session:
@@ -206,7 +206,7 @@ async def closed(connect: Connect) -> None:
 
 
 async def codes(connect: Connect) -> None:
-    """Of resets in both directions, and of the server's requests to stop."""
+    """Checks the codes of resets in both directions, and of the server's STOP_SENDING."""
     async with connect() as session:
         for code in CODES:
             stream = await order(session, b"RESET %d\n" % code)
@@ -252,7 +252,7 @@ async def order(session: Session, line: bytes, end: bool = True) -> Stream:
 
 
 async def told(session: Session, line: bytes) -> bytes:
-    """What the server says. An echo begins before all has been sent."""
+    """Returns the server's answer. An echo begins before all data has been sent."""
     stream = await session.open(True)
     sending = asyncio.ensure_future(stream.send(line, end=True))
     found = await read_all(stream)
@@ -276,7 +276,7 @@ def expect(what: str, found: object, wanted: object) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Plays $TESTCASE as one end; returns the exit status."""
+    """Runs $TESTCASE as one end; returns the exit status."""
     name, *rest = arguments
     parser = argparse.ArgumentParser()
     parser.add_argument("role", choices=["server", "client"])

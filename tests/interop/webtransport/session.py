@@ -1,4 +1,6 @@
-"""What a library is to `scenario`: sessions and streams of one shape, and errors with their codes."""
+"""The interface between `scenario` and a library: sessions and streams of one type, and errors with
+their codes.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +13,11 @@ __all__ = ["Ended", "Handler", "Lacking", "Library", "Refused", "Reset", "Sessio
 
 
 class Lacking(Exception):
-    """The library cannot do it; the message says what it lacks."""
+    """The library does not support it; the message names the missing feature."""
 
 
 class Refused(Exception):
-    """The server takes no session there. `status` is None where the library does not tell it."""
+    """The server accepts no session there. `status` is None if the library does not report it."""
 
     def __init__(self, status: int | None) -> None:
         super().__init__(f"refused with {status}")
@@ -31,7 +33,7 @@ class Reset(Exception):
 
 
 class Ended(Exception):
-    """The session is over."""
+    """The session has ended."""
 
 
 class Stream(Protocol):
@@ -39,13 +41,13 @@ class Stream(Protocol):
 
     async def send(self, data: bytes, end: bool = False) -> None: ...
     async def read(self) -> bytes:
-        """What has come, nothing at the end. Raises `Reset`."""
+        """Returns received data, nothing at the end. Raises `Reset`."""
         ...
 
     async def reset(self, code: int) -> None: ...
     async def stop(self, code: int) -> None: ...
     async def stopped(self) -> int:
-        """The code with which the other side has asked to stop."""
+        """Returns the code of the other side's STOP_SENDING."""
         ...
 
 
@@ -56,17 +58,17 @@ class Session(Protocol):
 
     async def open(self, bidirectional: bool) -> Stream: ...
     async def accept(self, bidirectional: bool) -> Stream:
-        """The next of the other side's. Raises `Ended`."""
+        """Returns the next stream of the other side. Raises `Ended`."""
         ...
 
     async def send_datagram(self, data: bytes) -> None: ...
     async def datagram(self) -> bytes:
-        """The next one. Raises `Ended`."""
+        """Returns the next datagram. Raises `Ended`."""
         ...
 
     async def close(self, code: int, reason: str) -> None: ...
     async def closed(self) -> tuple[int, str]:
-        """The code and the reason with which the other side has closed the session."""
+        """Returns the code and the reason of the other side's close."""
         ...
 
 
@@ -86,7 +88,7 @@ class Library(Protocol):
     def connect(
         self, host: str, port: int, path: str, authority: Path, protocols: list[str]
     ) -> AbstractAsyncContextManager[Any]:
-        """A session with a server. Raises `Refused`."""
+        """Opens a session with a server. Raises `Refused`."""
         ...
 
     async def serve(
@@ -98,5 +100,7 @@ class Library(Protocol):
         protocols: list[str],
         handler: Handler,
     ) -> Callable[[], Any]:
-        """Takes sessions at the path, each with a call of the handler; gives back what stops it."""
+        """Accepts sessions at the path and calls the handler for each; returns a function that
+        stops it.
+        """
         ...

@@ -17,11 +17,11 @@ import (
 var (
 	big     = bytes.Repeat(everyByte(), 4096)
 	offered = []string{"first", "second"}
-	// Below and above the first code that the mapping to HTTP/3's codes leaves out.
+ // Below and above the first code that the mapping to HTTP/3's codes skips.
 	codes = []webtransport.StreamErrorCode{7, 300}
 )
 
-// dial opens a session. The response is there also where there is none.
+// dial opens a session. It returns the response even if no session is opened.
 type dial func(ctx context.Context, path string, protocols ...string) (*webtransport.Session, *http.Response, error)
 
 var cases = map[string]func(context.Context, dial) error{
@@ -41,7 +41,7 @@ func play(ctx context.Context, o options, host string) error {
 		return err
 	}
 	connect := func(ctx context.Context, path string, protocols ...string) (*webtransport.Session, *http.Response, error) {
-		// Not by Transport.Dial, whose connections close with their session, before its close has left.
+  // Not by Transport.Dial, whose connections close with their session, before its close is sent.
 		connection, err := quic.DialAddr(ctx, host, config, quicConfig())
 		if err != nil {
 			return nil, nil, err
@@ -164,7 +164,7 @@ func clientCloses(ctx context.Context, connect dial) error {
 	if err != nil {
 		return err
 	}
-	// The server has a session to be closed when it has said something.
+ // Once the server has sent data, it has a session that can be closed.
 	if err := checkEcho(ctx, session, []byte("x")); err != nil {
 		return err
 	}
@@ -211,7 +211,7 @@ func streamCodes(ctx context.Context, connect dial) error {
 	return nil
 }
 
-// heard resets a stream, and checks the code that the server says then.
+// heard resets a stream, and checks the code that the server then reports.
 func heard(ctx context.Context, session *webtransport.Session, code webtransport.StreamErrorCode) error {
 	stream, err := order(ctx, session, []byte("HEAR\n"), false)
 	if err != nil {
@@ -265,7 +265,7 @@ func order(ctx context.Context, session *webtransport.Session, line []byte, end 
 		_, err = stream.Write(line)
 		return stream, err
 	}
-	// Beside the reader: an echo begins before all has been sent.
+ // In parallel with the reader: an echo begins before all data has been sent.
 	go func() {
 		stream.Write(line)
 		stream.Close()

@@ -1,8 +1,9 @@
-// Command webtransportgo is webtransport-go as an endpoint of the interoperability tests: what
-// tests/interop/webtransport asks of both ends.
+// Command webtransportgo is webtransport-go as an endpoint of the interoperability tests: it
+// implements both ends of tests/interop/webtransport.
 //
-//	webtransportgo server --certs DIR --host HOST --port PORT    prints READY <port>, ends on SIGTERM
-//	webtransportgo client --certs DIR                            plays $TESTCASE with the server of $REQUESTS
+// webtransportgo server --certs DIR --host HOST --port PORT    prints READY <port>, ends on SIGTERM
+// webtransportgo client --certs DIR                            plays $TESTCASE with the server of
+// $REQUESTS
 package main
 
 import (

@@ -18,7 +18,7 @@ import (
 	"github.com/quic-go/webtransport-go"
 )
 
-// gift is what the server gives on a stream of its own.
+// gift is the server's content on a stream of its own.
 var gift = bytes.Repeat(everyByte(), 400)
 
 func everyByte() []byte {
@@ -29,7 +29,7 @@ func everyByte() []byte {
 	return all
 }
 
-// ending is how the last session was closed.
+// ending is the last session's close.
 type ending struct {
 	once sync.Once
 	told chan struct{}
@@ -74,7 +74,7 @@ func serve(ctx context.Context, o options) error {
 	}
 }
 
-// answer is a session, from its beginning to its end.
+// answer runs a session, from its start to its end.
 func answer(session *webtransport.Session, last *ending) {
 	go func() {
 		for {
@@ -122,7 +122,7 @@ func repeat(session *webtransport.Session, stream *webtransport.ReceiveStream) e
 	return say(session, content)
 }
 
-// say sends what there is to say on a unidirectional stream.
+// say sends content on a unidirectional stream.
 func say(session *webtransport.Session, content []byte) error {
 	stream, err := session.OpenUniStreamSync(session.Context())
 	if err != nil {

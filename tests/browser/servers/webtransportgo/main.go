@@ -1,5 +1,5 @@
-// Command webtransportgo is a WebTransport server on webtransport-go, which does by path what the tests of
-// browsers ask for: the table is in tests/browser/servers/__init__.py.
+// Command webtransportgo is a WebTransport server on webtransport-go for the browser tests. The
+// table in tests/browser/servers/__init__.py lists its behaviour by path.
 package main
 
 import (

@@ -9,7 +9,7 @@ import (
 	"github.com/quic-go/webtransport-go"
 )
 
-// recorder tells what becomes of one session.
+// recorder prints the events of one session.
 type recorder struct{ token string }
 
 func (r recorder) tell(event string, more map[string]any) {
@@ -42,7 +42,7 @@ func record(ctx context.Context, session *webtransport.Session, request *http.Re
 	}
 }
 
-// read tells that there is something, and how the client's side of a stream has ended: well, or by a reset.
+// read records the first data, and the end of the client's side of a stream: by FIN, or by a reset.
 func (r recorder) read(stream io.Reader, kind string) {
 	one := make([]byte, 1)
 	if first, _ := stream.Read(one); first > 0 {
@@ -62,7 +62,7 @@ type sender interface {
 	Context() context.Context
 }
 
-// write says hello, and tells when the client wants no more.
+// write sends hello, and records it when the client stops the stream.
 func (r recorder) write(stream sender, kind string) {
 	if _, err := stream.Write([]byte("hello")); err != nil {
 		return

@@ -14,7 +14,8 @@ import (
 	"github.com/quic-go/webtransport-go"
 )
 
-// complain says what should not happen; what a peer or a close of the session ends is none of it.
+// complain logs an unexpected error; errors caused by the peer or by the session's close are
+// expected.
 func complain(err error) {
 	var stream *webtransport.StreamError
 	var session *webtransport.SessionError
@@ -23,7 +24,7 @@ func complain(err error) {
 	}
 }
 
-// each calls a function for every stream of the client's, in a goroutine of its own.
+// each calls a function for every stream of the client, in a goroutine of its own.
 func each(ctx context.Context, session *webtransport.Session, bidirectional func(*webtransport.Stream), unidirectional func(*webtransport.ReceiveStream)) {
 	go func() {
 		for {
@@ -87,7 +88,7 @@ func opens(ctx context.Context, session *webtransport.Session, _ *http.Request) 
 		complain(err)
 		return
 	}
-	// Nothing, but the header goes out with it.
+ // An empty write, which still sends the header.
 	if _, err := stream.Write(nil); err != nil {
 		complain(err)
 		return

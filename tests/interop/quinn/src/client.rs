@@ -1,4 +1,4 @@
-//! The client: fetches the files of `$REQUESTS` in the way of the case.
+//! The client: fetches the files of `$REQUESTS` as the case requires.
 
 use std::future::poll_fn;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -61,7 +61,7 @@ impl<'a> Client<'a> {
         })
     }
 
-    /// A socket for each connection, so that the network can tell them apart.
+    /// A socket for each connection, so that the network can distinguish them.
     fn endpoint(&mut self) -> Result<Endpoint, Failure> {
         let any: IpAddr = match self.server {
             SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
@@ -100,7 +100,7 @@ impl<'a> Client<'a> {
             connection.force_key_update();
         }
         if self.options.case == "migrate" {
-            // The handshake has to be confirmed, and connection IDs have to be there.
+            // The handshake has to be confirmed, and connection IDs have to be available.
             tokio::time::sleep(std::time::Duration::from_millis(200)).await;
             let socket = std::net::UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
             for endpoint in &self.endpoints {

@@ -1,9 +1,10 @@
-//! Native quinn as an endpoint of the interoperability tests: what the public runner asks of one, with
-//! the command line of `uringcore interop`.
+//! Native quinn as an endpoint of the interoperability tests: the public runner's cases, with the
+//! command line of `uringcore interop`.
 //!
-//! `quinn_interop server --certs DIR --www DIR --host HOST --port PORT` prints `READY <port>` and ends
-//! on SIGTERM; `quinn_interop client --certs DIR --downloads DIR` fetches the URLs of `$REQUESTS`.
-//! `$TESTCASE` names the case. The status is 127 for what quinn cannot do.
+//! `quinn_interop server --certs DIR --www DIR --host HOST --port PORT` prints `READY <port>` and
+//! ends on SIGTERM; `quinn_interop client --certs DIR --downloads DIR` fetches the URLs of
+//! `$REQUESTS`. `$TESTCASE` names the case. The status is 127 for a case that quinn does not
+//! support.
 
 mod client;
 mod files;

@@ -40,7 +40,7 @@ async fn answer(
     mut receive: RecvStream,
 ) -> Result<(), Failure> {
     let mut heard = Vec::new();
-    // An order ends with its stream, or with a line feed where the stream stays open.
+    // A command ends with its stream, or with a line feed if the stream stays open.
     while !(heard.starts_with(b"STOP ") && heard.ends_with(b"\n")) {
         match receive.read_chunk(1024, true).await? {
             Some(chunk) => heard.extend_from_slice(&chunk.bytes),

@@ -1,4 +1,4 @@
-//! The server: files, HTTP/3 or probes, as the case says.
+//! The server: files, HTTP/3 or probes, depending on the case.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -41,7 +41,7 @@ pub async fn run(options: &Options) -> Result<(), Failure> {
 
 async fn serve(incoming: Incoming, alpn: &[u8], www: PathBuf, early: bool) -> Result<(), Failure> {
     let connection = match incoming.accept()? {
-        // On a server this always succeeds; whether 0-RTT came is the client's matter.
+        // On a server this always succeeds; the client decides about 0-RTT.
         connecting if early => match connecting.into_0rtt() {
             Ok((connection, _)) => connection,
             Err(connecting) => connecting.await?,

@@ -1,4 +1,4 @@
-//! Options, and quinn configured for a case.
+//! Options, and the configuration of quinn for a case.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// What quinn has no API for.
+/// A feature for which quinn has no API.
 #[derive(Debug)]
 pub struct Unsupported(pub &'static str);
 
@@ -121,7 +121,7 @@ impl Options {
     fn provider(&self) -> Arc<CryptoProvider> {
         let mut provider = ring::default_provider();
         if self.case == "chacha20" {
-            // The initial packets need AES-128 all the same; quinn asks for it by itself.
+            // The initial packets still need AES-128; quinn requires it by itself.
             provider
                 .cipher_suites
                 .sort_by_key(|suite| suite.suite() != CipherSuite::TLS13_CHACHA20_POLY1305_SHA256);

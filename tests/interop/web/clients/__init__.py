@@ -1,7 +1,7 @@
 """Clients as endpoints: `python -m tests.interop.web NAME client --certs DIR --downloads DIR`.
 
-A client is a module here with a function for each case that it can play, `get` for `web-get`, which
-raises what is wrong. The interpreter need not have any library but the client's own.
+A client is a module here with a function for each case that it supports, `get` for `web-get`, which
+raises an error. The interpreter needs only the client's own library.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ SECONDS = 50.0
 
 
 class Lacking(Exception):
-    """The client cannot do it; the message says what it lacks."""
+    """The client does not support it; the message names the missing feature."""
 
 
 @dataclass(frozen=True)
 class Orders:
-    """What is asked of a client."""
+    """The orders for a client."""
 
     urls: list[str]
     authority: Path
@@ -41,7 +41,7 @@ class Orders:
     """Where the content of each URL is kept, under its name."""
 
     def url(self, path: str) -> str:
-        """Another one of that server."""
+        """Returns another URL on that server."""
         return urljoin(self.urls[0], path)
 
     def keep(self, url: str, content: bytes) -> None:
@@ -61,7 +61,7 @@ def expect(what: str, found: object, wanted: object) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Plays $TESTCASE; returns the exit status."""
+    """Runs $TESTCASE; returns the exit status."""
     client, *rest = arguments
     parser = argparse.ArgumentParser()
     parser.add_argument("role", choices=["client"])

@@ -1,4 +1,4 @@
-"""aioquic, as a client that is written for it."""
+"""aioquic, with its own client API."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Client(QuicConnectionProtocol):
         self.asked: dict[int, tuple[list[Fields], bytearray, asyncio.Future[None]]] = {}
 
     async def ask(self, method: str, url: str, content: bytes = b"") -> tuple[list[Fields], bytes]:
-        """Field sections and content of the response."""
+        """Returns field sections and content of the response."""
         if self.http is None:
             self.http = H3Connection(self._quic)
         address = urlsplit(url)
@@ -107,7 +107,7 @@ class Client(QuicConnectionProtocol):
 
 
 async def _twice(orders: Orders, **options: Any) -> None:
-    """The second connection shows the first one's ticket."""
+    """The second connection presents the first one's ticket."""
     loop = asyncio.get_running_loop()
     ticket: asyncio.Future[Any] = loop.create_future()
 

@@ -56,14 +56,16 @@ def _held(orders: Orders) -> str:
 
 
 def _twice(orders: Orders, *options: str) -> None:
-    """A connection is kept for transfers from the same address alone, a session for all to the server."""
+    """curl reuses a connection only for transfers from one local address, but a session for all
+    transfers to the server.
+    """
     second = ["--next", *_common(orders), *options, "--interface", "127.0.0.1"]
     first = [*options, *_downloads(orders, orders.urls[:1])]
     _run(orders, *first, *second, *_downloads(orders, orders.urls[1:]))
 
 
 def _shown(orders: Orders, path: str) -> tuple[list[str], str]:
-    """The header lines and the content of a response."""
+    """Returns the header lines and the content of a response."""
     content, head = orders.downloads / "content", orders.downloads / "head"
     _run(orders, "-D", str(head), "-o", str(content), orders.url(path))
     return [line for line in head.read_text().splitlines() if line], content.read_text()

@@ -50,15 +50,15 @@ async def hints(orders: Orders) -> None:
 
 
 async def altsvc(orders: Orders) -> None:
-    """The first response comes over TCP and says where HTTP/3 is; the second comes from there."""
-    # HTTP/3 gets all the time that a busy machine needs; the delay is for other tests to look at.
+    """The first response comes over TCP and advertises HTTP/3; the second uses it."""
+    # HTTP/3 gets as much time as a busy machine needs; other tests check the delay.
     async with _client(orders, http3="alt-svc", fallback_delay=20) as client:
         versions = [(await client.get(orders.urls[0])).http_version for _ in range(2)]
     expect("the versions", versions, ["HTTP/1.1", "HTTP/3"])
 
 
 async def _twice(orders: Orders, early_data: bool) -> None:
-    """The first connection is closed as idle, the second one resumes it."""
+    """The first connection is closed as idle; the second one resumes its session."""
     limits = httpx.Limits(keepalive_expiry=0.1)
     async with _client(orders, limits=limits, early_data=early_data) as client:
         orders.keep(orders.urls[0], _content(await client.get(orders.urls[0])))

@@ -1,4 +1,4 @@
-"""niquests, which speaks HTTP/3 by qh3."""
+"""niquests, whose HTTP/3 is qh3."""
 
 from __future__ import annotations
 
@@ -52,10 +52,10 @@ def hints(orders: Orders) -> None:
 
 
 def _session(orders: Orders) -> niquests.Session:
-    """One that takes HTTP/3 at once."""
+    """Returns a session that uses HTTP/3 at once."""
     address = urlsplit(orders.urls[0])
     session = niquests.Session(disable_http1=True, disable_http2=True)
-    # Or the environment would have the last word on whom to trust.
+    # Otherwise the environment would choose the trusted authorities.
     session.trust_env = False
     session.verify = str(orders.authority)
     session.quic_cache_layer.add_domain(address.hostname, address.port)

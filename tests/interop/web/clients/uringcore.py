@@ -63,7 +63,7 @@ async def hints(orders: Orders) -> None:
 
 
 async def broken(orders: Orders) -> None:
-    """The request fails, and the next one is answered on the same connection."""
+    """The request fails, and the next one gets a response on that connection."""
     async with _pool(orders) as pool:
         first = await pool.get(orders.urls[0])
         try:
@@ -85,7 +85,7 @@ async def websocket(orders: Orders) -> None:
 
 
 def resume(orders: Orders) -> None:
-    """The first half is there from an earlier try."""
+    """The first half exists from an earlier attempt."""
     for url in orders.urls:
         whole = orders.upload(url)
         orders.keep(url, whole[: len(whole) // 2])
@@ -99,7 +99,9 @@ def resume(orders: Orders) -> None:
 
 
 async def _twice(orders: Orders, early_data: bool) -> Response:
-    """The first connection is closed as idle, the second one resumes it. The second's first response."""
+    """The first connection is closed as idle; the second one resumes its session. Returns the
+    second's first response.
+    """
     limits = Limits(idle_timeout=0.1)
     async with _pool(orders, limits=limits, early_data=early_data) as pool:
         orders.keep(orders.urls[0], _content(await pool.get(orders.urls[0])))

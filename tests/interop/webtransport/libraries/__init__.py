@@ -1,1 +1,1 @@
-"""Libraries for WebTransport, each a module of the shape that `session.Library` describes."""
+"""WebTransport libraries, each a module with the interface of `session.Library`."""

@@ -1,4 +1,4 @@
-"""aiopquic, which is picoquic: its `connect_webtransport` and `serve_webtransport`."""
+"""aiopquic, which wraps picoquic: its `connect_webtransport` and `serve_webtransport`."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class WTStream:
 
 
 class WTSession:
-    """A session, with a task that sorts its events."""
+    """A session, with a task that dispatches its events."""
 
     def __init__(self, session: Any) -> None:
         self.session = session

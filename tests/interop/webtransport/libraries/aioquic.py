@@ -1,4 +1,4 @@
-"""aioquic: `shape` with its modules in the place of uringcore's, which shows them."""
+"""aioquic: `shape` with its modules in place of uringcore's."""
 
 from tests.interop.peers.python import install
 
@@ -8,5 +8,6 @@ from tests.interop.webtransport.libraries import shape  # noqa: E402
 
 LACKING = shape.LACKING
 run, connect, serve = shape.run, shape.connect, shape.serve
-# A known hole: what comes on a bidirectional stream that aioquic has opened is not told as WebTransport's.
+# A known gap: aioquic does not report data on a bidirectional stream that it has opened as
+# WebTransport data.
 shape.Connection.tells_replies = False

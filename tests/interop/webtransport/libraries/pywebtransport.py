@@ -86,7 +86,7 @@ class WTSession:
         await self.session.close(error_code=code, reason=reason)
 
     async def closed(self) -> tuple[int, str]:
-        """There is nothing to wait for, and nothing to be read then."""
+        """The library has no event to wait for, and nothing can be read then."""
         while not self.session.is_closed:
             await asyncio.sleep(0.02)
         return 0, ""

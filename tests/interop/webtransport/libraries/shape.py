@@ -1,6 +1,6 @@
-"""WebTransport as programs for aioquic have it: `H3Connection(enable_webtransport=True)`, which is draft 02.
+"""WebTransport through aioquic's API: `H3Connection(enable_webtransport=True)`, which is draft 02.
 
-Capsules and error codes, which that leaves to the program, are here.
+This module implements capsules and error codes, which that API leaves to the program.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def run(main: Any) -> None:
 
 
 def to_http(code: int) -> int:
-    """An application's code as one of HTTP/3's, of which every thirty-first is reserved."""
+    """Returns the HTTP/3 code of an application's code; every thirty-first HTTP/3 code is reserved."""
     return FIRST_CODE + code + code // 0x1E
 
 
@@ -56,7 +56,9 @@ def from_http(code: int) -> int:
 
 
 class WTStream:
-    """One stream: what comes is in a queue, with the exception that ends it or nothing for the end."""
+    """One stream: its data is in a queue, followed by the exception that ends it, or by nothing at
+    the end.
+    """
 
     def __init__(self, connection: Connection, stream_id: int) -> None:
         self.connection = connection
@@ -87,7 +89,7 @@ class WTStream:
 
 
 class WTSession:
-    """One session: a CONNECT stream and what belongs to it."""
+    """One session: a CONNECT stream and the streams and datagrams that belong to it."""
 
     protocol = None
 
@@ -130,7 +132,7 @@ class WTSession:
     async def close(self, code: int, reason: str) -> None:
         content = code.to_bytes(4, "big") + reason.encode()
         self._leave(varint(CLOSE_SESSION) + varint(len(content)) + content)
-        # The connection's close would drop what is under way.
+        # The connection's close would drop data in flight.
         await asyncio.shield(self.end)
 
     def _leave(self, capsule: bytes) -> None:
@@ -145,7 +147,7 @@ class WTSession:
         return await asyncio.shield(self.end)
 
     def hear_capsules(self, data: bytes, ended: bool) -> None:
-        """The bytes of the CONNECT stream, which ends with the session."""
+        """Processes bytes of the CONNECT stream, whose end ends the session."""
         self.capsules += data
         while (found := capsule(self.capsules)) is not None:
             kind, content, self.capsules = found
@@ -163,7 +165,7 @@ class WTSession:
 
 
 class Connection(QuicConnectionProtocol):
-    """One connection, with a session at most for a client."""
+    """One connection, with at most one session for a client."""
 
     tells_replies = True
     """Whether the library tells what comes on a stream of its own as WebTransport's."""
@@ -305,7 +307,7 @@ def varint(value: int) -> bytes:
 
 
 def capsule(data: bytes) -> tuple[int, bytes, bytes] | None:
-    """Type and content of the first capsule, and the rest; nothing while it is not whole."""
+    """Returns type and content of the first capsule, and the rest; nothing while it is incomplete."""
     at, parts = 0, []
     for _ in range(2):
         if at >= len(data):

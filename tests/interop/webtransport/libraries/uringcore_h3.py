@@ -1,4 +1,4 @@
-"""uringcore in aioquic's shape."""
+"""uringcore through aioquic's API."""
 
 from tests.interop.webtransport.libraries.shape import LACKING, connect, run, serve
 

@@ -123,7 +123,7 @@ async fn server_closes(target: &Target) -> Result<(), Failure> {
 
 async fn client_closes(target: &Target) -> Result<(), Failure> {
     let session = target.session().await?;
-    // The server has a session to be closed when it has said something.
+    // Once the server has sent data, it has a session that can be closed.
     check_echo(session.clone(), b"x".to_vec()).await?;
     session.close(1234, b"enough of it");
     session.closed().await;
@@ -150,7 +150,7 @@ async fn codes(target: &Target) -> Result<(), Failure> {
     leave(&session).await
 }
 
-/// Resets a stream, and checks the code that the server says then.
+/// Resets a stream, and checks the code that the server then reports.
 async fn heard(session: &Session, code: u32) -> Result<(), Failure> {
     let (mut send, mut receive) = order(session, b"HEAR\n".to_vec(), false).await?;
     receive.read_exact(&mut [0; 5]).await?;
@@ -195,7 +195,7 @@ async fn order(
     Ok((send, receive))
 }
 
-/// What the server says. An echo begins before all has been sent.
+/// Returns the server's answer. An echo begins before all data has been sent.
 async fn told(session: &Session, line: Vec<u8>) -> Result<Vec<u8>, Failure> {
     let (mut send, mut receive) = session.open_bi().await?;
     let writing = tokio::spawn(async move {

@@ -1,12 +1,13 @@
-//! web-transport-quinn as an endpoint of the interoperability tests: what tests/interop/webtransport asks of
-//! both ends.
+//! web-transport-quinn as an endpoint of the interoperability tests: both ends of
+//! tests/interop/webtransport.
 //!
-//! `webtransportquinn server --certs DIR --host HOST --port PORT` prints `READY <port>` and ends on SIGTERM;
-//! `webtransportquinn client --certs DIR` plays `$TESTCASE` with the server of `$REQUESTS`.
+//! `webtransportquinn server --certs DIR --host HOST --port PORT` prints `READY <port>` and ends on
+//! SIGTERM; `webtransportquinn client --certs DIR` plays `$TESTCASE` with the server of
+//! `$REQUESTS`.
 
 mod client;
 mod server;
-// What is asked of an endpoint and how quinn is configured for it is the same; no case here moves files.
+// An endpoint's options and the configuration of quinn are shared; no case here moves files.
 #[allow(dead_code)]
 #[path = "../../quinn/src/setup.rs"]
 mod setup;
@@ -40,7 +41,7 @@ async fn run() -> Result<(), Failure> {
     }
 }
 
-/// What the server gives on a stream of its own: every byte, 400 times.
+/// The server's content on a stream of its own: every byte, 400 times.
 fn gift() -> Vec<u8> {
     (0..=u8::MAX).cycle().take(256 * 400).collect()
 }

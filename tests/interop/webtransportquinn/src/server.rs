@@ -1,4 +1,4 @@
-//! The server's end: what each stream's order says.
+//! The server's end: executes the command of each stream.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::{PATH, gift};
 const PROTOCOL: &str = "second";
 const PIECE: usize = 1 << 16;
 
-/// How the last session was closed.
+/// The last session's close.
 type Last = Arc<watch::Sender<Option<String>>>;
 
 pub async fn run(options: &Options) -> Result<(), Failure> {
@@ -81,7 +81,7 @@ async fn repeats(session: Session) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Sends what there is to say on a unidirectional stream.
+/// Sends content on a unidirectional stream.
 async fn say(session: &Session, content: &[u8]) -> Result<(), Failure> {
     let mut stream = session.open_uni().await?;
     stream.write_all(content).await?;
@@ -132,7 +132,7 @@ async fn obey(
         "RESET" => return Ok(send.reset(code)?),
         "STOP" => {
             receive.stop(code)?;
-            // Dropped before, it would be ended.
+            // If dropped earlier, it would be ended.
             session.closed().await;
             return Ok(());
         }
@@ -154,7 +154,7 @@ async fn obey(
     Ok(send.finish()?)
 }
 
-/// Whether what is given comes back.
+/// Returns true if the echo of the sent data is correct.
 async fn open(session: &Session) -> Result<bool, Failure> {
     let (mut send, mut receive) = session.open_bi().await?;
     let writing = tokio::spawn(async move {
