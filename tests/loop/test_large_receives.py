@@ -72,7 +72,7 @@ class Buffered(Plain, asyncio.BufferedProtocol):
 
 
 class Odd(Buffered):
-    """One whose `get_buffer` does something else, once it is told to."""
+    """A protocol whose `get_buffer` performs another action when enabled."""
 
     act: Any = None
 
@@ -96,7 +96,7 @@ async def connected(protocol: Plain) -> socket.socket:
 
 
 async def say(peer: socket.socket, protocol: Plain, count: int = 8) -> None:
-    """Sends messages, each when the one before has been heard."""
+    """Sends messages, each after the previous one has been received."""
     loop = asyncio.get_running_loop()
     for _ in range(count):
         sending = loop.create_task(loop.sock_sendall(peer, MESSAGE))
@@ -297,7 +297,7 @@ def test_a_number_that_was_given_away_is_not_received_from(run_ours: Runner) -> 
 
 
 def test_a_full_buffer_is_not_followed_by_another_while_its_reader_pauses(run: Runner) -> None:
-    """What filled the buffer is followed at once, unless the protocol has had enough of it."""
+    """A full buffer is followed by another read at once, unless the protocol has paused."""
 
     class Pausing(Buffered):
         def buffer_updated(self, count: int) -> None:
@@ -316,7 +316,7 @@ def test_a_full_buffer_is_not_followed_by_another_while_its_reader_pauses(run: R
             await say(peer, protocol)
             protocol.pause_at = (40_000, 80_000)
             protocol.transport.pause_reading()
-            # The whole of it is there when reading goes on: the pieces are the buffer's size.
+            # When reading resumes, all of it has arrived: the pieces have the buffer's size.
             peer.sendall(MESSAGE)
             protocol.transport.resume_reading()
             for heard in protocol.pause_at:
@@ -337,7 +337,7 @@ def test_a_full_buffer_is_not_followed_by_another_while_its_reader_pauses(run: R
 
 @pytest.mark.parametrize("size", [20_000, 65_536])
 def test_what_a_protocol_schedules_comes_before_its_next_bytes(run: Runner, size: int) -> None:
-    """A buffer that somebody empties who is woken: it would be full at the next receive."""
+    """A woken reader empties the buffer; without that it would be full at the next receive."""
 
     class Emptied(Buffered):
         filled = 0
@@ -357,7 +357,7 @@ def test_what_a_protocol_schedules_comes_before_its_next_bytes(run: Runner, size
         protocol = Emptied(size)
         with await connected(protocol) as peer:
             await say(peer, protocol)
-            # Of those that were all there when the first was received, too.
+            # Also between messages that had all arrived when the first was received.
             for _ in range(4):
                 protocol.transport.pause_reading()
                 peer.sendall(MESSAGE)
@@ -448,5 +448,5 @@ def test_messages_do_not_take_new_pages_each_time(backend: str) -> None:
         )
 
     without = faults("none")
-    # A C library that keeps such blocks anyway has nothing to learn.
+    # A C library that keeps such blocks anyway needs no setting.
     assert faults(backend) < 2000 or without < 2000

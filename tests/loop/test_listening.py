@@ -166,7 +166,7 @@ def test_a_backlog_of_waiting_clients_is_accepted(run: Runner) -> None:
                 accepted.append(transport)
 
         server, address = await listen(Count, backlog=128, start_serving=False)
-        # Clients that come while the loop is busy wait in the kernel's queue.
+        # Clients that connect while the loop is busy wait in the kernel's queue.
         await server.start_serving()
         clients = [socket.create_connection(address) for _ in range(100)]
         while len(accepted) < 100:
@@ -193,7 +193,8 @@ def test_a_failing_protocol_factory_does_not_stop_the_server(run: Runner) -> Non
                 raise ZeroDivisionError
             return Echo()
 
-        # Only in debug mode does asyncio report this; otherwise the connection just goes.
+        # asyncio reports this in debug mode only; otherwise the connection is closed without a
+        # report.
         loop.set_debug(True)
         server, address = await listen(make)
         _, first = await loop.create_connection(Recorder, *address)
@@ -286,7 +287,7 @@ def test_a_loop_that_rests_says_nothing_of_a_listener_closed_meanwhile(name: str
 def test_a_failing_accept_shows_the_listening_socket(run: Runner, given: bool) -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
-        # First: the kernel keeps the limit of the time when an accept was armed.
+        # First: the kernel uses the limit at the time when the accept was armed.
         with few_descriptors():
             if given:
                 listener = socket.create_server(("127.0.0.1", 0))

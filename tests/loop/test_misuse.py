@@ -1,4 +1,4 @@
-"""Wrong arguments, wrong moments, wrong threads: our loops answer as asyncio's own does."""
+"""Wrong arguments, wrong moments, wrong threads: our loops raise or return as asyncio's own does."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def stopped_early(loop: Any) -> Any:
 
 
 def future_of_another_loop(loop: Any) -> Any:
-    """Waits for a future that is another loop's."""
+    """Waits for a future of another loop."""
     other = asyncio.SelectorEventLoop()
     future = other.create_future()
     other.close()
@@ -173,7 +173,7 @@ def answer(act: Misuse, name: str) -> Any:
 def test_misuse_is_answered_as_by_asyncio(case: str, backend: str) -> None:
     expected = answer(CASES[case], "stock")
     found = answer(CASES[case], backend)
-    # Handles are new objects each time; that there is one is what counts.
+    # Handles are new objects each time; only their existence is compared.
     if isinstance(expected, asyncio.Handle):
         assert isinstance(found, asyncio.Handle)
     else:

@@ -1,6 +1,8 @@
-"""A loop run inside itself: nest_asyncio as it is released, and turns that a program runs one by one.
+"""A loop run inside itself: nest_asyncio as it is released, and loop iterations that a program runs
+one by one.
 
-nest_asyncio replaces methods of the loop's class and of asyncio, so each test has a process of its own.
+nest_asyncio replaces methods of the loop's class and of asyncio, so each test has a process of its
+own.
 """
 
 from __future__ import annotations
@@ -178,7 +180,7 @@ def test_a_protocol_runs_the_loop_from_its_callback(name: str) -> None:
 def test_what_arrives_for_a_connection_that_is_in_a_callback_is_delivered(
     name: str, is_tls: bool, certificate: tuple[Path, Path]
 ) -> None:
-    """asyncio cannot: it complains that the connection's context is entered already."""
+    """asyncio fails: it reports that the connection's context is entered already."""
     check(
         name,
         f"""
@@ -431,7 +433,7 @@ def test_waiting_again_and_again_finds_each_thing_once(backend: str) -> None:
         for _ in range(100):
             loop._selector.select(0)
         assert len(loop._ready) == 1
-        # Forgetting what is ready does not make a reader deaf.
+        # Clearing the ready queue does not disable a reader.
         loop._ready.clear()
         loop._run_once()
         assert received == [b"once"]
@@ -447,7 +449,7 @@ def test_waiting_again_and_again_finds_each_thing_once(backend: str) -> None:
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_another_thread_runs_no_turn_of_a_loop_that_runs(backend: str) -> None:
     loop: Any = factory(backend)()
-    # Twice for each callback: it has begun, it may end.
+    # Twice for each callback: at its start, and before its end.
     meeting = threading.Barrier(2, timeout=30)
 
     def callback() -> None:

@@ -1,4 +1,6 @@
-"""Sockets whose class has a recv(), a send() or an accept() of its own: it is called, as on asyncio."""
+"""Sockets whose class has a recv(), a send() or an accept() of its own: the loop calls it, as on
+asyncio.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ from tests.loop.support import Echo, Recorder, Runner, connected_pair, listen
 
 
 class Counted(socket.socket):
-    """A socket that notes which of its methods moved bytes."""
+    """A socket that records its methods that moved bytes."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -230,7 +232,7 @@ def test_its_descriptor_is_the_transports(run: Runner) -> None:
         transport, _ = await loop.create_connection(Recorder, sock=one)
         with pytest.raises(RuntimeError, match="is used by transport"):
             loop.add_reader(one.fileno(), print)
-        # It tells what it waits for.
+        # The representation shows the operation that it waits for.
         assert "read=polling" in repr(transport)
         assert "write=<idle, bufsize=0>" in repr(transport)
         transport.abort()

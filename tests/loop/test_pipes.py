@@ -21,7 +21,7 @@ from tests.loop.support import Recorder, Runner, open_descriptors, python_versio
 
 
 class Writer(asyncio.BaseProtocol):
-    """A protocol for the writing end that keeps what it is told."""
+    """A protocol for the writing end that records its calls."""
 
     def __init__(self) -> None:
         self.calls: list[str] = []
@@ -91,7 +91,7 @@ def test_both_ends(run: Runner, kind: str) -> None:
         assert await writer.lost is None
         await reader.until_call("lost")
         assert reader.data == payload
-        # A terminal whose other side is gone answers EIO instead of an end of file.
+        # A terminal whose other side is closed returns EIO instead of an end of file.
         if kind == "terminal":
             assert reader.calls == ["made", "data", "lost"]
             assert isinstance(reader.lost_with, OSError)
@@ -137,7 +137,7 @@ def test_character_devices(run: Runner) -> None:
         assert await protocol.lost is None
         assert master.read(10) == b"x"
         master.close()
-        # One that cannot be polled: epoll refuses it, and so do we, with the same error.
+        # A file that cannot be polled: epoll rejects it, and so does our loop, with an equal error.
         with io.FileIO("/dev/null") as null, pytest.raises(PermissionError):
             loop.add_reader(null, print)
 
@@ -245,14 +245,14 @@ def test_flow_control(run: Runner) -> None:
 def test_the_reader_goes_away(run: Runner, kind: str) -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
-        # Idle: the poll on the writing end tells.
+        # Idle: the poll on the writing end reports the close.
         reading_end, writing_end = ENDS[kind]()
         writing, writer = await loop.connect_write_pipe(Writer, writing_end)
         reading_end.close()
         assert await writer.lost is None
         for _ in range(6):  # lost quietly, as asyncio does
             writing.write(b"gone")
-        # With bytes waiting: they are lost, and that is told.
+        # With bytes waiting: they are lost, and the loop reports it.
         reading_end, writing_end = ENDS[kind]()
         writing, writer = await loop.connect_write_pipe(Writer, writing_end)
         writing.write(bytes(2_000_000))
@@ -316,7 +316,7 @@ def test_a_protocol_that_raises(run: Runner) -> None:
         writing_end.write(b"data")
         while not run.complaints.contexts:
             await asyncio.sleep(0)
-        # asyncio reports it and goes on reading.
+        # asyncio reports it and continues to read.
         writing_end.close()
         await reader.until_call("lost")
 

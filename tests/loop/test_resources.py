@@ -1,4 +1,4 @@
-"""Nothing is left behind: descriptors, slots, buffers and memory come back to where they were."""
+"""No resource is left behind: descriptors, slots, buffers and memory return to their initial state."""
 
 from __future__ import annotations
 
@@ -268,7 +268,7 @@ def test_stats_name_what_is_open(run_ours: Runner) -> None:
         assert stats["syscalls"] >= stats["enters"] > before["enters"]
         assert 0 < stats["buffers_bytes"] < stats["memory_bytes"]
         assert all(isinstance(value, int) and value >= 0 for value in stats.values())
-        # More than sockets take, and nobody reads it.
+        # More than sockets accept, with no reader.
         transport.write(bytes(64 << 20))
         client.transport.pause_reading()
         assert 16 << 20 < loop.stats()["write_queue_bytes"] <= 64 << 20

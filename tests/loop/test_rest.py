@@ -147,7 +147,7 @@ def test_an_eventfd_in_the_place_of_a_watched_one_wakes_nobody(
 
 
 def test_a_socket_that_its_owner_closes_is_closed(run: Runner) -> None:
-    """Also where the loop would go on receiving from it: its peer hears of the end at once."""
+    """Also if the loop would continue to receive from it: its peer gets the end at once."""
     with running(run) as loop:
         one, other = connected_pair()
         other.setblocking(True)

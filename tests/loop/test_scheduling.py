@@ -272,7 +272,7 @@ def test_stop_before_run_forever_makes_one_turn(run: Runner) -> None:
 def test_misuse_is_refused(run: Runner) -> None:
     loop = run.factory()
 
-    # CPython 3.13.0 tidies up after a run that it refused and so forgets the one that goes on.
+    # CPython 3.13.0 cleans up after a run that it rejected and so forgets the outer one.
     nests = run.ours or sys.version_info[:3] != (3, 13, 0)
 
     async def nested() -> None:

@@ -1,4 +1,6 @@
-"""One datagram socket in several threads or processes: what a loop did not ask for stays in the socket."""
+"""One datagram socket in several threads or processes: datagrams that a loop did not request stay
+in the socket.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One listening socket in several threads or processes: nobody's client waits for a loop that is busy."""
+"""One listening socket in several threads or processes: no client waits for a busy loop."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def check(name: str, body: str) -> None:
 
 
 class Answers(asyncio.Protocol):
-    """Says who has accepted the connection, as soon as it is made."""
+    """Sends the name of the accepting worker, as soon as the connection is made."""
 
     def __init__(self, worker: Worker) -> None:
         self.worker = worker
@@ -96,7 +96,7 @@ def connect(listener: socket.socket) -> socket.socket:
 
 
 def answer(client: socket.socket) -> bytes:
-    """By whom the client is served."""
+    """Returns the worker that serves the client."""
     with client:
         return client.recv(10)
 
@@ -145,7 +145,9 @@ def check_that_an_idle_loop_serves_the_rest(
     goes_on: threading.Event,
     kept: int,
 ) -> None:
-    """A loop that computes from its first client (`taken`) until `goes_on` keeps so many clients."""
+    """A loop that computes from its first client (`taken`) until `goes_on` keeps at most this many
+    clients.
+    """
     clients = [connect(listener) for _ in range(CLIENTS)]
     with workers(name, listener, computing, count=1) as (busy,):
         assert taken.wait(PATIENCE)

@@ -1,4 +1,4 @@
-"""Signal handlers and the wakeup descriptor: errors, storms, who gets it and who gets it back."""
+"""Signal handlers and the wakeup descriptor: errors, bursts, its owner and its return."""
 
 from __future__ import annotations
 
@@ -124,7 +124,9 @@ def test_the_wakeup_descriptor_is_given_back_when_a_signal_interrupts_taking_it(
 def test_closing_gives_the_wakeup_descriptor_back_where_a_signal_interrupted_that(
     name: str,
 ) -> None:
-    """Else the signals of the process would be written to whoever gets the socket's number."""
+    """Otherwise the signals of the process would be written to the next owner of the socket's
+    number.
+    """
     check(
         name,
         """
@@ -191,7 +193,7 @@ def test_the_wakeup_descriptor_is_given_back(name: str) -> None:
 
 @pytest.mark.parametrize("name", BACKENDS)
 def test_ctrl_c_wakes_after_the_last_handler_is_gone(name: str) -> None:
-    """asyncio lets go of the wakeup descriptor then; a running loop of ours keeps it."""
+    """asyncio releases the wakeup descriptor then; a running loop of ours keeps it."""
     check(
         name,
         """
@@ -238,7 +240,9 @@ def test_a_signal_that_another_thread_receives(name: str) -> None:
 
 @pytest.mark.parametrize("name", BACKENDS)
 def test_a_storm_of_signals(name: str) -> None:
-    """More signals than the wakeup pipe holds while a callback is busy: no warning, no deafness."""
+    """More signals than the wakeup pipe holds while a callback is busy: no warning, and later
+    signals still arrive.
+    """
     check(
         name,
         """
@@ -295,7 +299,7 @@ def test_a_handler_that_raises(name: str) -> None:
 
 @pytest.mark.parametrize("name", LOOPS)
 def test_a_python_handler_runs_while_the_loop_sleeps(name: str) -> None:
-    """A handler set with signal.signal(), which asyncio knows nothing of, may schedule."""
+    """A handler set with signal.signal(), outside asyncio's control, may schedule."""
     process = start(
         name,
         """

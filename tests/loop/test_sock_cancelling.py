@@ -176,7 +176,7 @@ def test_a_connection_for_nobody_is_closed_with_its_listener(run_ours: Runner) -
         task = asyncio.create_task(loop.sock_accept(listener))
         await rounds()
         with socket.create_connection(listener.getsockname()) as client:
-            # Accepted and handed to the future; the task is cancelled before it hears of it.
+            # Accepted and passed to the future; the task is cancelled before its wake-up.
             future = task._fut_waiter  # type: ignore[attr-defined]
             while not future.done():
                 await asyncio.sleep(0)

@@ -1,4 +1,6 @@
-"""`sock_sendfile` and `sendfile`, as on asyncio: what is sent, where the file stands, what is refused."""
+"""`sock_sendfile` and `sendfile`, as on asyncio: the bytes sent, the file position, the rejected
+calls.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Socket objects that come to nothing: whatever their making fails with, a descriptor has one owner."""
+"""Socket objects whose creation fails: with any error, a descriptor has one owner."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def interrupted_init(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
 
 
 def assert_number_is_free(failed: list[Any]) -> None:
-    """Nobody closes what has the number now."""
+    """No code closes the descriptor that has the number now."""
     numbers = [os.open(os.devnull, os.O_RDONLY) for _ in range(4)]
     failed.clear()
     collect()

@@ -131,9 +131,9 @@ def test_closing_a_transport_kills(run: Runner) -> None:
 
 
 def test_closing_after_the_exit_keeps_the_status(run_ours: Runner) -> None:
-    """close() waits for the child through Popen.poll(); its status is not lost by that.
+    """close() waits for the child through Popen.poll(); this keeps its status.
 
-    On asyncio it is: the watcher finds no child any more and reports 255.
+    On asyncio the status is lost: the watcher finds no child any more and reports 255.
     """
 
     async def main() -> None:
@@ -252,7 +252,7 @@ def test_children_inherit_the_niceness_of_the_moment(run: Runner) -> None:
 
 
 def test_cancelling_the_start_of_a_child_that_the_kernel_reaped(run_ours: Runner) -> None:
-    """With SIGCHLD ignored there is nobody left to kill, nor to wait for."""
+    """With SIGCHLD ignored no child is left to kill, nor to wait for."""
 
     async def main() -> None:
         collect()
@@ -261,7 +261,7 @@ def test_cancelling_the_start_of_a_child_that_the_kernel_reaped(run_ours: Runner
             asyncio.create_subprocess_exec("/bin/true", stdin=PIPE, stdout=PIPE)
         )
         await asyncio.sleep(0)
-        time.sleep(0.2)  # the child's whole life, before the loop hears of it
+        time.sleep(0.2)  # the child's whole life, before the loop gets the event
         starting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asyncio.wait_for(starting, 20)
@@ -321,7 +321,7 @@ uringcore.run(main())
 
 
 def test_a_program_may_replace_popen_for_its_first_child() -> None:
-    """Its class makes that child, and is not taken for CPython's afterwards."""
+    """Its class makes that child, and does not replace CPython's afterwards."""
     subprocess.run([PYTHON, "-c", FIRST_CHILD], check=True, timeout=60)
 
 

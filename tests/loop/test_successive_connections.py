@@ -32,7 +32,7 @@ class Counting(asyncio.Protocol):
 def test_every_connection_is_told_of_its_end(
     run: Runner, server_tls: ssl.SSLContext, client_tls: ssl.SSLContext
 ) -> None:
-    """The next connection must not take the place of one whose end has not been told yet."""
+    """The next connection must not take the slot of one whose end has not been reported yet."""
 
     class Protocol(Counting):
         pass

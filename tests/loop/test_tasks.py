@@ -1,4 +1,4 @@
-"""Tasks, async generators and debug mode: asyncio's own, and on our loop just the same."""
+"""Tasks, async generators and debug mode: asyncio's own, with equal behaviour on our loop."""
 
 from __future__ import annotations
 
@@ -138,7 +138,9 @@ def test_a_generator_left_alone_is_closed_by_its_loop(run: Runner) -> None:
 
 
 def test_the_order_of_a_turn_is_asyncios(run: Runner) -> None:
-    """What a callback schedules waits for the next turn, due timers come after what was ready."""
+    """A callback scheduled by a callback waits for the next iteration; due timers run after ready
+    callbacks.
+    """
     order: list[str] = []
 
     async def main() -> None:

@@ -197,7 +197,7 @@ def test_a_loop_that_ran_in_a_thread_is_cleaned_up_from_here(run: Runner) -> Non
     thread.join(PATIENCE)
     server.close()
     client.close()
-    # Nobody listens any more, and the address is free although the loop was not run again.
+    # The socket no longer listens, and the address is free although the loop was not run again.
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(address)
     with socket.socket() as again:
@@ -321,7 +321,7 @@ def order_of_closing(memory: BinaryIO) -> list[str]:
     loop.run_until_complete(begin())
     other = threading.Thread(target=wait)
     other.start()
-    # Nobody gets the interpreter lock who is not let in.
+    # No thread gets the interpreter lock unless this one releases it.
     sys.setswitchinterval(1000)
     try:
         loop.close()

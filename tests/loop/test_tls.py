@@ -80,7 +80,7 @@ def test_an_untrusted_certificate_is_refused(run: Runner, server_tls: ssl.SSLCon
         await rounds(20)
 
     run(main())
-    # The server sees the client's alert; how it words that is OpenSSL's affair.
+    # The server sees the client's alert; OpenSSL chooses the message.
     assert all(issubclass(error, OSError) for error in run.complaints.errors)
     run.complaints.contexts.clear()
 
@@ -115,7 +115,7 @@ def test_a_silent_client_runs_into_the_handshake_timeout(
         await rounds()
 
     run(main())
-    # asyncio tells only its debug log about a handshake that the peer let time out.
+    # asyncio reports a handshake that the peer let time out only in its debug log.
     assert all(issubclass(error, OSError) for error in run.complaints.errors)
     run.complaints.contexts.clear()
 

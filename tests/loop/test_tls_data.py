@@ -371,7 +371,7 @@ def test_protocols_change_kind_in_the_middle(
     run(main())
 
 
-# Faults of protocols ----------------------------------------------------------------------------
+# Errors of protocols ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("method", ["connection_made", "data_received", "eof_received"])
@@ -497,7 +497,7 @@ def test_a_keyboard_interrupt_leaves_the_loop(
     gc.collect()
 
 
-# What else a transport answers ------------------------------------------------------------------
+# Other methods of the transport -----------------------------------------------------------------
 
 
 def test_the_transport_is_asyncios(

@@ -20,7 +20,9 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 
 def only_network_errors(run: Runner) -> None:
-    """How a server words a failed handshake is OpenSSL's affair; that it is one is ours."""
+    """OpenSSL chooses the message of a failed handshake; the test checks that it is a network
+    error.
+    """
     assert all(issubclass(error, OSError) for error in run.complaints.errors)
     run.complaints.contexts.clear()
 
@@ -230,7 +232,8 @@ def test_a_client_without_a_good_certificate(
     problem = run(main())
     assert made == []
     if run.ours:
-        # The server says what it misses: its alert arrives before the end of the connection.
+        # The server's alert names the missing certificate, and arrives before the end of the
+        # connection.
         assert isinstance(problem, ssl.SSLError), problem
         word = {"missing": ("required", "handshake failure"), "wrong": ("unknown ca",)}[trouble]
         assert any(one in str(problem).lower().replace("_", " ") for one in word), problem
@@ -331,7 +334,7 @@ def test_cancelling_a_connect_in_the_handshake(run: Runner, client_tls: ssl.SSLC
         connecting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await connecting
-        # The peer sees the end; the protocol never heard of a connection.
+        # The peer sees the end; the protocol never got connection_made.
         reader, writer = await asyncio.open_connection(sock=other)
         assert (await reader.read())[:1] == b"\x16"
         writer.close()
@@ -372,7 +375,7 @@ def test_a_protocol_factory_that_raises(
         await rounds(20)
 
     run(main())
-    # Stock asyncio tells only in debug mode.
+    # Stock asyncio reports it only in debug mode.
     assert run.complaints.errors in ([], [ZeroDivisionError])
     run.complaints.contexts.clear()
 
@@ -419,7 +422,7 @@ def test_a_connect_that_is_cancelled_at_any_turn_leaves_nothing(
         connecting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await connecting
-        if run.ours:  # stock asyncio goes on with a handshake that had not begun
+        if run.ours:  # stock asyncio continues with a handshake that had not begun
             reader, writer = await asyncio.open_connection(sock=other)
             await reader.read()
             writer.close()

@@ -228,7 +228,7 @@ def test_a_check_that_fails_leaves_the_modules_calls(
     assert re.search(reason, told[0])
 
 
-# The same for a program -----------------------------------------------------------------------------
+# Equal results for a program --------------------------------------------------------------------
 
 
 def test_a_record_that_was_changed(run_ours: Runner, certificate: tuple[Path, Path]) -> None:
@@ -508,7 +508,7 @@ def test_many_sizes_each_way(run_ours: Runner, certificate: tuple[Path, Path]) -
 
 
 def test_a_connection_leaves_nothing(run_ours: Runner, certificate: tuple[Path, Path]) -> None:
-    """OpenSSL owns the BIO, the connection owns OpenSSL's object, and nobody keeps either."""
+    """OpenSSL owns the BIO, the connection owns OpenSSL's object, and no reference keeps either."""
     kept: list[Any] = []
 
     async def scenario(server_tls: ssl.SSLContext, client_tls: ssl.SSLContext) -> None:

@@ -1,4 +1,4 @@
-"""What TLS connections leave behind: nothing."""
+"""TLS connections leave no resources behind."""
 
 from __future__ import annotations
 

@@ -340,7 +340,7 @@ def test_a_record_that_was_tampered_with(
         peer.writer.write(record)
         await served.until_call("lost")
         assert isinstance(served.lost_with, ssl.SSLError)
-        if run.ours:  # nothing that was received intact is lost, and the peer hears why
+        if run.ours:  # data received intact is not lost, and the peer gets the reason
             assert served.data == b"good"
             with pytest.raises(ssl.SSLError, match="(?i)bad.record.mac"):
                 await peer.read()
@@ -405,7 +405,7 @@ def test_transports_outlive_their_loop(
 def test_another_thread_is_refused_and_breaks_nothing(
     run_ours: Runner, server_tls: ssl.SSLContext, client_tls: ssl.SSLContext
 ) -> None:
-    # While the loop's thread sleeps in the kernel, its transports belong to nobody else.
+    # While the loop's thread sleeps in the kernel, no other thread may use its transports.
     async def main() -> None:
         loop = asyncio.get_running_loop()
         client, served, server = await tls_pair(server_tls, client_tls)

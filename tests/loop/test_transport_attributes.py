@@ -200,7 +200,7 @@ def test_a_transport_in_a_cycle_through_its_own_attribute_is_collected(
             watched.extend((weakref.ref(transport), weakref.ref(transport.note)))
             del transport
             collect()
-            # Whatever is open is alive, whoever else forgot it.
+            # An open transport stays alive, even if no other reference is left.
             assert watched[0]() is not None
             assert watched[0]().myself is watched[0]()
         await rounds()

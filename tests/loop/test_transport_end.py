@@ -1,4 +1,6 @@
-"""How a stream transport ends: the order of connection_lost, the socket until then, writes after it."""
+"""The end of a stream transport: the order of connection_lost, the socket until then, writes after
+it.
+"""
 
 from __future__ import annotations
 
@@ -353,7 +355,7 @@ def test_an_unclosed_transport_is_warned_about(run: Runner) -> None:
 @pytest.mark.parametrize("asked", ["in connection_lost", "after it"])
 @pytest.mark.parametrize("reset", [True, False])
 def test_the_addresses_outlive_the_connection(run: Runner, asked: str, reset: bool) -> None:
-    """Nobody has asked for them while the peer was there."""
+    """The program did not read them while the peer was connected."""
     told: list[Any] = []
 
     class Server(Recorder):
@@ -389,7 +391,7 @@ def test_the_addresses_outlive_the_connection(run: Runner, asked: str, reset: bo
 def test_the_socket_of_a_connection_that_has_ended(
     run: Runner, tmp_path: Path, family: socket.AddressFamily, none_left: bool
 ) -> None:
-    """It is closed and of the connection's kind, also where nobody had asked for it before."""
+    """It is closed and of the connection's kind, even if the program had not requested it before."""
 
     async def main() -> None:
         loop = asyncio.get_running_loop()

@@ -1,4 +1,4 @@
-"""What programs may ask of a transport: from another thread, with wrong arguments, of its attributes."""
+"""Programs' calls on a transport: from another thread, with wrong arguments, on its attributes."""
 
 from __future__ import annotations
 
@@ -418,7 +418,7 @@ def test_a_datagram_transport_pauses(run: Runner) -> None:
 
 
 def test_a_callback_of_every_kind_that_raises(run: Runner) -> None:
-    """Each is told to the exception handler, and none takes another connection with it."""
+    """The exception handler gets each error, and no error ends another connection."""
 
     class Raising(Recorder):
         def connection_made(self, transport: asyncio.BaseTransport) -> None:

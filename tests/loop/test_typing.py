@@ -1,4 +1,4 @@
-"""What type checkers see of the package: each public name, no other, and the loop's type."""
+"""The package as type checkers see it: each public name, no other, and the loop's type."""
 
 from __future__ import annotations
 

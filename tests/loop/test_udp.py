@@ -13,7 +13,7 @@ from tests.support.ports import free_port
 
 
 class Datagrams(asyncio.DatagramProtocol):
-    """Keeps what arrives; echoes where it is told to."""
+    """Records received datagrams; echoes them if enabled."""
 
     def __init__(self, echo: bool = False) -> None:
         self.echo = echo

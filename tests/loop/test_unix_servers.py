@@ -122,7 +122,7 @@ def test_cleanup_socket(run: Runner, folder: Path) -> None:
 
         server = await loop.create_unix_server(Echo, path)
         path.unlink()
-        server.close()  # somebody else removed it
+        server.close()  # another process removed it
 
         server = await loop.create_unix_server(Echo, path)
         path.unlink()
@@ -290,7 +290,7 @@ def test_tls(
 def test_accepted_sockets(
     run: Runner, folder: Path, server_tls: ssl.SSLContext, client_tls: ssl.SSLContext
 ) -> None:
-    """connect_accepted_socket() takes what somebody else accepted, with TLS and without."""
+    """connect_accepted_socket() accepts a socket from another acceptor, with TLS and without."""
 
     async def main() -> None:
         loop = asyncio.get_running_loop()
@@ -327,7 +327,7 @@ def test_serving_starts_when_it_is_told(run: Runner, folder: Path) -> None:
         loop = asyncio.get_running_loop()
         server = await loop.create_unix_server(Echo, path, start_serving=False)
         assert not server.is_serving()
-        with pytest.raises(ConnectionRefusedError):  # bound, but nobody listens
+        with pytest.raises(ConnectionRefusedError):  # bound, but not listening
             await talk(path)
         await server.start_serving()
         await server.start_serving()

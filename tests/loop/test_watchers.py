@@ -255,7 +255,9 @@ def test_what_cannot_be_watched_is_refused(
 
 
 def test_a_wake_up_for_nothing_does_not_reach_the_callback(run: Runner) -> None:
-    """What has woken the loop may be gone when its turn begins: another reader was faster."""
+    """The event that woke the loop may be gone when its iteration begins: another reader was
+    faster.
+    """
 
     async def main() -> None:
         loop = asyncio.get_running_loop()
@@ -287,7 +289,7 @@ def test_a_wake_up_for_nothing_does_not_reach_the_callback(run: Runner) -> None:
 
 
 def test_connecting_where_nobody_answers_fails(run: Runner) -> None:
-    """A socket of AF_VSOCK wakes those who wait for it while it connects."""
+    """A socket of AF_VSOCK wakes its waiters while it connects."""
     vsock = getattr(socket, "AF_VSOCK", None)
     if vsock is None:
         pytest.skip("this Python has no AF_VSOCK")
@@ -424,7 +426,7 @@ def test_a_file_closed_by_its_callback_is_not_reported_again(run: Runner) -> Non
 
 
 def test_watchers_from_another_thread(run: Runner) -> None:
-    """Not documented as safe, but on asyncio's epoll it works, and so it does here."""
+    """Not documented as safe, but it works on asyncio's epoll, and so it does here."""
 
     async def main() -> None:
         loop = asyncio.get_running_loop()

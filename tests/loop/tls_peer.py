@@ -49,7 +49,7 @@ class Peer:
         return cls(reader, writer, context, server_hostname="localhost")
 
     async def handshake(self) -> None:
-        """The whole handshake; the last flight is on its way when this returns."""
+        """Performs the whole handshake; the last flight is sent when this returns."""
         while True:
             try:
                 self.tls.do_handshake()
@@ -85,7 +85,7 @@ class Peer:
         self.flush()
 
     def say_goodbye(self) -> None:
-        """Send close_notify and go on."""
+        """Sends close_notify and continues."""
         try:
             self.tls.unwrap()
         except ssl.SSLWantReadError:

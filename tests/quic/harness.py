@@ -1,4 +1,4 @@
-"""What the QUIC tests have in common: echoing servers, recording clients, waiting for quiet."""
+"""Helpers of the QUIC tests: echoing servers, recording clients, waits for idle connections."""
 
 from __future__ import annotations
 

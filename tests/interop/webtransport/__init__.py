@@ -6,7 +6,7 @@ An endpoint has the command line of the other peers (see ../peers). Its server a
 unidirectional stream on one of its own. A bidirectional stream of the client begins with a command:
 
     ECHO\\n<data>            the server echoes the data
-    OPEN\\n                  the server opens a stream with `GIFT`, and sends `same` here if its echo is correct
+    OPEN\\n                  the server opens a stream with `GIFT`, sends `same` here after a correct echo
     CLOSE <code> <reason>\\n the server closes the session
     RESET <code>\\n          the server resets its side
     STOP <code>\\n           the server sends STOP_SENDING; the client's side stays open

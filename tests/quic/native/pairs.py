@@ -66,7 +66,9 @@ async def cancelled(task):
 
 
 async def cancelled_after(turns, work):
-    """What ``work`` has given although it is cancelled so many turns after its begin; None if nothing."""
+    """Returns the result of ``work`` although it is cancelled this many loop iterations after its
+    start; None if it has none.
+    """
     task = asyncio.ensure_future(work)
     for _ in range(turns):
         await asyncio.sleep(0)

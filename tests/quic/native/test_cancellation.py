@@ -1,4 +1,4 @@
-"""Cancelled at any await, nothing is lost and nobody is left behind."""
+"""A cancellation at any await loses no data and leaves no waiter behind."""
 
 from __future__ import annotations
 

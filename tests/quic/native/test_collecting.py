@@ -1,4 +1,4 @@
-"""What a program forgets is ended and collected; what is over leaves nothing behind."""
+"""Objects that a program drops are ended and collected; finished ones leave nothing behind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Connections: how they begin, what is known of them, and every way in which they end."""
+"""Connections: their start, their properties, and every way in which they end."""
 
 from __future__ import annotations
 

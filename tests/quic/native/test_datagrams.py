@@ -1,4 +1,4 @@
-"""Datagrams: one by one, in batches, and what cannot be sent."""
+"""Datagrams: one by one, in batches, and invalid ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every queue has a bound, and what is read gives credit for as much."""
+"""Every queue has a bound, and read data returns an equal amount of credit."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def test_connections_that_are_over_make_room_for_others(run_anywhere, pki):
                         await stream.send(bytes([number]))
                     await one.wait_delivered()
                 await eventually(lambda: listener.stats()["connections_closed"] > number)  # noqa: B023
-            # The last two are still to be had, with what had come on them.
+            # The last two are still available, with their data.
             numbers = []
             for _ in range(2):
                 other = await listener.accept()

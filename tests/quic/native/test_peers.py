@@ -22,7 +22,7 @@ from uringcore.quic import events
 
 
 async def _echoes(port, config):
-    """What an echoing server owes a client."""
+    """Checks the echoes of a server."""
     async with quic.connect("127.0.0.1", port, config) as connection:
         for size in (0, 1, 1000, 200_000):
             message = patterned(size)

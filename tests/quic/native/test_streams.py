@@ -1,4 +1,4 @@
-"""Streams: what is sent is read, in every way of reading, and each way of ending is told apart."""
+"""Streams: sent data is read, in every way of reading, and each kind of end is distinct."""
 
 from __future__ import annotations
 
