@@ -255,7 +255,7 @@ WEBTRANSPORT = pytest.mark.parametrize(
 
 @WEBTRANSPORT
 def test_webtransport(example, pki, library, server):
-    """What the README's script does in a browser: a session at ``/wt`` that echoes."""
+    """The README's script in a browser: a session at ``/wt`` that echoes."""
     connect = importlib.import_module(library + ".asyncio").connect
     protocol_class = importlib.import_module(library + ".asyncio").QuicConnectionProtocol
     h3 = importlib.import_module(library + ".h3.connection")

@@ -27,7 +27,7 @@ OK = [(b":status", b"200")]
 
 
 def outcome(call, *args, **kwargs):
-    """What a call answers, or the name and HTTP/3 code of what it raises."""
+    """Returns a call's result, or the name and HTTP/3 code of its exception."""
     try:
         return call(*args, **kwargs)
     except Exception as exc:

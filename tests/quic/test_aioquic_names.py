@@ -248,7 +248,7 @@ def _compare_signatures(what, ours, theirs):
             default = DEFAULTS_OF_OURS.get(name, parameter.default)
             assert mine.default == default, f"{what}: default of {name}"
     for name, parameter in our.items():
-        # What we add has to be optional.
+        # Our additional parameters have to be optional.
         if name not in their and parameter.kind not in (
             parameter.VAR_POSITIONAL,
             parameter.VAR_KEYWORD,

@@ -277,7 +277,7 @@ def test_a_servers_transport_reaches_peers_of_its_family(run_anywhere, server_co
 
 
 def test_a_datagram_to_a_dead_port_takes_nothing_with_it(run_anywhere, server_configuration):
-    """What the network says about it comes at the socket's next call, whatever that is for."""
+    """The socket's next call reports the network's error, whatever its purpose."""
 
     async def main():
         loop = asyncio.get_running_loop()

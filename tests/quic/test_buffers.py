@@ -19,7 +19,7 @@ BYTES = bytes(range(32))
 
 
 def matrix():
-    """What numpy's arrays show: two dimensions of larger items."""
+    """Like a numpy array: two dimensions of larger items."""
     return memoryview(array.array("I", BYTES)).cast("B").cast("H", shape=[4, 4])
 
 

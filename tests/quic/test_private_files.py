@@ -146,7 +146,7 @@ def test_a_development_certificate_is_written_through_no_link(tmp_path):
 
 @pytest.mark.parametrize("name", ["cert.pem", "key.pem"])
 def test_a_development_certificate_goes_into_no_file_that_was_there(tmp_path, name):
-    """Whoever has it open would read what is written."""
+    """A process that has it open could read the written data."""
     (tmp_path / name).write_bytes(b"planted")
     (tmp_path / name).chmod(0o666)
     with open(tmp_path / name, "rb") as theirs:

@@ -1,4 +1,4 @@
-"""Who waits for a send queue to fall is woken by everything that can happen to the stream."""
+"""Every event of the stream wakes a waiter for a lower send queue."""
 
 from __future__ import annotations
 

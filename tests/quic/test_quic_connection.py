@@ -388,7 +388,7 @@ def test_ipv6_and_a_name_with_several_addresses(
     run_anywhere, server_configuration, client_configuration
 ):
     async def main():
-        # Nobody listens on ::1, which localhost may name first.
+        # No socket listens on ::1, which localhost may resolve to first.
         async with (
             serving(server_configuration(), host="127.0.0.1") as (port, _),
             connect("localhost", port, configuration=client_configuration()) as client,

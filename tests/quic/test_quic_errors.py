@@ -1,4 +1,4 @@
-"""What goes wrong while connecting is raised at once, and says what it is."""
+"""An error while connecting is raised at once, with its cause."""
 
 from __future__ import annotations
 

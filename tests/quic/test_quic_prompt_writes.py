@@ -1,8 +1,4 @@
-"""What a handler sends over QUIC leaves while it goes on computing.
-
-The client is another loop, in a thread. A handler that waits for what the client has received keeps the
-server's whole loop: data that waits for the end of the turn would never come.
-"""
+"""Data that a handler sends over QUIC leaves while the handler continues to compute."""
 
 import asyncio
 import contextlib

@@ -58,7 +58,7 @@ def exchange(connection_class, client, server, steps=40):
 
 @pytest.fixture
 def logged(server_configuration, client_configuration):
-    """The same exchange by us and by aioquic: ``(client, server)`` traces of each."""
+    """One exchange by us and by aioquic: ``(client, server)`` traces of each."""
 
     def traces(module, connection_class):
         configuration = importlib.import_module(module + ".quic.configuration").QuicConfiguration

@@ -115,7 +115,7 @@ def documents(tmp_path_factory, pki, request):
             protocol.http.send_headers(stream_id, request, True)
             protocol.transmit()
             assert await asyncio.wait_for(protocol.done, 50) == SIZE
-            # What was lost last is found out by now.
+            # By now the latest loss has been detected.
             await protocol.ping()
             protocol._quic.close(error_code=0x100, reason_phrase="done")
             protocol.transmit()

@@ -1,7 +1,4 @@
-"""Nobody but a connection's own endpoint has the tokens that end it (RFC 9000 section 21.11).
-
-Each test sends a live connection's IDs to endpoints beside its own, which have the same secret.
-"""
+"""Only a connection's own endpoint has the tokens that end it (RFC 9000 section 21.11)."""
 
 from __future__ import annotations
 

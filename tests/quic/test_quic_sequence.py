@@ -80,7 +80,7 @@ def test_connections_that_choose_one_id_have_a_file_each(logger, tmp_path):
 
 
 def test_a_file_has_the_whole_life(run_anywhere, tmp_path, client_configuration, pki):
-    """What is written while the connection lives is there before it ends; the end comes last."""
+    """Data written during the connection's life is in the file before its end; the end comes last."""
     folders = [tmp_path / "client", tmp_path / "server"]
     for folder in folders:
         folder.mkdir()

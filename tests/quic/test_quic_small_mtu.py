@@ -41,7 +41,7 @@ uringcore.run(main(), backend=sys.argv[1])
 
 
 def may_unshare():
-    """Whether this machine lets us have a network of our own."""
+    """True if this machine permits a network namespace."""
     unshare = shutil.which("unshare")
     if unshare is None:
         return False

@@ -1,4 +1,4 @@
-"""What connections, endpoints and loops count, and the same as OpenMetrics text."""
+"""The counters of connections, endpoints and loops, and their OpenMetrics text."""
 
 from __future__ import annotations
 

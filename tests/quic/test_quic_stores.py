@@ -87,7 +87,7 @@ class Slow:
 
 @contextlib.contextmanager
 def shut(store):
-    """Whoever calls the store is stuck."""
+    """Blocks every caller of the store."""
     store.gate.clear()
     try:
         yield

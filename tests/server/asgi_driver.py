@@ -81,7 +81,7 @@ async def looked_at(scope, receive, send):
 
 
 async def forgets(scope, receive, send):
-    """What is not awaited is not done, and Python says so."""
+    """Python warns about a coroutine that is never awaited."""
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
         send({"type": "http.response.start", "status": 500, "headers": []})
@@ -262,7 +262,7 @@ async def exits(scope, receive, send):
 
 
 async def strange_messages(scope, receive, send):
-    """What is no message is the application's error, which it may catch."""
+    """An invalid message raises an error in the application, which may catch it."""
     seen = []
     for message in (
         {"type": "http.response.body"},

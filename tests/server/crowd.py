@@ -146,7 +146,7 @@ async def ask_once(server, path="/"):
 
 
 async def eventually(condition, what, seconds=60):
-    """What `condition()`, a coroutine function, returns once that is true."""
+    """Returns the result of `condition()`, a coroutine function, once it is true."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         found = await condition()

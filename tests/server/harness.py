@@ -113,7 +113,7 @@ class Server:
             raise AssertionError(f"did not stop within {seconds} s:\n{self.log()}") from None
 
     def check_log(self):
-        """What the application raises is logged, but our own code must never be at fault."""
+        """Errors of the application are logged, but our own code must raise none."""
         log = self.log()
         for fault in ("Exception in quic_event_received", "was never retrieved", "never awaited"):
             assert fault not in log, log

@@ -229,7 +229,7 @@ def wait_for_certificate(server, certfile, workers=1):
 
 @pytest.mark.parametrize("arguments", ["", "--workers 2"])
 def test_certbots_hook(machine, arguments):
-    """What certbot runs with the files that it has renewed, and nothing else."""
+    """Certbot runs this with the files that it has renewed, and with nothing else."""
     port = free_port()
     command = block("Without a proxy 1", port=port, tls=machine.tls, workers=arguments)
     server = machine.serve(command)

@@ -143,7 +143,7 @@ def children(machine, pid):
 
 @needs_a_machine
 def test_sockets_of_systemd(machine):
-    """Who comes while the service restarts waits, and is served by the next one."""
+    """A client that connects during a restart waits, and the next process serves it."""
     install(machine, f"{ACTIVATED}.service")
     install(machine, f"{ACTIVATED}.socket")
     enable, restart = BLOCKS["systemd 2"].splitlines()

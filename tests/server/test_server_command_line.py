@@ -147,7 +147,7 @@ def test_what_websockets_over_http3_keep_to_is_not_for_tcp_alone():
 
 
 def completions(words, index, shell="bash"):
-    """What a shell is offered for the word with this index."""
+    """Returns a shell's completions for the word with this index."""
     env = environment() | {
         "_URINGCORE_COMPLETE": f"{shell}_complete",
         "COMP_WORDS": words,

@@ -11,7 +11,7 @@ from tests.server.harness import ROOT, environment
 
 @pytest.mark.parametrize("what", ["dropped", "forked"])
 def test_a_place_for_a_file(what, certificate, tmp_path, backend):
-    """What each proves is said at its function."""
+    """Each function's docstring states its check."""
     command = [sys.executable, "-m", "tests.server.file_places"]
     done = subprocess.run(
         [*command, what, *certificate, str(tmp_path), backend],
