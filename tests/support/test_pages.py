@@ -22,8 +22,8 @@ from urllib.request import urlopen
 import pytest
 
 import uringcore
-from tests.quic import certificates
 from tests.server.harness import Server
+from tests.support.certificates import Authority
 from tests.support.children import bound
 from tests.support.interpreter import is_default_interpreter
 from tests.support.ports import free_port
@@ -312,9 +312,9 @@ def test_a_server_on_each_core(tmp_path):
 @pytest.mark.skipif(not is_default_interpreter(), reason="once is enough: it starts five processes")
 def test_a_typed_server_on_each_core(tmp_path):
     names = ("example.org", "example.net")
-    authority = certificates._make(tmp_path, "authority", None, [])
+    authority = Authority(tmp_path)
     for name in names:
-        certificates._make(tmp_path, name, authority, [name])
+        authority.issue(tmp_path, name, name)
     port = free_port()
     program = _replaced(PROGRAMS[TYPED_PORT_GROUP], "4433", str(port))
     program = _replaced(program, "/run/echo/", f"{tmp_path}/")

@@ -38,8 +38,8 @@ class ConnectionLife:
     )
 
     def __init__(self, quic: QuicConnection) -> None:
-        self.loop = asyncio.get_running_loop()
-        self.quic = quic
+        self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
+        self.quic: QuicConnection = quic
         self.sockets: Sockets | None = None
         self.completed: events.HandshakeCompleted | None = None
         self._end: Callable[[], QuicConnectionError] | None = None

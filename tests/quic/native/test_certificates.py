@@ -6,10 +6,10 @@ import ssl
 
 import pytest
 
-from tests.quic import certificates
 from tests.quic.aioquic_peer import AioquicRecorder, aioquic_asyncio, aioquic_client, verifying
 from tests.quic.harness import eventually
 from tests.quic.native.pairs import client_config, connecting, listening, server_config
+from tests.support.handmade_certificates import with_key
 from uringcore import quic
 
 aioquic_tls = pytest.importorskip("aioquic.tls")
@@ -22,7 +22,9 @@ def issue(pki, tmp_path_factory):
     directory = tmp_path_factory.mktemp("typed")
 
     def make(name, *hosts, key=None):
-        return certificates._make(directory, name, pki.authority, list(hosts), key=key)
+        if key is None:
+            return pki.authority.issue(directory, name, *hosts)
+        return with_key(directory, name, pki.authority, hosts, key=key)
 
     return make
 

@@ -7,10 +7,10 @@ import io
 
 import pytest
 
-from tests.quic import certificates
 from tests.quic.aioquic_peer import AioquicRecorder, aioquic_asyncio, aioquic_client
 from tests.quic.harness import eventually
 from tests.quic.native.pairs import connecting, listening, server_config, settled
+from tests.support.certificates import LOCAL
 from uringcore import quic
 
 serialization = pytest.importorskip("cryptography.hazmat.primitives.serialization")
@@ -43,7 +43,7 @@ async def echoed(one, other):
 
 def test_renewed_files_are_for_new_connections(run_anywhere, pki, renewable, tmp_path):
     files, put = renewable
-    renewed = certificates.renewed(tmp_path, pki.authority, 2)
+    renewed = pki.authority.issue(tmp_path, "server2", *LOCAL)
 
     async def main():
         async with listening(pki, certificate=files) as listener:
@@ -195,7 +195,7 @@ def test_a_listener_that_does_not_accept_has_nothing_to_reload(run, pki):
 
 def test_listeners_with_the_same_settings_are_reloaded_by_themselves(run, pki, renewable, tmp_path):
     files, put = renewable
-    renewed = certificates.renewed(tmp_path, pki.authority, 3)
+    renewed = pki.authority.issue(tmp_path, "server3", *LOCAL)
 
     async def main():
         settings = server_config(pki, certificate=files)

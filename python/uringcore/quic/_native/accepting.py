@@ -30,7 +30,7 @@ class Accepting:
     ) -> None:
         self.backlog: Backlog[Link] = Backlog(loop, config.backlog)
         self._config = config
-        self.acceptance = Acceptance(
+        self.acceptance: Acceptance = Acceptance(
             self._made,
             config._configuration,
             retry=config.retry,
