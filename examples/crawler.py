@@ -1,5 +1,4 @@
-"""A crawler over HTTP/3: reads a site's pages, in which all link to one another, and reports broken
-links.
+"""A crawler over HTTP/3: reads all pages of a site and reports broken links.
 
 python examples/crawler.py https://example.org/ [authorities.pem]
 """

@@ -5,8 +5,7 @@ are datagrams: a lost one does no harm, because the next one is newer anyway.
     python examples/game.py play localhost 4433 certificate.pem 1000
 
 A player sends its direction, ``(x, y)`` in a byte each. At the next tick it receives the positions
-of the others in its part of the world; a player that sends nothing receives nothing. The second
-command runs that many players at once.
+of the others in its part of the world. The second command runs that many players at once.
 """
 
 import asyncio
@@ -83,9 +82,7 @@ async def serve(port: int) -> None:
 
 
 async def play(player: quic.Connection) -> int:
-    """Walks about, in steps that may be lost, until it has received enough updates. Returns the
-    number of players at once in each.
-    """
+    """Walks, in steps that may be lost, for some updates. Returns each one's number of players."""
     seen: list[int] = []
     while len(seen) < 10:
         player.send_datagram(bytes(random.randrange(256) for _ in range(2)))

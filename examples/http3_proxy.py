@@ -1,11 +1,9 @@
-"""A reverse proxy for HTTP/3: clients connect to one port, and the server name that they request
-selects the server behind it.
+"""A reverse proxy for HTTP/3: one port, and the requested server name selects the server behind it.
 
     python examples/http3_proxy.py 8443 authorities.pem example.org=10.0.0.1:443 *=10.0.0.2:443
 
 Each client gets a connection to its server, and the proxy copies every stream, datagram, reset and
-stop to the other side. So it parses no HTTP: streams have equal numbers on both sides (RFC 9000
-section 2.1), which is all that HTTP/3 requires of QUIC. Future extensions pass too.
+stop. It parses no HTTP: HTTP/3 requires equal stream numbers on both sides (RFC 9000 section 2.1).
 """
 
 import asyncio
