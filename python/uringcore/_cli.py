@@ -45,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def serve(arguments: list[str]) -> int:
     from uringcore.server._descriptors import open_standard_streams
-    from uringcore.server._startup import StartupError, require_uvicorn
+    from uringcore.server._startup_errors import StartupError, require_uvicorn
 
     open_standard_streams()
     try:
@@ -79,7 +79,7 @@ def serve_nothing(arguments: list[str], why: str) -> int:
 
 def complete() -> int:
     """Completes a command line, or prints the completion script for a shell."""
-    from uringcore.server._startup import StartupError, require_uvicorn
+    from uringcore.server._startup_errors import StartupError, require_uvicorn
 
     try:
         require_uvicorn()

@@ -11,7 +11,7 @@
 //! | file | content |
 //! | --- | --- |
 //! | `turn` | [`Engine`]: the turn, the routing of completions |
-//! | `callbacks` | the host's callbacks; held bytes are sent at their ends |
+//! | `callback_ends` | the host's callbacks; held bytes are sent at their ends |
 //! | `event` | [`EngineEvent`]: the events of a host |
 //! | `event_queue` | the events that the host has not taken yet, in order |
 //! | `token` | the token of an operation, from which its completion finds its owner |
@@ -32,7 +32,7 @@
 
 #![forbid(unsafe_code)]
 
-mod callbacks;
+mod callback_ends;
 mod event;
 mod event_queue;
 mod held_writes;

@@ -20,6 +20,7 @@ use super::goaway::GoAway;
 use super::log::{Log, Logged};
 use super::origin;
 use super::peer::Peer;
+use super::pending_input::PendingInput;
 use super::push::Pushes;
 use super::qpack::{Decoder, DecoderSettings, Encoder, EncoderSettings};
 use super::request::{Half, RequestStream};
@@ -27,7 +28,6 @@ use super::request_ids::RequestIds;
 use super::settings::{PeerSettings, Settings};
 use super::stream_map::StreamMap;
 use super::uni::{UniKind, UniStream};
-use super::unusable::Unusable;
 use super::useless_frames::UselessFrameBudget;
 
 /// An HTTP/3 connection without its transport (RFC 9114), client or server.
@@ -62,7 +62,7 @@ pub struct Connection {
     pub(super) abandoned: AbandonedStreams,
     /// Streams that wait for the peer's QPACK encoder stream, in order; at most as many as we announced.
     pub(super) blocked: VecDeque<u64>,
-    pub(super) unusable: Unusable,
+    pub(super) pending_input: PendingInput,
     pub(super) useless_frames: UselessFrameBudget,
     pub(super) request_ids: RequestIds,
     pub(super) early_priorities: EarlyPriorities,
@@ -102,7 +102,7 @@ impl Connection {
             uni: StreamMap::default(),
             abandoned: AbandonedStreams::default(),
             blocked: VecDeque::new(),
-            unusable: Unusable::new(&settings),
+            pending_input: PendingInput::new(&settings),
             useless_frames: UselessFrameBudget::default(),
             request_ids: RequestIds::new(settings.max_requests),
             early_priorities: EarlyPriorities::default(),
@@ -346,7 +346,7 @@ impl Connection {
     /// Bytes that are held and cannot be used yet: field sections that are incomplete or wait for the encoder
     /// stream, and data after those.
     pub fn unusable_bytes(&self) -> usize {
-        self.unusable.bytes()
+        self.pending_input.bytes()
     }
 
     /// Frees the unused capacity of the last burst, and state that only compresses future field sections: for a
@@ -469,7 +469,7 @@ impl Connection {
         self.request_ids.forget_skipped();
         self.early_priorities = EarlyPriorities::default();
         self.blocked = VecDeque::new();
-        self.unusable.clear();
+        self.pending_input.clear();
     }
 }
 

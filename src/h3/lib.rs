@@ -5,7 +5,7 @@
 //! - `request`, `uni`: parse the data of one stream. `push`: server push, both roles.
 //! - `field`, `target`: detect malformed messages. `settings`, `frame`, `priority`: codecs. `origin`: ORIGIN frames.
 //! - `capsule`: splits the data of a request with the Capsule Protocol.
-//! - `unusable`, `useless_frames`: bounds on a peer's unusable data and useless frames.
+//! - `pending_input`, `useless_frames`: bounds on a peer's unusable data and useless frames.
 //! - `qpack`: field compression.
 //! - `event`, `error`: events and errors. `log`: log entries for the host.
 //! - `critical_streams`, `request_ids`, `goaway`, `peer`, `early_priorities`, `abandoned`: parts of the connection's
@@ -31,6 +31,7 @@ mod goaway;
 mod log;
 pub mod origin;
 mod peer;
+mod pending_input;
 pub mod priority;
 mod push;
 pub mod qpack;
@@ -42,7 +43,6 @@ mod stream_map;
 mod streams;
 mod target;
 mod uni;
-mod unusable;
 mod useless_frames;
 
 pub use connection::Connection;

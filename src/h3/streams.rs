@@ -171,7 +171,7 @@ impl Connection {
             headers_frame_max: self.settings.max_field_section_size,
             decoder: &mut self.decoder,
             events: &mut self.events,
-            unusable: &mut self.unusable,
+            pending_input: &mut self.pending_input,
             useless_frames: &mut self.useless_frames,
             log: &mut self.log,
         };
@@ -271,7 +271,7 @@ impl Connection {
     }
 
     fn stop_decoding(&mut self, stream: &mut RequestStream, stream_id: u64) {
-        stream.stop_receiving(&mut self.unusable);
+        stream.stop_receiving(&mut self.pending_input);
         self.blocked.retain(|&blocked| blocked != stream_id);
         if !stream.is_webtransport() {
             // RFC 9204 section 2.2.2.2.

@@ -9,7 +9,7 @@
 //! - `streams`: extends the state machine's streams.
 //! - `paths`: the addresses and sockets of a connection (RFC 9000 section 9).
 //! - `event`, `error`, `stats`: types that the host gets.
-//! - `on_demand`: streams and datagrams that a program reads on demand.
+//! - `read_on_demand`: streams and datagrams that a program reads on demand.
 //! - `tls`: certificates, verification, the crypto session under QUIC; `qlog`: qlog events from packets.
 //! - `seams`: workarounds for gaps of quinn-proto and rustls, one a file.
 //! - `fuzzing`: private parsers, opened for fuzz targets.
@@ -27,9 +27,9 @@ mod event;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
-pub mod on_demand;
 mod paths;
 pub mod qlog;
+pub mod read_on_demand;
 mod seams;
 mod settings;
 mod stats;

@@ -23,7 +23,7 @@ from uringcore.quic import _errors as quic
 from uringcore.quic.connection import QuicConnection
 from uringcore.quic.logger import QuicLogger
 from uringcore.quic.sessions import SharedSessionStore
-from uringcore.server._startup import StartupError
+from uringcore.server._startup_errors import StartupError
 from uringcore.webtransport import _errors as webtransport
 
 LOST = http3.ConnectionLostError.by(quic.QuicIdleTimeoutError(0, None, "", "silent"), unsent=True)

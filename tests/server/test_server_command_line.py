@@ -17,7 +17,7 @@ from uringcore.quic._sequence_logger import TraceLimits
 from uringcore.server import _command as command_module
 from uringcore.server._limits import limit_options, websocket_limits
 from uringcore.server._options import PLACES, option_name
-from uringcore.server._startup import INSTALL_SERVER
+from uringcore.server._startup_errors import INSTALL_SERVER
 
 # Of uvicorn's Config, but not of its command line, or not of ours.
 NOT_OPTIONS = {"callback_notify", "timeout_notify", "ssl_context_factory"}

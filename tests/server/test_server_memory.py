@@ -10,7 +10,7 @@ from uringcore.quic._memory import MEMORY_MIN, default_memory
 from uringcore.quic.limits import ServerLimits
 from uringcore.server import Config
 from uringcore.server import _config as module
-from uringcore.server._startup import StartupError
+from uringcore.server._startup_errors import StartupError
 
 MIB = 1 << 20
 CONNECTION = 32 << 10

@@ -25,7 +25,7 @@ from uringcore.devcert import DevelopmentCertificate
 from uringcore.quic._sequence_logger import TraceLimits
 from uringcore.server import Config
 from uringcore.server._limits import HTTP3Limits, SessionLimits, limit_options
-from uringcore.server._startup import INSTALL_SERVER, StartupError
+from uringcore.server._startup_errors import INSTALL_SERVER, StartupError
 
 
 @pytest.fixture

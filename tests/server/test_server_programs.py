@@ -19,7 +19,7 @@ from tests.support.children import bound
 from tests.support.ports import free_port
 from uringcore.http3._origin_connection import connect as connect_origin
 from uringcore.server import Config
-from uringcore.server._startup import StartupError
+from uringcore.server._startup_errors import StartupError
 
 ENDLESS = "tests.server.endless:app"
 

@@ -22,7 +22,7 @@ from uringcore.server import Config
 from uringcore.server._counts import Counts, Histogram
 from uringcore.server._metrics import families
 from uringcore.server._observer import Observer
-from uringcore.server._report import Report, quantiles
+from uringcore.server._snapshot import Report, quantiles
 from uringcore.server._sockets import bind_metrics
 
 

@@ -28,7 +28,7 @@ ORDER = {
         "connection",
         "endpoint",
         # Of endpoints and connections a program's streams need the public face only.
-        "on_demand",
+        "read_on_demand",
         # Fuzz targets see it; no module needs it.
         "fuzzing",
     ),

@@ -9,7 +9,7 @@ it from a shell. ``Server`` and ``Config`` are uvicorn's classes of these names 
 | file | noun |
 | --- | --- |
 | ``_command``, ``_completion`` | the command's options; their shell completion |
-| ``_startup`` | errors that keep a server from starting |
+| ``_startup_errors`` | errors that keep a server from starting |
 | ``_options`` | uvicorn's options that apply to TCP alone, and options without effect |
 | ``_config`` | a server's configuration, checked before anything starts |
 | ``_checks``, ``_credentials`` | checks of options and of certificates, each with a one-line error |
@@ -30,7 +30,7 @@ it from a shell. ``Server`` and ``Config`` are uvicorn's classes of these names 
 | ``_descriptors`` | the limit of open files, and the three standard descriptors |
 | ``_shared_folder`` | folders that the processes of a server share |
 | ``_reset_key`` | the stateless reset key derived from ``http3_reset_key`` |
-| ``_ports`` | UDP ports that workers share, and each worker's place on them |
+| ``_worker_places`` | UDP ports that workers share, and each worker's place on them |
 | ``gunicorn`` | gunicorn's worker class |
 | ``_terminal`` | detection of a controlling terminal |
 | ``_service`` | the state that all HTTP/3 connections of a server share |
@@ -42,7 +42,7 @@ it from a shell. ``Server`` and ``Config`` are uvicorn's classes of these names 
 | ``_json_log`` | the log as JSON |
 | ``_observer`` | request counting, and the metrics and status pages |
 | ``_shared_result`` | a report that concurrent callers share |
-| ``_counts``, ``_report`` | event counters; a snapshot of a server |
+| ``_counts``, ``_snapshot`` | event counters; a snapshot of a server |
 | ``_metrics``, ``_status_page`` | a report as OpenMetrics; the status page and its data |
 | ``_metrics_port`` | a separate TCP port for metrics |
 | ``_worker_reports`` | exchange of reports among the processes of one server |
@@ -154,7 +154,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from uringcore.server._startup import StartupError, require_uvicorn
+from uringcore.server._startup_errors import StartupError, require_uvicorn
 
 if TYPE_CHECKING:
     from uringcore.server._config import Config

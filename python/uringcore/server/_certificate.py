@@ -10,7 +10,7 @@ from typing import Protocol
 
 from uringcore.server._config import Config
 from uringcore.server._signature import signature
-from uringcore.server._startup import StartupError
+from uringcore.server._startup_errors import StartupError
 
 __all__ = ["CertificateKeeper"]
 

@@ -16,7 +16,7 @@ from typing import Any
 from uvicorn.config import HTTP_PROTOCOLS, STARTUP_FAILURE, WS_PROTOCOLS, Config
 from uvicorn.importer import ImportFromStringError, import_from_string
 
-from uringcore.server._startup import StartupError
+from uringcore.server._startup_errors import StartupError
 
 __all__ = [
     "check_environment",

@@ -25,7 +25,7 @@ from uringcore.server._config import EARLY_DATA, LOOP, Config
 from uringcore.server._limits import limit_options
 from uringcore.server._options import PLACES, idle_options, option_name
 from uringcore.server._serving import serve
-from uringcore.server._startup import StartupError, ended_by_sigterm
+from uringcore.server._startup_errors import StartupError, ended_by_sigterm
 
 __all__ = ["command"]
 

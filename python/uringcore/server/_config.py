@@ -50,7 +50,7 @@ from uringcore.server._observer import Observer
 from uringcore.server._reset_key import reset_key
 from uringcore.server._shared_folder import SharedFolder
 from uringcore.server._signature import Signature, signature
-from uringcore.server._startup import StartupError
+from uringcore.server._startup_errors import StartupError
 
 __all__ = ["EARLY_DATA", "LOOP", "Config"]
 

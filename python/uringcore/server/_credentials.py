@@ -16,7 +16,7 @@ from uvicorn.config import Config
 
 from uringcore._uringcore import certificate_validity
 from uringcore.quic._errors import QuicConfigurationError
-from uringcore.server._startup import StartupError
+from uringcore.server._startup_errors import StartupError
 from uringcore.tls import load_pem_x509_certificates
 
 __all__ = ["check_certificate", "quic_refusal"]

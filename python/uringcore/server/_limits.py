@@ -15,7 +15,7 @@ from uringcore._uringcore import Http3Limits, WebSocketLimits, WebTransportLimit
 from uringcore.quic._errors import QuicConfigurationError
 from uringcore.quic._sequence_logger import TraceLimits
 from uringcore.quic.limits import ServerLimits
-from uringcore.server._startup import StartupError
+from uringcore.server._startup_errors import StartupError
 
 __all__ = [
     "HEADER_BYTES_MAX",

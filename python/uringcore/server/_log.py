@@ -22,7 +22,7 @@ from urllib.parse import quote
 from uvicorn.config import LOGGING_CONFIG
 
 from uringcore._client_log import ClientLog
-from uringcore.server._startup import StartupError
+from uringcore.server._startup_errors import StartupError
 
 __all__ = ["LogHandler", "RequestLog", "log_config"]
 

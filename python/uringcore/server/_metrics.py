@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from uringcore.quic._exposition import Family
 from uringcore.quic.metrics import endpoint_families
-from uringcore.server._report import Report
+from uringcore.server._snapshot import Report
 
 __all__ = ["families"]
 

@@ -2,7 +2,7 @@
 and serves the pages that the options name.
 
 HTTP/1.1 and HTTP/3 are counted in one place, by their ASGI messages. _metrics.py and _status_page.py make
-the pages, and _report.py collects their data.
+the pages, and _snapshot.py collects their data.
 
 The observer is added only if an option needs it. A report reads a few hundred connections in each iteration
 of the loop, and all callers within a second share it. A connection is counted at its end.
@@ -20,8 +20,8 @@ from uringcore.quic._exposition import CONTENT_TYPE, exposition
 from uringcore.server import _status_page as status_page
 from uringcore.server._counts import Counts
 from uringcore.server._metrics import families
-from uringcore.server._report import Endpoint, Report, Sources, make_report
 from uringcore.server._shared_result import SharedResult
+from uringcore.server._snapshot import Endpoint, Report, Sources, make_report
 from uringcore.server._worker_reports import WorkerReports
 
 __all__ = ["Observer"]

@@ -22,7 +22,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from uringcore.server._config import Config
-from uringcore.server._startup import STARTUP_FAILURE
+from uringcore.server._startup_errors import STARTUP_FAILURE
 from uringcore.server._supervisor import DELAY_SECONDS_MAX, DELAY_SECONDS_MIN, HASTY_SECONDS
 from uringcore.server._worker import Stoppable, stop_orphan
 

@@ -59,7 +59,7 @@ from uringcore.server._sockets import (
     tell_metrics,
     tell_where,
 )
-from uringcore.server._startup import STARTUP_FAILURE
+from uringcore.server._startup_errors import STARTUP_FAILURE
 from uringcore.server._terminal import has_terminal
 from uringcore.server._webtransport import SessionService
 

@@ -17,7 +17,7 @@ from uringcore.server._descriptors import raise_limit
 from uringcore.server._reloader import Reloader, ReloaderLink
 from uringcore.server._server import Server
 from uringcore.server._sockets import listen_or_exit, remove_unix, tell_where
-from uringcore.server._startup import STARTUP_FAILURE, StartupError, undisturbed
+from uringcore.server._startup_errors import STARTUP_FAILURE, StartupError, undisturbed
 from uringcore.server._supervisor import Supervisor
 from uringcore.server._worker import WorkerSlot
 

@@ -22,7 +22,7 @@ from uringcore.quic._sockets import bind_udp, make_room, shares_port
 from uringcore.server._activation import activation_sockets
 from uringcore.server._config import Config
 from uringcore.server._metrics_port import METRICS_PATH
-from uringcore.server._startup import STARTUP_FAILURE
+from uringcore.server._startup_errors import STARTUP_FAILURE
 
 __all__ = [
     "ServerSockets",

@@ -1,7 +1,7 @@
 """The parent process of several workers: it owns the sockets and keeps the configured number of workers.
 
-_worker.py implements a worker and its channel, and _ports.py assigns places on UDP ports. Signals and log
-lines are those of uvicorn's supervisor.
+_worker.py implements a worker and its channel, and _worker_places.py assigns places on UDP ports. Signals
+and log lines are those of uvicorn's supervisor.
 
 uvicorn's supervisor has no notion of a worker that serves, or of the worker that a packet belongs to, so
 this one replaces it. Generations overlap: a new worker has a separate place on the UDP port and serves
@@ -26,11 +26,11 @@ from collections.abc import Coroutine
 from typing import Any
 
 from uringcore.server._config import Config
-from uringcore.server._ports import WORKERS_MAX, Ports
 from uringcore.server._sockets import ServerSockets
-from uringcore.server._startup import STARTUP_FAILURE
+from uringcore.server._startup_errors import STARTUP_FAILURE
 from uringcore.server._terminal import has_terminal
 from uringcore.server._worker import ENDING, SERVING, USED_UP, Target, Worker
+from uringcore.server._worker_places import WORKERS_MAX, Ports
 
 __all__ = ["Supervisor"]
 

@@ -22,7 +22,7 @@ from typing import Protocol
 
 from uringcore.quic.workers import PortWorker
 from uringcore.server._config import Config
-from uringcore.server._startup import STARTUP_FAILURE
+from uringcore.server._startup_errors import STARTUP_FAILURE
 
 __all__ = [
     "ENDING",

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from uringcore import _within
 from uringcore._uringcore import ConnectionBase
 from uringcore.quic._native.contexts import AwaitableContext, DeliveredOnExit
-from uringcore.quic._native.origin import end_forgotten, made_at
+from uringcore.quic._native.forgotten import end_forgotten, made_at
 from uringcore.webtransport._errors import Headers
 from uringcore.webtransport._fields import HeadersLike
 from uringcore.webtransport._link import RequestAttributes, RequestParameters, SessionLink

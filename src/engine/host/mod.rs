@@ -6,19 +6,19 @@
 //! | `op_queues` | [`OpQueues`]: queues of operations on the host's own sockets, one for each descriptor and direction |
 //! | `socket_op` | [`SocketOp`]: an operation in such a queue, and how the driver starts it |
 //! | `poll_timeout` | [`PollTimeout`]: how long a turn may block in the kernel |
-//! | `direct_cache` | [`DirectMappedCache`]: a cache with one slot for each hash |
+//! | `direct_mapped_cache` | [`DirectMappedCache`]: a cache with one slot for each hash |
 //! | `system` | [`SystemClock`] and [`system_roots`]: the clock and the certificate store that protocols need |
 //!
 //! Nothing here depends on the engine's turn.
 
-pub(crate) mod direct_cache;
+pub(crate) mod direct_mapped_cache;
 pub(crate) mod op_queues;
 pub(crate) mod poll_timeout;
 pub(crate) mod socket_op;
 pub(crate) mod system;
 pub(crate) mod timers;
 
-pub use direct_cache::DirectMappedCache;
+pub use direct_mapped_cache::DirectMappedCache;
 pub use op_queues::{OpQueueId, OpQueues, Start};
 pub use poll_timeout::PollTimeout;
 pub use socket_op::{Attempt, SocketOp};

@@ -20,10 +20,10 @@ use super::{
     field::{Method, TargetCheck},
     frame::{self, HeaderBuffer},
     log::Log,
+    pending_input::PendingInput,
     priority::Priority,
     push::Pushes,
     qpack::{Decoded, Decoder},
-    unusable::Unusable,
     useless_frames::UselessFrameBudget,
 };
 
@@ -44,7 +44,7 @@ pub(super) struct Receiver<'a> {
     pub headers_frame_max: u64,
     pub decoder: &'a mut Decoder,
     pub events: &'a mut VecDeque<Event>,
-    pub unusable: &'a mut Unusable,
+    pub pending_input: &'a mut PendingInput,
     pub useless_frames: &'a mut UselessFrameBudget,
     pub log: &'a mut Log,
 }
@@ -231,7 +231,7 @@ impl RequestStream {
             None => self.read_frames(cx, data, None),
             Some(blocked) => {
                 blocked.rest.extend_from_slice(&data);
-                cx.unusable.add_blocked(data.len())
+                cx.pending_input.add_blocked(data.len())
             }
         }
     }
@@ -241,16 +241,16 @@ impl RequestStream {
         let Some(blocked) = self.blocked.take() else {
             return Ok(());
         };
-        cx.unusable.remove_blocked(blocked.size());
+        cx.pending_input.remove_blocked(blocked.size());
         self.read_section(cx, blocked.section, blocked.promise, blocked.rest.freeze())
     }
 
     /// Stops receiving.
-    pub fn stop_receiving(&mut self, unusable: &mut Unusable) {
+    pub fn stop_receiving(&mut self, pending_input: &mut PendingInput) {
         self.recv = Half::Done;
-        unusable.remove_unfinished(std::mem::take(&mut self.payload).len());
+        pending_input.remove_unfinished(std::mem::take(&mut self.payload).len());
         if let Some(blocked) = self.blocked.take() {
-            unusable.remove_blocked(blocked.size());
+            pending_input.remove_blocked(blocked.size());
         }
     }
 
@@ -313,7 +313,7 @@ impl RequestStream {
                     continue;
                 }
                 Frame::Headers { length } | Frame::Promise { length } => {
-                    let collected = self.collect_payload(cx.unusable, &mut data, length)?;
+                    let collected = self.collect_payload(cx.pending_input, &mut data, length)?;
                     let Some(mut section) = collected else {
                         break;
                     };
@@ -384,7 +384,7 @@ impl RequestStream {
     /// whole receive buffer. Memory grows with the received bytes, not with the announced length.
     fn collect_payload(
         &mut self,
-        unusable: &mut Unusable,
+        pending_input: &mut PendingInput,
         data: &mut Bytes,
         length: usize,
     ) -> Result<Option<Bytes>, ConnectionError> {
@@ -395,10 +395,10 @@ impl RequestStream {
         let piece = data.split_to(missing.min(data.len()));
         if piece.len() < missing {
             self.payload.extend_from_slice(&piece);
-            unusable.add_unfinished(piece.len())?;
+            pending_input.add_unfinished(piece.len())?;
             return Ok(None);
         }
-        unusable.remove_unfinished(self.payload.len());
+        pending_input.remove_unfinished(self.payload.len());
         self.payload.extend_from_slice(&piece);
         Ok(Some(std::mem::take(&mut self.payload).freeze()))
     }
@@ -420,7 +420,7 @@ impl RequestStream {
         };
         let size = blocked.size();
         self.blocked = Some(Box::new(blocked));
-        cx.unusable.add_blocked(size)
+        cx.pending_input.add_blocked(size)
     }
 
     fn emit(&mut self, cx: &mut Receiver<'_>, event: Option<Event>) {

@@ -8,7 +8,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use uringcore_limits::budget::Charge;
-use uringcore_quic::on_demand::Datagrams;
+use uringcore_quic::read_on_demand::Datagrams;
 
 use super::message::required;
 use super::request::Request;

@@ -11,7 +11,7 @@
 //! | `file` | files as content |
 //! | `open_files` | the bound of open files, which clients share |
 //! | `message` | parsing of the application's messages |
-//! | `answer` | the awaitables that `receive()` and `send()` return |
+//! | `awaitables` | the awaitables that `receive()` and `send()` return |
 //! | `task` | the coroutine around the application's, and its task |
 //! | `limits` | a WebSocket's limits from Python |
 //! | `websocket` | a request that is a WebSocket |
@@ -21,7 +21,7 @@
 //! This code does not depend on the version of HTTP: a [`Wire`](wire::Wire) is a stream of any. Messages are those of the
 //! ASGI specification (HTTP version 2.3, WebSocket version 2.4), with the values that uvicorn would pass.
 
-pub mod answer;
+pub mod awaitables;
 mod body;
 mod datagram;
 mod file;
@@ -42,7 +42,7 @@ use pyo3::prelude::*;
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<service::AsgiService>()?;
     m.add_class::<request::Request>()?;
-    m.add_class::<answer::Answer>()?;
+    m.add_class::<awaitables::Answer>()?;
     m.add_class::<limits::WebSocketLimits>()?;
     let gone = m.py().get_type::<websocket::ClientDisconnected>();
     m.add("ClientDisconnected", gone)?;

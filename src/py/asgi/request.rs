@@ -14,7 +14,7 @@ use pyo3::{PyTraverseError, PyVisit};
 use uringcore_http::ws::Socket;
 use uringcore_limits::budget::Charge;
 
-use super::answer::Answer;
+use super::awaitables::Answer;
 use super::body::Body;
 use super::datagram::Waiting;
 use super::response::Response;

@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 use pyo3::{PyTraverseError, PyVisit};
 use uringcore_quic::DatagramError;
-use uringcore_quic::on_demand::Key;
+use uringcore_quic::read_on_demand::Key;
 
 use super::errors;
 use super::stream;

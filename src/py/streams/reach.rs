@@ -2,7 +2,7 @@
 
 use pyo3::prelude::*;
 use pyo3::{PyTraverseError, PyVisit};
-use uringcore_quic::on_demand::StreamTransport;
+use uringcore_quic::read_on_demand::StreamTransport;
 
 use crate::quic::QuicConnectionCore;
 

@@ -1,7 +1,7 @@
 //! The receiving side of a stream: the steps of its read methods.
 
 use pyo3::prelude::*;
-use uringcore_quic::on_demand::{Key, Outcome, Portion, Want};
+use uringcore_quic::read_on_demand::{Key, Outcome, Portion, Want};
 
 use super::errors;
 use super::stream::Stream;

@@ -7,7 +7,7 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use pyo3::{PyTraverseError, PyVisit};
-use uringcore_quic::on_demand::{Key, StreamTransport};
+use uringcore_quic::read_on_demand::{Key, StreamTransport};
 use uringcore_quic::{Priority, StreamError};
 
 use super::errors;

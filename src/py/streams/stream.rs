@@ -22,7 +22,7 @@ use crate::capi::cell::GilCell;
 use crate::capi::code;
 use crate::capi::error::{warn_of_a_dying_object, with_pending_set_aside};
 use crate::capi::open_class;
-use uringcore_quic::on_demand::StreamReader;
+use uringcore_quic::read_on_demand::StreamReader;
 
 /// One stream of a connection: the base of all kinds.
 #[pyclass(frozen, subclass, weakref, name = "Stream", module = "uringcore.quic")]

@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 use pyo3::{PyTraverseError, PyVisit};
 use rustc_hash::FxHashMap;
 use uringcore_limits::budget::Charge;
-use uringcore_quic::on_demand::{Inbox, Key, Overflow, StreamTransport};
+use uringcore_quic::read_on_demand::{Inbox, Key, Overflow, StreamTransport};
 use uringcore_quic::{Command, Event, Received};
 
 use super::reach::Reach;

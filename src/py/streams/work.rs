@@ -9,7 +9,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyAny, PyIterator, PyTuple};
 use pyo3::{PyTraverseError, PyVisit};
-use uringcore_quic::on_demand::Key;
+use uringcore_quic::read_on_demand::Key;
 
 use super::connection::{ConnectionBase, Opening};
 use super::reading::Asked;

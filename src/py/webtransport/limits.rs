@@ -4,7 +4,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use uringcore_http::webtransport::Limits;
 use uringcore_limits::budget::Charge;
-use uringcore_quic::on_demand::Inbox;
+use uringcore_quic::read_on_demand::Inbox;
 
 use crate::capi::arguments;
 use crate::streams::stream_manager::overflow;

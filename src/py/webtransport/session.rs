@@ -12,7 +12,7 @@ use pyo3::{PyTraverseError, PyVisit};
 use uringcore_h3::Field;
 use uringcore_http::webtransport::{Draft, Error, Handle, SessionStats, What};
 use uringcore_quic as quic;
-use uringcore_quic::on_demand::Inbox;
+use uringcore_quic::read_on_demand::Inbox;
 
 use super::session_transport::SessionReach;
 use crate::capi::arguments::List;
@@ -301,7 +301,7 @@ fn origin(event_loop: &Bound<'_, PyAny>) -> PyResult<Option<Py<PyAny>>> {
         return Ok(None);
     }
     let made_at = py
-        .import(intern!(py, "uringcore.quic._native.origin"))?
+        .import(intern!(py, "uringcore.quic._native.forgotten"))?
         .getattr(intern!(py, "made_at"))?;
     let partial = py.import("functools")?.getattr("partial")?;
     Ok(Some(partial.call1((made_at, event_loop))?.unbind()))

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use pyo3::prelude::*;
 use pyo3::{PyTraverseError, PyVisit};
 use uringcore_http::webtransport::Handle;
-use uringcore_quic::on_demand::StreamTransport;
+use uringcore_quic::read_on_demand::StreamTransport;
 use uringcore_quic::{self as quic, DatagramError, Priority, Received, StreamError};
 
 use super::session::Host;

@@ -5,7 +5,7 @@ use rustls::pki_types::CertificateDer;
 use uringcore_wire::parameters::Parameters;
 
 use super::{Connection, session_details};
-use crate::{ConnectionStats, seams::gauge};
+use crate::{ConnectionStats, seams::congestion_gauge};
 
 impl Connection {
     /// Data that waits to be sent on the stream, in pieces.
@@ -50,7 +50,7 @@ impl Connection {
 
     pub fn stats(&self) -> ConnectionStats {
         let stats = ConnectionStats::from_quinn(self.quinn.stats());
-        let gauge = gauge::read(self.quinn.congestion_state());
+        let gauge = congestion_gauge::read(self.quinn.congestion_state());
         ConnectionStats {
             congestion_window: gauge.window,
             latest_rtt: gauge.latest_rtt,

@@ -14,7 +14,7 @@ use std::{
 use quinn_proto::{self as quinn, EcnCodepoint};
 
 use super::{Connection, Phase};
-use crate::seams::heard::frames_received;
+use crate::seams::authentic::frames_received;
 use crate::{Event, error::MigrationError, paths::path::Local};
 
 /// The circumstances of a received datagram.

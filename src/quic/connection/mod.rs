@@ -37,7 +37,7 @@ use super::{
 };
 use crate::{
     qlog::{ConnectionIds, Recorder},
-    seams::{credit::Credit, gauge, stream_limits::PeersLimits},
+    seams::{congestion_gauge, credit::Credit, stream_limits::PeersLimits},
     tls::{SessionDetails, TicketInbox, Versions},
 };
 
@@ -381,7 +381,7 @@ impl Connection {
         self.phase = Phase::Closed;
         self.observer.inflow().disable();
         self.addresses.drop_waiting();
-        gauge::open_window(self.quinn.congestion_state());
+        congestion_gauge::open_window(self.quinn.congestion_state());
         self.release_sending();
         self.stop_probing();
         self.push(event);

@@ -11,7 +11,7 @@ use uringcore_wire::datagram::Arrival;
 use super::Connection;
 use crate::{
     qlog::{Metrics, Recorder, Started},
-    seams::gauge,
+    seams::congestion_gauge,
 };
 
 /// The state machine's counters before a batch.
@@ -95,7 +95,7 @@ impl Connection {
     pub(super) fn log_recovery(&self) {
         if let Some(log) = &self.packet_log {
             let path = self.quinn.stats().path;
-            let gauge = gauge::read(self.quinn.congestion_state());
+            let gauge = congestion_gauge::read(self.quinn.congestion_state());
             log.recovery(Metrics {
                 congestion_window: gauge.window,
                 ssthresh: gauge.ssthresh,

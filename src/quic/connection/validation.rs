@@ -24,7 +24,7 @@ use std::{
 use quinn_proto as quinn;
 
 use super::{Connection, Phase, migration::Arrived, path_observer::PacketLimit};
-use crate::{Event, seams::gauge};
+use crate::{Event, seams::congestion_gauge};
 
 impl Connection {
     /// The last validated address of the peer (RFC 9000 sections 8.1 and 8.2). `None` on a server whose client has
@@ -196,7 +196,7 @@ impl Connection {
         }
         if sealed.is_partial {
             // For the state machine the whole packet is lost, and that loss says nothing about the path.
-            gauge::forgive(self.quinn.congestion_state(), transmit.size as u64);
+            congestion_gauge::forgive(self.quinn.congestion_state(), transmit.size as u64);
             transmit.ecn = None;
         }
         buf.truncate(buf.len() - sealed.cut);

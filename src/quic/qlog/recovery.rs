@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::json::Object;
-use crate::seams::gauge::{Cause, Phase};
+use crate::seams::congestion_gauge::{Cause, Phase};
 
 /// Values of the state machine. Counters are since the connection began.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -12,10 +12,10 @@
 //! - `delivered`: detects when the peer has the first bytes of a stream.
 //! - `padding`: removes PADDING before the state machine reads it.
 //! - `packet_size`: the largest UDP payload that the state machine can fill.
-//! - `heard`: detects if a datagram was authentic.
+//! - `authentic`: detects if a datagram was authentic.
 //! - `duplicates`: detects packets that have arrived before.
 //! - `losses`: the packets that the state machine counts as lost, by number.
-//! - `gauge`: values of a congestion controller that the state machine does not report.
+//! - `congestion_gauge`: values of a congestion controller that the state machine does not report.
 //! - `fresh_id`: switches to another connection ID of the peer, and reports if there was one.
 //! - `issued_ids`: the sequence numbers of our connection IDs.
 //! - `waiting_incoming`: new connections that wait for a decision.
@@ -43,6 +43,8 @@
 //!
 //! This module is above `wire` and below all code that uses the two libraries.
 
+pub(crate) mod authentic;
+pub(crate) mod congestion_gauge;
 pub(crate) mod credit;
 pub(crate) mod datagram_buffer;
 pub(crate) mod datagram_limit;
@@ -52,8 +54,6 @@ pub(crate) mod duplicates;
 pub(crate) mod early_data;
 pub(crate) mod forged_retry;
 pub(crate) mod fresh_id;
-pub(crate) mod gauge;
-pub(crate) mod heard;
 pub(crate) mod hidden_acks;
 pub(crate) mod hkdf;
 pub(crate) mod inflow;

@@ -1,10 +1,10 @@
-//! Congestion controllers by name. The controllers are quinn-proto's, each wrapped in a gauge (`seams::gauge`).
+//! Congestion controllers by name. The controllers are quinn-proto's, each wrapped in a gauge (`seams::congestion_gauge`).
 
 use std::sync::Arc;
 
 use quinn_proto::congestion::{BbrConfig, ControllerFactory, CubicConfig, NewRenoConfig};
 
-use crate::seams::gauge;
+use crate::seams::congestion_gauge;
 
 /// The congestion controller (RFC 9002 section 7).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -37,5 +37,5 @@ pub(crate) fn factory(
             Arc::new(config)
         }
     };
-    gauge::gauged(inner)
+    congestion_gauge::gauged(inner)
 }

@@ -67,7 +67,7 @@ pub(super) struct Streams {
     /// The remaining limit on all streams, if the state machine assumes a higher one. See `early`.
     room: Option<u64>,
     /// The host reads on demand and only gets `StreamReadable` events.
-    on_demand: bool,
+    read_on_demand: bool,
     /// Streams to be reset, with their codes, once the peer has their heads.
     given_up: Vec<(u64, VarInt)>,
     /// The peer may send RESET_STREAM_AT.
@@ -124,7 +124,7 @@ impl Streams {
             handed_over: 0,
             is_early: false,
             room: None,
-            on_demand: false,
+            read_on_demand: false,
             given_up: Vec::new(),
             takes_reset_at: false,
             awaited: BTreeSet::new(),
@@ -139,11 +139,11 @@ impl Streams {
 
     /// Switches to reading streams by [`take`](Self::take).
     pub fn read_on_demand(&mut self) {
-        self.on_demand = true;
+        self.read_on_demand = true;
     }
 
     pub fn is_read_on_demand(&self) -> bool {
-        self.on_demand
+        self.read_on_demand
     }
 
     /// Exempts one stream from reading on demand.
@@ -156,7 +156,7 @@ impl Streams {
     /// True if the host reads this stream on demand.
     pub fn is_on_demand(&self, id: u64) -> bool {
         let stream = self.table.get(&id);
-        self.on_demand && stream.is_none_or(|stream| !stream.receive.delivered)
+        self.read_on_demand && stream.is_none_or(|stream| !stream.receive.delivered)
     }
 
     pub fn set_watermarks(&mut self, high: usize, low: usize) {
@@ -333,7 +333,7 @@ impl Streams {
 
     /// Handles a readable stream; `early` if its data came as 0-RTT data.
     pub fn readable(&mut self, conn: &mut quinn::Connection, id: u64, early: bool) -> Heard {
-        let on_demand = self.is_on_demand(id);
+        let read_on_demand = self.is_on_demand(id);
         let Some(stream) = self.table.get_mut(&id) else {
             return Heard::Nothing;
         };
@@ -342,7 +342,7 @@ impl Streams {
         if !receive.open {
             return Heard::Nothing;
         }
-        if receive.paused && !on_demand {
+        if receive.paused && !read_on_demand {
             return self.hold_back(conn, id);
         }
         match receive.announce() {
@@ -374,11 +374,11 @@ impl Streams {
 
     /// After the end of the connection: ends all pauses. Returns the streams that may still hold data.
     pub fn end_pauses(&mut self) -> Vec<u64> {
-        let on_demand = std::mem::take(&mut self.on_demand);
+        let read_on_demand = std::mem::take(&mut self.read_on_demand);
         let held_back = |(id, stream): (&u64, &mut Stream)| {
             let receive = &mut stream.receive;
             receive.paused = false;
-            if on_demand && !receive.delivered {
+            if read_on_demand && !receive.delivered {
                 receive.announced = false;
                 receive.held_back = true;
             }

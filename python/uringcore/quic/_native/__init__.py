@@ -10,6 +10,6 @@
 | ``certificates`` | ``Certificate`` |
 | ``link`` | a connection's handshake, pings and end |
 | ``contexts`` | ``await`` and ``async with`` of connections, sessions and listeners |
-| ``origin`` | warnings about connections, streams and listeners that a program forgot |
+| ``forgotten`` | warnings about connections, streams and listeners that a program forgot |
 | ``files`` | ``sendfile`` |
 """

@@ -10,8 +10,8 @@ from uringcore.quic._closing import check_close
 # The core calls it for a stream's `sendfile`; a running loop imports nothing.
 from uringcore.quic._native import files as files
 from uringcore.quic._native.contexts import DeliveredOnExit
+from uringcore.quic._native.forgotten import end_forgotten, made_at
 from uringcore.quic._native.link import Link
-from uringcore.quic._native.origin import end_forgotten, made_at
 from uringcore.quic.stats import QuicConnectionStats
 from uringcore.tls import AddressToken, SessionTicket
 

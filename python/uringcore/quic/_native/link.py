@@ -15,7 +15,7 @@ from uringcore._uringcore import LoopCore, QuicStreams
 from uringcore.quic import events
 from uringcore.quic._errors import QuicError
 from uringcore.quic._life import ConnectionLife
-from uringcore.quic._native.origin import made_at
+from uringcore.quic._native.forgotten import made_at
 from uringcore.quic._transport import QuicTransport
 from uringcore.quic.connection import QuicConnection
 from uringcore.tls import AddressToken, SessionTicket

@@ -16,7 +16,7 @@ from uringcore.quic._native.certificates import CertificateSource
 from uringcore.quic._native.config import ServerConfig
 from uringcore.quic._native.connection import Connection
 from uringcore.quic._native.contexts import AwaitableContext, ClosedOnExit
-from uringcore.quic._native.origin import end_forgotten, made_at
+from uringcore.quic._native.forgotten import end_forgotten, made_at
 from uringcore.quic._transport import QuicTransport
 from uringcore.quic.workers import PortWorker
 

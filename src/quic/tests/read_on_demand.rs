@@ -11,7 +11,7 @@ fn pattern(seed: u64, length: usize) -> Bytes {
 }
 
 /// The server reads on demand.
-fn on_demand(
+fn read_on_demand(
     stream_window: u64,
     window: u64,
     streams: u64,
@@ -50,7 +50,7 @@ fn read(
 
 #[test]
 fn what_is_read_gives_credit_for_as_much() {
-    let (mut pair, client, server) = on_demand(10_000, 1 << 20, 8);
+    let (mut pair, client, server) = read_on_demand(10_000, 1 << 20, 8);
     let data = pattern(1, 50_000);
     let sender = pair.client.endpoint.connection(client).unwrap();
     sender.send_stream(0, data.clone(), true).unwrap();
@@ -82,7 +82,7 @@ fn what_is_read_gives_credit_for_as_much() {
 
 #[test]
 fn the_end_comes_with_the_last_byte() {
-    let (mut pair, client, server) = on_demand(1 << 20, 1 << 20, 8);
+    let (mut pair, client, server) = read_on_demand(1 << 20, 1 << 20, 8);
     let sender = pair.client.endpoint.connection(client).unwrap();
     sender.send_stream(0, pattern(1, 1_000), true).unwrap();
     pair.run_for(Duration::from_secs(1));
@@ -97,7 +97,7 @@ fn the_end_comes_with_the_last_byte() {
 
 #[test]
 fn a_reset_is_read_as_such() {
-    let (mut pair, client, server) = on_demand(1 << 20, 1 << 20, 8);
+    let (mut pair, client, server) = read_on_demand(1 << 20, 1 << 20, 8);
     let sender = pair.client.endpoint.connection(client).unwrap();
     sender.send_stream(0, pattern(1, 1_000), false).unwrap();
     pair.run_for(Duration::from_secs(1));
@@ -111,7 +111,7 @@ fn a_reset_is_read_as_such() {
 
 #[test]
 fn streams_that_are_only_opened_are_told_too() {
-    let (mut pair, client, server) = on_demand(1 << 20, 1 << 20, 8);
+    let (mut pair, client, server) = read_on_demand(1 << 20, 1 << 20, 8);
     let sender = pair.client.endpoint.connection(client).unwrap();
     sender.send_stream(8, pattern(1, 10), false).unwrap();
     pair.run_for(Duration::from_secs(1));
@@ -122,7 +122,7 @@ fn streams_that_are_only_opened_are_told_too() {
 
 #[test]
 fn what_was_not_read_is_delivered_before_the_close() {
-    let (mut pair, client, server) = on_demand(1 << 20, 1 << 20, 8);
+    let (mut pair, client, server) = read_on_demand(1 << 20, 1 << 20, 8);
     let data = pattern(1, 5_000);
     let sender = pair.client.endpoint.connection(client).unwrap();
     sender.send_stream(0, data.clone(), true).unwrap();
@@ -141,7 +141,7 @@ fn what_was_not_read_is_delivered_before_the_close() {
 
 #[test]
 fn streams_are_opened_as_the_peer_allows() {
-    let (mut pair, client, server) = on_demand(1 << 20, 1 << 20, 2);
+    let (mut pair, client, server) = read_on_demand(1 << 20, 1 << 20, 2);
     let opener = pair.client.endpoint.connection(client).unwrap();
     opener.read_on_demand();
     assert_eq!(opener.open_stream(false), Some(0));

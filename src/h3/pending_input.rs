@@ -9,14 +9,14 @@ use super::settings::Settings;
 /// Invariant: each count is the sum of the bytes that the connection's streams hold. Code that changes the bytes of
 /// a stream changes the count.
 #[derive(Debug)]
-pub(super) struct Unusable {
+pub(super) struct PendingInput {
     unfinished: usize,
     unfinished_max: usize,
     blocked: usize,
     blocked_max: usize,
 }
 
-impl Unusable {
+impl PendingInput {
     pub fn new(settings: &Settings) -> Self {
         let unfinished_max = settings
             .max_unfinished_size

@@ -1,0 +1,89 @@
+//! Each entry has one slot, and a later entry with that slot replaces it.
+
+use std::rc::Rc;
+
+use uringcore_engine::DirectMappedCache;
+
+/// An entry whose hash is its first half.
+type Entry = (usize, &'static str);
+
+fn hash(entry: &Entry) -> usize {
+    entry.0
+}
+
+#[test]
+fn nothing_is_found_before_anything_is_kept() {
+    let direct_mapped_cache = DirectMappedCache::<Entry>::default();
+    for hash in [0, 1, usize::MAX] {
+        assert_eq!(direct_mapped_cache.get(hash), None);
+    }
+    assert_eq!(direct_mapped_cache.iter().count(), 0);
+}
+
+#[test]
+fn what_is_kept_is_found_by_its_hash() {
+    let mut direct_mapped_cache = DirectMappedCache::default();
+    for entry in [(0, "a"), (1, "b"), (6, "c"), (usize::MAX, "d")] {
+        assert_eq!(direct_mapped_cache.keep(entry, hash), None);
+        assert_eq!(direct_mapped_cache.get(entry.0), Some(&entry));
+    }
+    assert_eq!(direct_mapped_cache.iter().count(), 4);
+}
+
+#[test]
+fn the_same_hash_takes_the_place_and_what_was_there_comes_back() {
+    let mut direct_mapped_cache = DirectMappedCache::default();
+    direct_mapped_cache.keep((5, "old"), hash);
+    assert_eq!(direct_mapped_cache.keep((5, "new"), hash), Some((5, "old")));
+    assert_eq!(direct_mapped_cache.get(5), Some(&(5, "new")));
+    assert_eq!(direct_mapped_cache.iter().count(), 1);
+}
+
+#[test]
+fn places_grow_until_two_hashes_have_one_each() {
+    let mut direct_mapped_cache = DirectMappedCache::default();
+    direct_mapped_cache.keep((3, "other"), hash);
+    // The lowest bit in which these differ is 128, so they have different slots only among all 256.
+    assert_eq!(direct_mapped_cache.keep((0, "a"), hash), None);
+    assert_eq!(direct_mapped_cache.keep((128, "b"), hash), None);
+    for entry in [(0, "a"), (128, "b"), (3, "other")] {
+        assert_eq!(direct_mapped_cache.get(entry.0), Some(&entry));
+    }
+}
+
+#[test]
+fn two_that_differ_beyond_the_last_place_share_one() {
+    let mut direct_mapped_cache = DirectMappedCache::default();
+    direct_mapped_cache.keep((7, "first"), hash);
+    direct_mapped_cache.keep((8, "other"), hash);
+    assert_eq!(
+        direct_mapped_cache.keep((7 + 256, "later"), hash),
+        Some((7, "first"))
+    );
+    // A look-up of the first returns the later one, so the caller has to compare.
+    assert_eq!(direct_mapped_cache.get(7), Some(&(7 + 256, "later")));
+    assert_eq!(direct_mapped_cache.get(8), Some(&(8, "other")));
+}
+
+#[test]
+fn no_more_are_kept_than_there_are_places() {
+    let mut direct_mapped_cache = DirectMappedCache::default();
+    let gone = (0..1000_usize)
+        .filter_map(|hash| direct_mapped_cache.keep((hash, ""), self::hash))
+        .count();
+    assert_eq!((direct_mapped_cache.iter().count(), gone), (256, 744));
+    assert!((744..1000).all(|hash| direct_mapped_cache.get(hash) == Some(&(hash, ""))));
+}
+
+/// The drop of an entry may run the host's program, so the caller drops it.
+#[test]
+fn nothing_is_dropped_inside() {
+    let mut direct_mapped_cache = DirectMappedCache::default();
+    let all: Vec<_> = (0..600_usize).map(Rc::new).collect();
+    let mut out = Vec::new();
+    for one in &all {
+        out.extend(direct_mapped_cache.keep(one.clone(), |one| (**one).wrapping_mul(37)));
+    }
+    assert_eq!(out.len() + direct_mapped_cache.iter().count(), all.len());
+    assert!(all.iter().all(|one| Rc::strong_count(one) == 2));
+}
