@@ -14,8 +14,8 @@
 //! - A callback may compute after it has written, which no rule can foresee. If it did so while its bytes were held, or
 //!   after this rule or the last one sent them, the next [`PROMPT_WRITES`] writes are sent at once, in pieces or not. If
 //!   it computed for [`COMPUTING`] or longer, all writes are sent at once for [`PROMPT_TIMES`] as long.
-//!   Waiting in a system call counts as computing. Time in which a CPU quota or other processes stop the thread does not:
-//!   separate sends would then cost most and gain nothing.
+//!   Waiting in a system call counts as computing. Time in which a CPU quota or other processes stop the thread does not,
+//!   if another such pause came in the [`SAMPLED_FOR`] before: separate sends would then cost most and gain nothing.
 //! - A write to a QUIC connection that begins a hold is held until [`QUIC_SPACING`] after the last send. A write of the
 //!   turn's last callback is not held.
 //! - Outside of callbacks every write is sent at once, because no end of a callback or turn would send it.
@@ -54,12 +54,14 @@ pub(crate) struct WriteDelay {
     /// Callbacks that wrote in pieces, minus those that wrote once.
     in_pieces: u8,
     sample: Sample,
-    /// Asks the system for that of this thread.
+    /// Samples are taken until then, because a callback took [`COMPUTING`] or longer not long ago.
+    sampled_until: Instant,
+    /// Returns the usage of this thread.
     usage: fn() -> Option<ThreadUsage>,
 }
 
-/// What the thread had used by a write whose time was read. To ask costs system calls, so a sample serves for
-/// [`SAMPLE_AGE_MAX`].
+/// The usage of the thread at a write whose time was read. It costs system calls, so a sample serves for
+/// [`SAMPLE_AGE_MAX`], or until the loop sleeps.
 struct Sample {
     at: Instant,
     usage: Option<ThreadUsage>,
@@ -138,6 +140,7 @@ impl WriteDelay {
                 at: now.checked_sub(SAMPLE_AGE_MAX).unwrap_or(now),
                 usage: None,
             },
+            sampled_until: now,
             usage: thread_usage,
         }
     }
@@ -153,6 +156,8 @@ impl WriteDelay {
         if woke_up > self.work_began {
             self.work_began = woke_up;
             self.callbacks = 0;
+            // The sleep was one of the thread's waits.
+            self.sample.usage = None;
         }
     }
 
@@ -319,14 +324,21 @@ impl WriteDelay {
         if computed >= self.times.long_hold {
             self.prompt = PROMPT_WRITES;
         }
-        if computed >= self.times.computing && !self.was_stopped(computed) {
+        if computed < self.times.computing {
+            return;
+        }
+        if !self.was_stopped(since, computed) {
             let prompt = computed.saturating_mul(PROMPT_TIMES).min(PROMPT_MAX);
             self.prompt_until = self.prompt_until.max(now + prompt);
         }
+        self.sampled_until = now + SAMPLED_FOR;
     }
 
     fn take_sample(&mut self, now: Instant) {
-        if now.saturating_duration_since(self.sample.at) >= self.times.sample_age_max {
+        let age = now.saturating_duration_since(self.sample.at);
+        if now < self.sampled_until
+            && (self.sample.usage.is_none() || age >= self.times.sample_age_max)
+        {
             self.sample = Sample {
                 at: now,
                 usage: (self.usage)(),
@@ -334,10 +346,18 @@ impl WriteDelay {
         }
     }
 
-    /// True if the thread was ready to run for so long, and did not run for most of it. The sample is older than
-    /// that, by [`SAMPLE_AGE_MAX`] at most.
-    fn was_stopped(&self, time: Duration) -> bool {
-        let (Some(before), Some(now)) = (self.sample.usage, (self.usage)()) else {
+    /// True if the thread was ready to run for `time` after `since`, and did not run for most of it. The sample was taken
+    /// [`SAMPLE_AGE_MAX`] before `since` at most; without one the answer is no.
+    fn was_stopped(&self, since: Instant, time: Duration) -> bool {
+        let age = since.saturating_duration_since(self.sample.at);
+        let Some(before) = self
+            .sample
+            .usage
+            .filter(|_| age <= self.times.sample_age_max)
+        else {
+            return false;
+        };
+        let Some(now) = (self.usage)() else {
             return false;
         };
         let used = now.processor.saturating_sub(before.processor);
@@ -395,11 +415,12 @@ const LONG_HOLD: Duration = Duration::from_micros(250);
 const PROMPT_WRITES: u8 = 64;
 /// The program computes after its writes from time to time, and loses little by separate sends.
 const COMPUTING: Duration = Duration::from_millis(10);
-/// A tenth of that, so that what was used before the computing does not count much. Two system calls, half a
-/// microsecond together, cost nothing at that rate.
+/// A tenth of that, so that the usage before the computing does not count much.
 const SAMPLE_AGE_MAX: Duration = Duration::from_millis(1);
 const PROMPT_TIMES: u32 = 10;
 const PROMPT_MAX: Duration = Duration::from_secs(10);
+/// Longer than [`PROMPT_MAX`]. A process below a quota is stopped in each period of the quota, a tenth of a second.
+const SAMPLED_FOR: Duration = Duration::from_secs(20);
 /// A head and its body.
 const FIRST_WRITES: u8 = 2;
 /// From this number on a first write waits for the next ones of its callback.

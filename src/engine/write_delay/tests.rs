@@ -382,7 +382,15 @@ fn prompt_after(time: Duration, pass: impl Fn(&mut Loop, Duration)) -> Duration 
     let mut one = Loop::new();
     one.write();
     one.end_turn();
-    // What was used before counts for nothing.
+    // A callback computes, so from now on samples are taken.
+    one.busy_turn(2);
+    one.work(SHORT);
+    one.write();
+    one.work(COMPUTING);
+    one.end_callback();
+    one.end_turn();
+    one.stop(COMPUTING * PROMPT_TIMES);
+    // Earlier usage does not count.
     one.busy_turn(400);
     one.short_turn(400);
     one.busy_turn(2);
@@ -415,6 +423,22 @@ fn to_be_stopped_behind_a_write_is_not_computing() {
         });
         assert_eq!(mostly, stopped);
     }
+}
+
+#[test]
+fn usage_is_not_read_before_a_callback_has_computed() {
+    let mut one = Loop::new();
+    one.delay.usage = || panic!("the usage was read");
+    one.write();
+    one.end_turn();
+    one.busy_turn(400);
+    one.short_turn(400);
+    one.busy_turn(2);
+    one.work(SHORT);
+    one.write();
+    one.stop(COMPUTING);
+    assert!(one.end_callback());
+    assert!(one.delay.sampled_until > one.now);
 }
 
 #[test]
