@@ -96,5 +96,8 @@ async def shut_down_others(connections: Iterable[Connection], known: set[Connect
         for connection in [one for one in connections if one not in known]:
             if loop.time() - came_at.setdefault(connection, loop.time()) >= SILENCE_SECONDS:
                 known.add(connection)
-                connection.shutdown()
+                try:
+                    connection.shutdown()
+                except Exception:
+                    logger.exception("A TCP connection could not be shut down")
         await asyncio.sleep(LOOK_SECONDS)

@@ -427,6 +427,10 @@ class Server(UvicornServer):
             transport = getattr(connection, "transport", None)
             if isinstance(transport, asyncio.Transport):
                 transport.abort()
+        for server in self.servers:
+            # From CPython 3.13 on. It also ends the connections whose TLS handshake is under way.
+            if hasattr(server, "abort_clients"):
+                server.abort_clients()
         if isinstance(self.lifespan, Lifespan):
             self.lifespan.abandon()
 
@@ -434,8 +438,9 @@ class Server(UvicornServer):
         if self._slot is not None:
             self._slot.ending()
             if self._metrics is not None:
-                # Other workers still serve the metrics.
+                # Workers that continue serve the metrics. If none does, the kernel refuses clients.
                 self._metrics.stop_accepting()
+                close_metrics(self.config)
         state = self.server_state
         connections: set[Any] = state.connections
         # A request that begins from now on is the last one of its TCP connection.
