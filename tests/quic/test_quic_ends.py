@@ -16,6 +16,7 @@ from tests.support.proxy import ImpairmentProxy
 from uringcore.asyncio import QuicConnectionProtocol, connect
 from uringcore.quic import events
 from uringcore.quic._errors import QuicConnectionError
+from uringcore.quic.connection import QuicConnection
 
 DEAD = Conditions(loss=1.0)
 
@@ -372,6 +373,31 @@ def test_an_established_connection_does_not_believe_icmp(
                 await asyncio.wait_for(client.wait_closed(), 10)
                 _check_end(client, ("idle_timeout", None))
             relay.back.close()
+
+    run_anywhere(main())
+
+
+def test_a_ping_that_sends_the_end_raises(run_anywhere, server_configuration, client_configuration):
+    """On a datagram transport of the program's, sending delivers the queued end at once."""
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        async with serving(server_configuration(), Recorder) as (port, _):
+            transport, client = await loop.create_datagram_endpoint(
+                lambda: QuicConnectionProtocol(
+                    QuicConnection(configuration=client_configuration(server_name="localhost"))
+                ),
+                local_addr=("127.0.0.1", 0),
+            )
+            client.connect(("127.0.0.1", port))
+            await client.wait_connected()
+            await client.ping()
+            client._quic.close(error_code=7)
+            with pytest.raises(QuicConnectionError) as caught:
+                await asyncio.wait_for(client.ping(), 10)
+            assert caught.value.error_code == 7
+            assert not client._life._waiting
+            transport.close()
 
     run_anywhere(main())
 

@@ -19,6 +19,8 @@ from uringcore.quic.connection import QuicConnection
 
 __all__ = ["ConnectionLife"]
 
+_Waiting = dict[asyncio.Future[None], "str | int"]
+
 
 class ConnectionLife:
     """What the events of a connection have said so far, and the futures that wait for more.
@@ -46,7 +48,7 @@ class ConnectionLife:
         self._flush: Callable[[], None] | None = None
         self._migrator: Migrator | None = None
         # What each future waits for: the handshake, the end, or the answer to the PING of a number.
-        self._waiting: dict[asyncio.Future[None], str | int] | None = None
+        self._waiting: _Waiting | None = None
 
     def transmit(self) -> None:
         """Sends what is queued, at the turn's end at the latest."""
@@ -102,9 +104,14 @@ class ConnectionLife:
         """Waits until the peer has answered a PING. Raises what ended the connection before."""
         self.raise_if_closed()
         uid = next(_ping_numbers)
-        self.quic.send_ping(uid)
-        self.transmit()
-        await self._wait_for(uid)
+        waiting, waiter = self._waiter_for(uid)
+        try:
+            # Sending may deliver the end of the connection at once, so the waiter is there before.
+            self.quic.send_ping(uid)
+            self.transmit()
+            await waiter
+        finally:
+            del waiting[waiter]
 
     async def migrate(self, local_addr: Any, timeout: float) -> None:
         """Moves a client to a new socket (RFC 9000 section 9), as ``Connection.migrate`` explains."""
@@ -152,15 +159,20 @@ class ConnectionLife:
             self._migrator.terminated(self.sockets, self._end())
         self._wake(_CLOSED)
 
-    async def _wait_for(self, awaited: str | int) -> None:
-        if self._waiting is None:
-            self._waiting = {}
-        waiting, waiter = self._waiting, self.loop.create_future()
-        waiting[waiter] = awaited
+    async def _wait_for(self, awaited: str) -> None:
+        waiting, waiter = self._waiter_for(awaited)
         try:
             await waiter
         finally:
             del waiting[waiter]
+
+    def _waiter_for(self, awaited: str | int) -> tuple[_Waiting, asyncio.Future[None]]:
+        """A new future that :meth:`_wake` wakes, and the table that its owner deletes it from."""
+        if self._waiting is None:
+            self._waiting = {}
+        waiter = self.loop.create_future()
+        self._waiting[waiter] = awaited
+        return self._waiting, waiter
 
     def _wake(self, awaited: str | int) -> None:
         for waiter, what in (self._waiting or {}).items():
