@@ -124,7 +124,7 @@ class SessionTicket:
     cipher_suite: CipherSuite
     not_valid_after: datetime
     not_valid_before: datetime
-    resumption_secret: bytes
+    resumption_secret: bytes = field(repr=False)
     server_name: str
     ticket: bytes
     max_early_data_size: int | None = None

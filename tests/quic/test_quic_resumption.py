@@ -578,6 +578,8 @@ def test_a_ticket_that_is_none_is_refused_at_once(client_configuration):
         ticket=b"ticket",
     )
     client_configuration(session_ticket=good).setup()
+    assert "secret" not in repr(good)
+    assert "ticket=b'ticket'" in repr(good)
     for field, value in [
         ("resumption_secret", b"short"),
         ("ticket", b""),

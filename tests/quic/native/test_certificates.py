@@ -246,3 +246,13 @@ def test_a_wrong_certificate_is_named(pki, named, tmp_path):
     refused(
         "client_certificate_required", "needs", certificate=first, client_certificate_required=False
     )
+
+
+def test_a_certificates_repr_shows_no_secrets(issue):
+    identity = issue("shown", "shown.example")
+    combined = identity.certfile.read_bytes() + identity.keyfile.read_bytes()
+    shown = repr(quic.Certificate(combined, password="secret", server_names=["shown.example"]))
+    assert shown == "Certificate(chain=<bytes>, server_names=['shown.example'])"
+    assert (
+        repr(quic.Certificate("a.pem", b"key")) == "Certificate(chain='a.pem', server_names=None)"
+    )

@@ -45,6 +45,11 @@ class Certificate:
     ``"*"`` stands for the clients that ask for no name or an unknown one. ``None``: all DNS names in its
     subjectAltName."""
 
+    def __repr__(self) -> str:
+        # The bytes of a chain may have the private key among them.
+        chain = "<bytes>" if isinstance(self.chain, bytes) else repr(self.chain)
+        return f"{type(self).__name__}(chain={chain}, server_names={self.server_names!r})"
+
 
 CertificateSource = Certificate | tuple[PemSource, PemSource]
 """A ``Certificate``, or a pair: the certificate with its chain, and its private key."""
