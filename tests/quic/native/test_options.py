@@ -559,11 +559,27 @@ def test_arguments_of_listen_that_exclude_each_other_are_named(pki):
         ):
             with pytest.raises(TypeError, match=match):
                 quic.listen(**fields)
+        sock.bind(("127.0.0.1", 0))
         for match, fields in (
-            ("sock", {"config": config, "sock": sock, "host": "::", "port": 0}),
-            ("sock", {"config": config, "sock": sock, "reuse_port": True}),
+            ("bound already", {"config": config, "sock": sock, "host": "::", "port": 0}),
+            ("bound already", {"config": config, "sock": sock, "reuse_port": True}),
         ):
             with pytest.raises(ValueError, match=match):
                 quic.listen(**fields)
-    with socket.socket() as tcp, pytest.raises(ValueError, match="UDP"):
-        quic.listen(config=config, sock=tcp)
+
+
+def test_a_socket_that_cannot_serve_is_refused(pki):
+    with contextlib.ExitStack() as opened:
+        unbound, connected = (
+            opened.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) for _ in range(2)
+        )
+        connected.connect(("127.0.0.1", 9))
+        tcp = opened.enter_context(socket.create_server(("127.0.0.1", 0)))
+        local, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+        opened.enter_context(local)
+        opened.enter_context(other)
+        closed = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        closed.close()
+        for sock in (unbound, connected, tcp, local, closed):
+            with pytest.raises(ValueError, match="^sock: must be a bound, unconnected UDP socket$"):
+                quic.listen(config=server_config(pki), sock=sock)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import functools
 import socket
 from collections.abc import Sequence
@@ -200,8 +201,8 @@ def listen(
 
     Instead of ``host`` and ``port``, ``workers`` is this process's part of a
     :class:`~uringcore.quic.workers.PortGroup`: several processes serve one port, each with a listener. The
-    group's keys are used if ``config`` has none. Or ``sock`` is a bound UDP socket, which the listener owns
-    and closes.
+    group's keys are used if ``config`` has none. Or ``sock`` is a bound UDP socket that is not connected,
+    which the listener owns and closes.
 
     Raises :class:`QuicConfigurationError` for an impossible setting, ``TypeError`` without a certificate or
     an address, ``ValueError`` for arguments that exclude each other, and ``OSError`` if the address cannot
@@ -233,14 +234,25 @@ def _checked_address(
         return host, port
     if workers is not None and not isinstance(workers, PortWorker):
         raise TypeError(f"workers: must be a PortWorker, one of a PortGroup, not {workers!r}")
-    if sock is not None and sock.type != socket.SOCK_DGRAM:
-        raise ValueError("sock: must be a UDP socket")
+    if sock is not None and not _is_bound_udp(sock):
+        raise ValueError("sock: must be a bound, unconnected UDP socket")
     if workers is not None and sock is not None:
         raise ValueError("sock: cannot be given with workers, who have one")
     if host is not None or port is not None or reuse_port:
         name = "sock" if workers is None else "workers"
         raise ValueError(f"{name}: is bound already, without host, port and reuse_port")
     return None
+
+
+def _is_bound_udp(sock: socket.socket) -> bool:
+    """True for a UDP socket that is bound to a port, and not connected."""
+    if sock.family not in (socket.AF_INET, socket.AF_INET6) or sock.type != socket.SOCK_DGRAM:
+        return False
+    try:
+        sock.getpeername()
+    except OSError as error:
+        return error.errno == errno.ENOTCONN and sock.getsockname()[1] != 0
+    return False
 
 
 async def _listen(
