@@ -14,7 +14,7 @@ import ssl
 import subprocess
 import sys
 import time
-from contextlib import closing, contextmanager, suppress
+from contextlib import asynccontextmanager, closing, contextmanager, suppress
 from pathlib import Path
 from urllib.error import URLError
 from urllib.request import urlopen
@@ -319,16 +319,56 @@ def test_a_typed_server_on_each_core(tmp_path):
     program = _replaced(PROGRAMS[TYPED_PORT_GROUP], "4433", str(port))
     program = _replaced(program, "/run/echo/", f"{tmp_path}/")
 
-    async def echoed(name):
+    @asynccontextmanager
+    async def connecting(name):
         config = quic.ClientConfig(
             alpn=["echo"], authorities=authority.certfile, server_name=name, idle_timeout=5
         )
         async with quic.connect("127.0.0.1", port, config) as connection:
-            async with connection.open_stream() as stream:
-                await stream.send(name.encode(), finish=True)
-                return await stream.read()
+            yield connection
+
+    async def echo(connection, data):
+        async with connection.open_stream() as stream:
+            await stream.send(data, finish=True)
+            return await stream.read()
+
+    async def echoed(name):
+        async with connecting(name) as connection:
+            return await echo(connection, name.encode())
+
+    async def echoed_beside_errors():
+        async with connecting(names[0]) as kept:
+            assert await echo(kept, b"before") == b"before"
+            stream = await kept.open_stream()
+            await stream.send(b"half")
+            stream.reset(7)
+            stream = await kept.open_stream()
+            await stream.send(b"unwanted", finish=True)
+            stream.stop(8)
+            # Whichever worker has the connection that is kept has one of these as well, very likely.
+            for _ in range(16):
+                async with connecting(names[0]) as other:
+                    stream = await other.open_stream()
+                    await stream.send(b"half")
+                    await other.ping()
+                    other.close(9, "enough")
+            return await echo(kept, b"after")
+
+    async def shown():
+        async with connecting(names[0]) as connection:
+            return connection.peer_certificate
 
     with _running(program, tmp_path) as process:
         for name in names:
             assert _until(lambda name=name: uringcore.run(echoed(name)), process) == name.encode()
+        assert uringcore.run(echoed_beside_errors()) == b"after"
+        # New processes show new certificates.
+        old = uringcore.run(shown())
+        authority.issue(tmp_path, names[0], names[0])
+        process.send_signal(signal.SIGHUP)
+        end = time.monotonic() + 60
+        while uringcore.run(shown()) == old:
+            assert time.monotonic() < end, "the old certificate stays"
+            time.sleep(0.05)
+        assert process.poll() is None
     assert process.returncode == 0, "the group ends its processes and itself"
