@@ -83,7 +83,7 @@ def test_a_client_is_shown_the_certificate_of_the_name_that_it_asks_for(run, pki
             # The address is no name, a name of a certificate that is not given is unknown.
             assert await shown(pki, listener, None) == der(named["first"])
             for name in ("other.example", "two.example"):
-                got = await shown(pki, listener, name, verify=False)
+                got = await shown(pki, listener, name, verify=False, authorities=None)
                 assert got == der(named["first"])
 
     run(main())

@@ -548,6 +548,55 @@ def test_an_impossible_setting_of_one_side_is_named(pki, config, field, value):
     assert "kkk" not in str(caught.value)
 
 
+@pytest.mark.parametrize("config", [client_config, server_config])
+@pytest.mark.parametrize(
+    ("fields", "values"),
+    [
+        (["alpn"], ["x", None, 1, [1], [b"x"]]),
+        (["versions"], [None, 1]),
+        (["cipher_suites", "groups"], [1, "x"]),
+        (["datagrams", "mtu_discovery", "early_data"], ["no", 1, None]),
+        (["idle_timeout", "keep_alive", "initial_rtt", "close_timeout"], ["x", True, [1], b"x"]),
+        (["max_streams", "receive_window", "send_buffer", "datagram_buffer"], ["x", 1.5, None]),
+        (["connection_id_length", "key_update_packets", "ack_packets_max"], ["x", 1.5, True]),
+        (["send_buffer", "datagram_buffer"], [1 << 80]),
+    ],
+)
+def test_a_value_of_another_type_is_refused(pki, config, fields, values):
+    _check_refused(pki, config, fields, values)
+
+
+@pytest.mark.parametrize(
+    ("config", "fields", "values"),
+    [
+        (client_config, ["verify", "use_preferred_address"], ["no", 1, None]),
+        (client_config, ["server_name"], [1, b"x"]),
+        (client_config, ["authorities"], [1, ["a.pem"]]),
+        (client_config, ["certificate_hashes"], [1, b"x", None]),
+        (server_config, ["backlog"], ["z", 1.5, True, None, 0]),
+        (server_config, ["client_certificate_required"], ["no", 1, None]),
+        (server_config, ["client_authorities"], [1, ["a.pem"]]),
+        (server_config, ["token_keys", "preferred_address"], [None, 1, "x"]),
+    ],
+)
+def test_a_value_of_another_type_is_refused_on_one_side(pki, config, fields, values):
+    _check_refused(pki, config, fields, values)
+
+
+def _check_refused(pki, config, fields, values):
+    for field in fields:
+        for value in values:
+            with pytest.raises(quic.QuicConfigurationError) as caught:
+                config(pki, **{field: value})
+            assert caught.value.field == field, value
+
+
+def test_authorities_without_verification_are_refused(pki):
+    with pytest.raises(quic.QuicConfigurationError) as caught:
+        quic.ClientConfig(authorities=pki.authority.certfile, verify=False)
+    assert caught.value.field == "authorities"
+
+
 def test_arguments_of_listen_that_exclude_each_other_are_named(pki):
     config = server_config(pki)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:

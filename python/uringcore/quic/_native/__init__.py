@@ -8,6 +8,7 @@
 | ``connection`` | ``Connection`` |
 | ``config``, ``endpoint_config`` | ``ClientConfig`` and ``ServerConfig``; what they have in common |
 | ``certificates`` | ``Certificate`` |
+| ``field_types`` | checks the types of their fields |
 | ``link`` | a connection's handshake, pings and end |
 | ``contexts`` | ``await`` and ``async with`` of connections, sessions and listeners |
 | ``forgotten`` | warnings about connections, streams and listeners that a program forgot |

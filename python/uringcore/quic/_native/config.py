@@ -20,6 +20,7 @@ from uringcore.quic._native.certificates import (
     load_certificates,
 )
 from uringcore.quic._native.endpoint_config import EndpointConfig, set_authorities
+from uringcore.quic._native.field_types import check_types
 from uringcore.quic._setup import retry_name
 from uringcore.quic.configuration import QuicConfiguration
 from uringcore.quic.limits import RetryPolicy, ServerLimits
@@ -48,7 +49,7 @@ class ClientConfig(EndpointConfig):
     bytes. ``None``: the system's."""
 
     verify: bool = True
-    """True: the server's certificate is verified."""
+    """True: the server's certificate is verified. False refuses ``authorities``."""
 
     certificate_hashes: Sequence[bytes] = ()
     """SHA-256 hashes of certificates in DER. If there are any, the server must show one of these
@@ -79,6 +80,12 @@ class ClientConfig(EndpointConfig):
     use_preferred_address: bool = True
     """True: the client moves to the address that its server prefers (RFC 9000 section 9.6), as soon as
     the server has answered there. On other loops than uringcore's it stays at the first address."""
+
+    def __post_init__(self) -> None:
+        check_types(self)
+        if self.authorities is not None and not self.verify:
+            raise QuicConfigurationError("authorities", "have no effect without verify")
+        super().__post_init__()
 
     def _make(self) -> QuicConfiguration:
         configuration = QuicConfiguration(is_client=True, server_name=self.server_name)
@@ -166,6 +173,7 @@ class ServerConfig(EndpointConfig):
     }
 
     def __post_init__(self) -> None:
+        check_types(self)
         if not self.backlog > 0:
             raise QuicConfigurationError("backlog", f"must be above 0, not {self.backlog}")
         if not isinstance(self.limits, ServerLimits):
@@ -219,9 +227,7 @@ class ServerConfig(EndpointConfig):
 
 def _check_keys(token_keys: Any, reset_key: Any) -> None:
     """Raises :class:`QuicConfigurationError`, which does not show the keys."""
-    if isinstance(token_keys, (str, bytes)) or not all(
-        isinstance(key, bytes) for key in token_keys
-    ):
+    if not all(isinstance(key, bytes) for key in token_keys):
         raise QuicConfigurationError("token_keys", "must be a list of bytes")
     if any(len(key) < TOKEN_KEY_MIN for key in token_keys):
         raise QuicConfigurationError("token_keys", f"must have {TOKEN_KEY_MIN} bytes at least each")

@@ -15,6 +15,7 @@ from typing import ClassVar, Literal, TextIO
 from uringcore.quic._errors import QuicConfigurationError
 from uringcore.quic._fields import SMALLEST_MAX_DATAGRAM_SIZE
 from uringcore.quic._native.certificates import PemSource
+from uringcore.quic._native.field_types import check_types
 from uringcore.quic.configuration import QuicConfiguration
 from uringcore.quic.limits import RetryPolicy
 from uringcore.quic.logger import QuicLogger
@@ -139,14 +140,14 @@ class EndpointConfig:
         "private_key": "certificate",
         "quic_logger": "qlog",
         "secrets_log_file": "key_log",
+        "send_buffer_high": "send_buffer",
+        "send_buffer_low": "send_buffer",
         "supported_versions": "versions",
         "token": "address_token",
     }
 
     def __post_init__(self) -> None:
-        for name in ("alpn", "versions", "cipher_suites", "groups"):
-            if isinstance(getattr(self, name), (str, bytes)):
-                raise QuicConfigurationError(name, "must be a list")
+        check_types(self)
         if not self.send_buffer > 0:
             raise QuicConfigurationError("send_buffer", f"must be above 0, not {self.send_buffer}")
         if not 0 < self.datagram_buffer < 1 << 40:
