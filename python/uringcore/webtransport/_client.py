@@ -54,7 +54,8 @@ def connect(
     the application protocols offered, the preferred one first. ``server_certificate_hashes`` are SHA-256
     hashes of certificates in DER, as in browsers: the server must show one of these certificates, whoever
     signed it. ``timeout`` bounds the whole, in seconds. The next address of a name is tried
-    ``happy_eyeballs_delay`` seconds after the one before (RFC 8305).
+    ``happy_eyeballs_delay`` seconds after the one before (RFC 8305). Each call makes a copy of ``config``,
+    which remembers no address token of earlier calls.
 
     Raises :class:`SessionRefusedError` when the server refuses the session, :class:`WebTransportError` when
     it does not support WebTransport, ``TimeoutError``, ``ValueError`` for a URL or a header that is not

@@ -46,11 +46,14 @@ def client_config(
     names the argument or the field."""
     fields = {} if given is None else _fields(given, is_client=True)
     bare = QuicConfiguration() if given is None else given
+    verify = bare.verify_mode != ssl.CERT_NONE if verify_peer is None else verify_peer
+    authorities = bare.cafile if ca_file is None else ca_file
     with _program_names(authorities="cafile" if ca_file is None else "ca_file"):
         return ClientConfig(
             server_name=sni or bare.server_name,
-            verify=bare.verify_mode != ssl.CERT_NONE if verify_peer is None else verify_peer,
-            authorities=bare.cafile if ca_file is None else ca_file,
+            verify=verify,
+            # Programs may name authorities and switch the verification off.
+            authorities=authorities if verify else None,
             **fields,
         )
 

@@ -32,14 +32,15 @@ def connect(
     """Connects to a QUIC server: ``async with connect(...) as connection:``, or
     ``connection = await connect(...)``, and then the program closes it.
 
-    ``alpn`` goes before ``config.alpn``. Of several addresses of a name the first to complete a
+    ``alpn`` goes before ``config.alpn``, in a copy of ``config`` that is made for this call: later calls do
+    not use the address token that the copy remembers. Of several addresses of a name the first to complete a
     handshake is used (RFC 8305), the next one being tried ``happy_eyeballs_delay`` seconds after the one
     before, or when that has failed; ``None``, and a ``local_address`` with a port, try them one by one.
     With ``config.early_data`` and a ticket it is the first address, and the handshake is not waited for.
 
     Raises :class:`QuicCertificateError` for a certificate that is not accepted or not for ``host``,
     :class:`QuicAlpnError` when there is no application protocol in common,
-    :class:`QuicConnectionRefusedError` when nobody listens there, another :class:`QuicConnectionError`
+    :class:`QuicConnectionRefusedError` when no server listens there, another :class:`QuicConnectionError`
     for any other end of the handshake, :class:`QuicConfigurationError` for an impossible setting, and
     ``OSError`` when the host is unknown or the socket cannot be made.
     """

@@ -75,7 +75,8 @@ class ClientConfig(EndpointConfig):
     address_token: bytes = field(default=b"", repr=False)
     """``Connection.address_token`` of an earlier connection to this server, which proves the client's
     address (RFC 9000 section 8.1.3): no Retry, and a larger first flight of the server's. Empty: one that
-    an earlier connection with this object got."""
+    an earlier connection with this object got. A copy remembers none: ``dataclasses.replace`` makes one, and
+    so does ``connect`` with ``alpn``."""
 
     use_preferred_address: bool = True
     """True: the client moves to the address that its server prefers (RFC 9000 section 9.6), as soon as
