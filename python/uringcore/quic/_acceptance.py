@@ -1,4 +1,4 @@
-"""What a server's endpoint is told: its limits, and which protocol object a new connection gets."""
+"""The settings of a server's endpoint: its limits, and the protocol object of a new connection."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ class Acceptance:
         self._options = endpoint_options(self._configuration, limits, worker)
 
     def setup(self) -> QuicServerSetup:
-        """What the endpoint accepts with, of the configuration as it is now."""
+        """The setup with which the endpoint accepts connections, made from the configuration as it is now."""
         made = self._effective().setup(retry=self._retry, session_store=self._session_store)
         assert isinstance(made, QuicServerSetup)
         return made
 
     def change(self, configuration: QuicConfiguration, retry: RetryPolicy) -> QuicServerSetup:
-        """What the endpoint accepts with from now on, of another configuration. Sessions in memory stay.
+        """The setup of another configuration, for new connections from now on. Sessions in memory stay.
 
         Raises :class:`~uringcore.quic.QuicConfigurationError`, and then nothing has changed.
         """
@@ -124,7 +124,7 @@ def endpoint_options(
     limits: ServerLimits | None = None,
     worker: PortWorker | None = None,
 ) -> dict[str, Any]:
-    """What every endpoint is told, a client's as well."""
+    """The options of every endpoint, of a client's as well."""
     return {
         **(limits or ServerLimits())._options(),
         "connection_id_length": configuration.connection_id_length,

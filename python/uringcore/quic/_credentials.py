@@ -102,7 +102,7 @@ def read_file(name: str, path: Path) -> bytes:
 
 
 def read_key(name: str, path: Path) -> bytes:
-    """What is in a private key's file; a warning if everybody may see it."""
+    """Reads a private key's file, and warns if other users may read it."""
     data = read_file(name, path)
     warn_if_exposed(path, LOGGER, data)
     return data

@@ -128,7 +128,7 @@ async def begin_at(
     family, address = target
     sock = None
     if not isinstance(loop, LoopCore):
-        # Another loop than ours only hears that nobody is there at a connected socket.
+        # On another loop than ours only a connected socket reports that no server is there.
         sock = await bound_socket(loop, local_addr, family)
         with contextlib.suppress(OSError):
             # Without a route the handshake finds out.
@@ -161,11 +161,11 @@ async def connect_first(
 
     The next address is tried ``happy_eyeballs_delay`` seconds after the one before, or as soon as
     one has failed; ``None``, and a ``local_addr`` with a port, try them one by one. When one has won,
-    the protocol is made, once, and told of the events so far; its own ``connect`` is not called.
+    the protocol is made, once, and gets the events so far; its own ``connect`` is not called.
     ``prepare`` is called with each connection before it begins.
 
     The session ticket and the token are shown at the first address only that can be sent to: they may
-    be used once, and whoever sees them at several knows that it is one client (RFC 8446 appendix C.4,
+    be used once, and an observer who sees them at several knows that it is one client (RFC 8446 appendix C.4,
     RFC 9000 section 8.1.3).
     """
     anonymous = configuration._without_credentials()
@@ -173,7 +173,7 @@ async def connect_first(
 
     async def begin(family: int, remote: tuple[Any, ...]) -> Attempt:
         nonlocal known
-        is_first = known is None or known.has_reached_nobody
+        is_first = known is None or known.has_no_route
         mine = configuration if is_first else anonymous
         sock = await bound_socket(loop, local_addr, family, reuse_port)
         if not isinstance(loop, LoopCore):

@@ -43,7 +43,7 @@ class _Transport(Protocol):
 
 
 class Attempt:
-    """One address's handshake, and its events as long as they are nobody's."""
+    """The handshake with one address. It keeps the events until the connection has a protocol."""
 
     def __init__(self, transport: _Transport, quic: QuicConnection, remote: Sequence[Any]) -> None:
         self.transport = transport
@@ -56,8 +56,8 @@ class Attempt:
         quic._set_receiver(self._received)
 
     @property
-    def has_reached_nobody(self) -> bool:
-        """True if it has failed for want of a way from here."""
+    def has_no_route(self) -> bool:
+        """True if it has failed because this machine cannot send to the address."""
         return self.error is not None and self.error.errno in _OUR_OWN
 
     def call_at_end(self, on_end: Callable[[], None]) -> None:
@@ -65,14 +65,14 @@ class Attempt:
         self._on_end = on_end
 
     def drop(self) -> None:
-        """The other side hears of a close; nobody on this side hears of anything."""
+        """Closes the connection. No event is delivered any more."""
         self.quic._set_receiver(None)
         self._on_end = lambda: None
         self.events.clear()
         self.transport.drop()
 
     def let_go(self) -> None:
-        """From now on events wait for whoever asks for them, or says where they are to go."""
+        """Stops receiving events: they wait in the connection until it has another receiver."""
         self.quic._set_receiver(None)
 
     def hand_over(self) -> None:
@@ -190,15 +190,15 @@ def _joined(errors: Sequence[OSError]) -> OSError:
     if all(str(error) == str(first) for error in errors):
         return first
     message = "Multiple exceptions: " + ", ".join(str(error) for error in errors)
-    told = [error for error in errors if isinstance(error, QuicConnectionError)]
-    if not told:
+    ends = [error for error in errors if isinstance(error, QuicConnectionError)]
+    if not ends:
         return OSError(message)
     # An address that this machine cannot send to says nothing about the server.
-    told = [error for error in told if error.errno not in _OUR_OWN] or told
-    args = (told[0].error_code, told[0].frame_type, told[0].reason_phrase, message)
-    kinds = {type(error) for error in told}
+    ends = [error for error in ends if error.errno not in _OUR_OWN] or ends
+    args = (ends[0].error_code, ends[0].frame_type, ends[0].reason_phrase, message)
+    kinds = {type(error) for error in ends}
     if kinds == {QuicConnectionRefusedError}:
-        return QuicConnectionRefusedError(*args, errno=told[0].errno or 0)
+        return QuicConnectionRefusedError(*args, errno=ends[0].errno or 0)
     return kinds.pop()(*args) if len(kinds) == 1 else QuicConnectionError(*args)
 
 

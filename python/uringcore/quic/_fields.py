@@ -146,10 +146,10 @@ class ConfigurationFields:
     are announced in the handshake, and all as soon as the peer has more than six open."""
 
     mtu_discovery: bool = True
-    """Whether to probe for larger packets (RFC 8899)."""
+    """True: larger packets are probed (RFC 8899)."""
 
     named_certificates: list[NamedCertificate] = field(default_factory=list)
-    """What :meth:`add_certificate` added: certificates for clients that ask for one of their names,
+    """The certificates that :meth:`add_certificate` added, for clients that ask for one of their names,
     instead of ``certificate``. To renew them, clear the list and add them again. Servers only."""
 
     preferred_address: list[tuple[str, int]] = field(default_factory=list)
@@ -159,7 +159,7 @@ class ConfigurationFields:
     no socket of its own."""
 
     reset_stream_at: bool = False
-    """True if the peer is told that it may reset streams behind data that counts all the same
+    """True: this side announces that the peer may reset streams behind data that counts all the same
     (RESET_STREAM_AT, draft-ietf-quic-reliable-stream-reset), which WebTransport asks for."""
 
     send_buffer_high: int = 1048576

@@ -29,7 +29,7 @@ __all__ = ["ForeignDriver", "OwnConnection", "SansIo", "say_what_is_faster"]
 
 
 class SansIo(Protocol):
-    """What is driven: an endpoint, or a connection that has an endpoint of its own."""
+    """The object that is driven: an endpoint, or a connection that has an endpoint of its own."""
 
     def receive_datagram(self, data: bytes, addr: Any, now: float, socket: int = 0) -> None: ...
     def datagrams_to_send(self, now: float) -> list[tuple[bytes, Any]]: ...
@@ -67,8 +67,8 @@ class Way:
 class _FurtherSocket(asyncio.DatagramProtocol):
     """Hands on what arrives at a driver's further socket.
 
-    What the network says about its datagrams is nobody's business: only connections that are
-    established have such a socket, and they do not listen to that.
+    It ignores errors of the network: only established connections have such a socket, and they ignore
+    these errors too.
     """
 
     def __init__(self, driver: ForeignDriver, number: int) -> None:
@@ -110,7 +110,7 @@ class ForeignDriver(asyncio.DatagramProtocol):
     def error_received(self, exc: Exception) -> None:
         peer = self.peer
         if peer is None or not isinstance(exc, OSError) or exc.errno not in _UNREACHABLE:
-            # Nobody knows whom it is about: the handshake's own time-out has to find out.
+            # The error names no peer: the time-out of the handshake has to end it.
             return
         # It may come out of `sendto`, in the middle of handing out events.
         self._loop.call_soon(self._report_unreachable, peer, exc.errno)
@@ -132,7 +132,7 @@ class ForeignDriver(asyncio.DatagramProtocol):
         self._sans_io_call(self._sans_io.deliver_events)
 
     def end(self) -> None:
-        """Closes the transport once no peer has anything more to hear."""
+        """Closes the transport when nothing more has to be sent to any peer."""
         self._ending = True
 
     def abort(self) -> None:
@@ -229,7 +229,7 @@ class OwnConnection:
 
     def __init__(self, quic: QuicConnection, is_connected: bool) -> None:
         self._quic = quic
-        # The socket reaches one peer only, which the endpoint has not been told.
+        # The socket reaches one peer only, which the endpoint does not know.
         self._is_to_keep_to_peer = is_connected
         self.datagrams_to_send = quic.datagrams_to_send
         self.get_timer = quic.get_timer
@@ -278,7 +278,7 @@ def say_what_is_faster(loop: asyncio.AbstractEventLoop) -> None:
 _said = False
 # As on uringcore's loop.
 _FURTHER_MAX = 63
-# What the network says when nobody is there (RFC 1122 section 3.2.2.1), and what this machine says of an
+# Errors of the network when no peer is there (RFC 1122 section 3.2.2.1), and errors of this machine for an
 # address that it cannot send to.
 _UNREACHABLE = frozenset(
     {

@@ -1,4 +1,4 @@
-"""What the TLS handshake of a connection came to, under the names of aioquic's ``QuicConnection.tls``.
+"""The results of a connection's TLS handshake, under the names of aioquic's ``QuicConnection.tls``.
 
 Here: reading. The handshake itself is Rust's, so nothing of aioquic's ``tls.Context`` that takes part
 in one is here.
@@ -16,7 +16,7 @@ __all__ = ["HandshakeView"]
 
 
 class _Connection(Protocol):
-    """What is asked of a connection."""
+    """The part of a connection that the view reads."""
 
     _completed: HandshakeCompleted | None
     _handle_hello: Callable[..., object] | None

@@ -1,7 +1,7 @@
-"""What every version of QUIC shows of a packet in the clear (RFC 8999, RFC 9000 section 17).
+"""The part of a packet that every version of QUIC shows in the clear (RFC 8999, RFC 9000 section 17).
 
 For programs that hand datagrams to connections themselves: which connection a packet is for, whether
-it may begin one, and how a version that nobody speaks is answered. Names follow aioquic's
+it may begin one, and the answer to an unknown version. Names follow aioquic's
 ``quic.packet``, where they are found here too. Not here: anything that is protected, and Retry, which
 is the endpoint's; packets of connections are parsed and built in Rust.
 """

@@ -1,4 +1,4 @@
-"""The life of one connection: its handshake, its pings, its moves and its end, and who waits for them.
+"""The life of one connection: its handshake, its pings, its moves and its end, and the waits for them.
 
 The connections of the typed API and of WebTransport have one, and so has aioquic's
 ``QuicConnectionProtocol``. Not here: streams and datagrams; where the events come from.
@@ -23,9 +23,9 @@ _Waiting = dict[asyncio.Future[None], "str | int"]
 
 
 class ConnectionLife:
-    """What the events of a connection have said so far, and the futures that wait for more.
+    """The state of a connection according to its events, and the futures that wait for more events.
 
-    A server has thousands of them that do nothing: what few ever need is made when it is needed.
+    A server has thousands of idle ones: attributes that few need are made when they are needed.
     """
 
     __slots__ = (
@@ -79,18 +79,18 @@ class ConnectionLife:
         return self._end is not None
 
     def error(self) -> QuicConnectionError:
-        """What ended the connection: a new exception at each call, as each keeps its traceback."""
+        """The error that ended the connection: a new exception at each call, as each keeps its traceback."""
         assert self._end is not None
         return self._end()
 
     def raise_if_closed(self) -> None:
-        """Raises what ended the connection, if it is over."""
+        """Raises the error that ended the connection, if it is over."""
         if self._end is not None:
             raise self._end()
 
     async def wait_connected(self) -> None:
-        """Waits until the handshake is complete, and raises why it has failed. Nothing is raised for a
-        connection that has ended since."""
+        """Waits until the handshake is complete, and raises the error if it has failed. It raises nothing for
+        a connection that has ended since."""
         if self.completed is None:
             self.raise_if_closed()
             await self._wait_for(_CONNECTED)
@@ -101,7 +101,7 @@ class ConnectionLife:
             await self._wait_for(_CLOSED)
 
     async def ping(self) -> None:
-        """Waits until the peer has answered a PING. Raises what ended the connection before."""
+        """Waits until the peer has answered a PING. Raises the error if the connection ends before."""
         self.raise_if_closed()
         uid = next(_ping_numbers)
         waiting, waiter = self._waiter_for(uid)
@@ -130,7 +130,7 @@ class ConnectionLife:
         waiting = (self._waiting or {}).items()
         return next((waiter for waiter, awaited in waiting if awaited == _CONNECTED), None)
 
-    # Events, by whoever receives them -------------------------------------------------------------
+    # Events, called by their receiver -------------------------------------------------------------
 
     def handshake_completed(self, event: events.HandshakeCompleted) -> None:
         """The handshake is complete."""

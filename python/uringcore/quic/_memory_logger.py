@@ -360,7 +360,7 @@ class QuicFileLogger(QuicLogger):
     def end_trace(self, trace: QuicLoggerTrace) -> None:
         """Writes the trace to ``<path>/<connection id>.qlog`` and forgets it.
 
-        The file gets its name when it is complete, so that nobody reads half a trace. Only its owner may
+        The file gets its name when it is complete, so that no program reads half a trace. Only its owner may
         read it: a trace has addresses and metadata of what a client did.
         """
         super().end_trace(trace)

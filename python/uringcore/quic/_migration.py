@@ -20,7 +20,7 @@ __all__ = ["DriverSockets", "Migrator", "Sockets"]
 
 
 class Sockets(Protocol):
-    """Who has a connection's sockets: a ``QuicTransport``, or ``DriverSockets``."""
+    """The owner of a connection's sockets: a ``QuicTransport``, or ``DriverSockets``."""
 
     async def _add_socket(
         self, local_addr: Any, remote: tuple[Any, ...] | None = None

@@ -54,7 +54,7 @@ class QuicConnectionId:
 
 
 class Recovery:
-    """What a connection measures (RFC 9002), under aioquic's names. ``stats()`` has more of it."""
+    """The measurements of a connection (RFC 9002), under aioquic's names. ``stats()`` has more of them."""
 
     def __init__(self, stats: Callable[[], dict[str, Any]]) -> None:
         self._stats = stats

@@ -1,6 +1,6 @@
-"""The processes that serve with a group's workers: begun, replaced, told to end.
+"""``ProcessGroup``: starts, replaces and ends the processes that serve with a group's workers.
 
-What they share, and where the kernel sends a packet, is :mod:`uringcore.quic.workers`'.
+Not here: what the processes share, and where the kernel sends a packet (:mod:`uringcore.quic.workers`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["ProcessGroup"]
 
 
 class Worker(Protocol):
-    """What a process serves with."""
+    """A process serves with one."""
 
     @property
     def index(self) -> int:
@@ -37,8 +37,8 @@ class Mark(Protocol):
 class ProcessGroup:
     """A process for each of ``workers``, as ``PortGroup.run`` says.
 
-    ``mark`` is told which of them are there; from ``news`` comes a byte with the index of each that
-    begins to serve.
+    The group calls ``mark`` when a process begins or ends. Each process that begins to serve sends a byte
+    with its index to ``news``.
     """
 
     def __init__(
@@ -77,14 +77,14 @@ class ProcessGroup:
                         # Whatever was started while the signal came.
                         stop(signal.SIGTERM, None)
                     elif turns:
-                        # What a process told before the signal came counts.
+                        # Messages that processes sent before the signal count.
                         self._hear()
                         if any(place.is_failing for place in waiting):
                             turns.clear()
                         elif all(place.is_settled for place in waiting):
                             turns.popleft().replace()
                     _wait_for_one(waiting, self._news)
-                    # Who has ended now has told all that it will tell, before its successor begins.
+                    # A process that has ended sends no more messages: read them before its successor begins.
                     for place in waiting:
                         place.notice()
                     self._hear()
@@ -136,7 +136,7 @@ class _Place:
     def start(self) -> None:
         self._began_at = time.monotonic()
         if not self._tells:
-            # Its target may have another way to serve than those that tell.
+            # Its target may serve in a way that sends no message.
             self._mark(self._index, serving=True)
         process: BaseProcess = self._context.Process(  # type: ignore[attr-defined]
             target=_begin, args=self._args
@@ -145,7 +145,7 @@ class _Place:
         self.process = process
 
     def serves(self) -> None:
-        """The process has said so."""
+        """The process has sent its message that it serves."""
         self._tells = True
         if self.process is not None and not self._is_replaced:
             self._is_serving = True
@@ -222,7 +222,7 @@ def _handling(
     before = {number: signal.getsignal(number) for number in handlers}
     try:
         for number, handler in handlers.items():
-            # Who has the hang-up ignored (nohup) wants it so.
+            # A program that ignores SIGHUP (nohup) does so on purpose.
             if number != signal.SIGHUP or before[number] != signal.SIG_IGN:
                 signal.signal(number, handler)
         yield

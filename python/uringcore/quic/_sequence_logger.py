@@ -29,7 +29,7 @@ logger = logging.getLogger("uringcore.quic")
 
 @dataclass(frozen=True)
 class TraceLimits:
-    """What traces may take. Raises ``ValueError`` naming the field."""
+    """The sizes that traces may have. Raises ``ValueError``, which names the field."""
 
     trace_bytes: int = 16 * 1024 * 1024
     """Of one trace, 64 KiB or more. It ends there, with a ``loglevel:warning``, and nothing more is recorded

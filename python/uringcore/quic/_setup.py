@@ -62,7 +62,7 @@ def server_setup(
     client_roots = None
     if configuration.verify_mode in (ssl.CERT_OPTIONAL, ssl.CERT_REQUIRED):
         client_roots = roots(configuration)
-        # A certificate that is welcome and nobody's to judge is not asked for, as with aioquic.
+        # An optional certificate that no authority can verify is not asked for, as with aioquic.
         if client_roots is None and configuration.verify_mode == ssl.CERT_REQUIRED:
             raise QuicConfigurationError(
                 "cafile", "verify_mode on a server needs the authority of the clients"
@@ -233,7 +233,9 @@ def _preferred(addresses: Sequence[tuple[str, int]]) -> list[str | None]:
                 "preferred_address", f"{address!r} is not an IP address with a port"
             ) from exc
         if ip.is_unspecified or not 0 < port < 65536:
-            raise QuicConfigurationError("preferred_address", f"nobody can connect to {address!r}")
+            raise QuicConfigurationError(
+                "preferred_address", f"clients cannot connect to {address!r}"
+            )
         index = int(ip.version == 6)
         if found[index] is not None:
             raise QuicConfigurationError("preferred_address", f"has two of IPv{ip.version}")

@@ -1,6 +1,6 @@
 """UDP sockets as QUIC wants them: found by name, bound, with room for what arrives.
 
-Not here: who receives on them (:mod:`uringcore.quic._transport`), and how several share a port
+Not here: receiving on them (:mod:`uringcore.quic._transport`), and how several share a port
 (:mod:`uringcore.quic.workers`).
 
 A secret for stateless resets is refused on a socket with SO_REUSEPORT outside of a ``PortGroup``, whose
@@ -111,7 +111,7 @@ async def further_socket(
 
 
 def connect_socket(sock: socket.socket, remote: tuple[Any, ...]) -> None:
-    """On another loop than ours only a connected socket tells that nobody is at ``remote``."""
+    """Connects the socket: on another loop than ours only a connected one reports that no peer is there."""
     try:
         sock.connect(remote)
     except BaseException:
@@ -153,7 +153,7 @@ def name_of(sock: Any) -> bytes:
         scope = more[1] if more else 0
         device = own.getsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, _DEVICE_NAME_MAX)
     packed = (mapped or address).packed
-    # The length tells an IPv4 from an IPv6 address.
+    # The length distinguishes an IPv4 address from an IPv6 address.
     return struct.pack("!BHI", len(packed), port, scope) + packed + device.rstrip(b"\0")
 
 

@@ -62,7 +62,7 @@ class StoreThread:
     ) -> bool:
         """Calls ``answer`` with what is found, on the thread. False when the queue is full.
 
-        When ``time.monotonic()`` is at the ``deadline`` nobody waits any more, and the store is left alone.
+        After ``deadline``, a time of ``time.monotonic()``, it does not ask the store and does not answer.
         """
 
         def look() -> None:
@@ -94,7 +94,7 @@ class StoreThread:
                 if not self.store.spend(token):
                     return False, found, errors
             except BaseException as exc:  # noqa: BLE001 - the loop reports it
-                # A token that nobody can tell of is none.
+                # A token that the store could not check is not valid.
                 return False, found, [exc]
         for ticket in tickets:
             try:
@@ -141,7 +141,7 @@ class StoreThread:
             job()
             del job
             with self._changed:
-                # Only now, for whoever waits for an empty queue.
+                # Only now, as another thread may wait for an empty queue.
                 self._queue.popleft()
                 self._changed.notify_all()
 

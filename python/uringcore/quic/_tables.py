@@ -1,7 +1,7 @@
-"""What programs written for aioquic look up in the private tables of its connection: which streams are
-open and how far they are, and the path.
+"""Views of aioquic's private tables, for programs that read them: the open streams with their offsets, and
+the path.
 
-They are views: each question is answered by the connection, in Rust, as things are then.
+Each read asks the connection, in Rust, for its present state.
 """
 
 from __future__ import annotations

@@ -148,7 +148,7 @@ class QuicTransport(asyncio.BaseTransport):
     def close(self) -> None:
         """Closes every connection (application error code 0) and then the socket.
 
-        The socket stays open until each peer has answered, or had time to hear of it (three of its
+        The socket stays open until each peer has answered, or has had time to get the close (three of its
         probe time-outs, together at most 3 seconds): a close that was lost is sent again when the
         peer goes on talking (RFC 9000 section 10.2.1). Nothing has to wait for that.
         """
@@ -169,12 +169,12 @@ class QuicTransport(asyncio.BaseTransport):
             self._sock.detach()
 
     def abort(self) -> None:
-        """Does what :meth:`close` does: the peers are told, nothing is waited for."""
+        """Does the same as :meth:`close`: it closes the connections and waits for nothing."""
         self.close()
 
     def drop(self) -> None:
-        """Closes a client that nobody misses. On other loops than uringcore's, where somebody would have
-        to wait for :meth:`close`, the socket is closed at once."""
+        """Closes a client that the program never got. On other loops than uringcore's, where the program
+        would have to wait for :meth:`close`, the socket is closed at once."""
         self.close()
         if self._driver is not None:
             self._driver.abort()
@@ -197,9 +197,9 @@ class QuicTransport(asyncio.BaseTransport):
         return self._closing
 
     def lingers(self) -> bool:
-        """True if a closed transport waits for peers that may not have heard of it.
+        """True if a closed transport waits for peers that may not have got the close.
 
-        Only on uringcore's loop is nobody needed for that.
+        Only on uringcore's loop this works without the program.
         """
         return (
             self._driver is None and not self._closed.done() and not self._need_endpoint().may_end
@@ -309,7 +309,7 @@ class QuicTransport(asyncio.BaseTransport):
         )
 
     def _open_foreign(self, options: dict[str, Any]) -> ForeignDriver:
-        """Packets are moved by a datagram transport, which the driver has to be told."""
+        """Opens an endpoint whose packets a datagram transport moves; the driver gets the transport later."""
         say_what_is_faster(self._loop)
         self._is_serving = "server" in options
         self._endpoint = QuicEndpoint.sans_io(now=self._loop.time(), **self._named(options))
@@ -337,9 +337,9 @@ class QuicTransport(asyncio.BaseTransport):
         self._loop.call_exception_handler({"message": message, "exception": exc})
 
     def _call_soon(self, callback: Callable[[], None]) -> None:
-        """For a session store's thread, whose answers nobody wants once the loop is closed.
+        """Runs an answer of a session store's thread, or drops it if the loop is closed.
 
-        What they cause is the program's: it runs in the context in which this was opened.
+        It runs in the context in which this was opened, as it calls the program.
         """
         try:
             self._loop.call_soon_threadsafe(callback, context=self._context)

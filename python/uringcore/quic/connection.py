@@ -179,7 +179,7 @@ class QuicConnection(PrivateNames, QuicConnectionCore):
         self._peer_names = PeerNames()
         self._codes = StreamCodes()
         self._ended: events.ConnectionTerminated | None = None
-        # Said by who moves the datagrams on a socket, where names of hosts are looked up.
+        # Set by the object that moves the datagrams on a socket, where names of hosts are looked up.
         self._is_on_socket = False
         self._set_side(configuration.is_client)
         if configuration.is_client:
@@ -260,7 +260,7 @@ class QuicConnection(PrivateNames, QuicConnectionCore):
                 self._take_datagram(*datagram)
 
     def _end_unbegun(self, event: events.ConnectionTerminated) -> None:
-        """A server's connection is over before its handshake began; the peer is told nothing."""
+        """Ends a server's connection before its handshake began, without a packet to the peer."""
         self._hello_hook = None
         self._abandon()
         self._receive([event])
@@ -301,7 +301,7 @@ class QuicConnection(PrivateNames, QuicConnectionCore):
 
         ``ConnectionTerminated`` comes when nothing more is to be sent or answered, as in aioquic: after a
         close that is three probe time-outs later (RFC 9000 section 10.2), when ``get_timer`` is ``None``.
-        Programs stop moving datagrams then, and the peer would not hear of a close that is still to be sent.
+        Programs stop moving datagrams then, and the peer would not get a close that is still to be sent.
         """
         event: events.QuicEvent | None = super().next_event()
         if event is None:
@@ -323,7 +323,7 @@ class QuicConnection(PrivateNames, QuicConnectionCore):
         return event
 
     def datagrams_to_send(self, now: float) -> list[tuple[bytes, NetworkAddress]]:
-        """What has to go out now, as ``(data, address)``. Empty on a loop, which sends by itself."""
+        """The datagrams to send now, as ``(data, address)``. Empty on a loop, which sends by itself."""
         datagrams = self._peer_names.outward(super().datagrams_to_send(now))
         self._close_pending = False
         if self._trace_is_over:
@@ -365,7 +365,7 @@ class QuicConnection(PrivateNames, QuicConnectionCore):
 
     @property
     def tls(self) -> HandshakeView:
-        """What the TLS handshake came to, as aioquic's programs ask for it."""
+        """The results of the TLS handshake, in aioquic's form."""
         return HandshakeView(self)
 
     @property
@@ -373,7 +373,7 @@ class QuicConnection(PrivateNames, QuicConnectionCore):
         """The connection id that this side begins with.
 
         Without a loop it is known from the start, so that a program can route the peer's packets by
-        it; ``ConnectionIdIssued`` tells those that follow. On a loop: ``None`` until packets move.
+        it; ``ConnectionIdIssued`` has those that follow. On a loop: ``None`` until packets move.
         """
         known = super().host_cid
         if known is not None or self._attached is not None:
@@ -399,7 +399,7 @@ class QuicConnection(PrivateNames, QuicConnectionCore):
         """The last address that the peer has proved, or None before the connection began.
 
         Before a server's client has proved any address, it is the one that its packets came from, as
-        aioquic's programs expect: of 0-RTT data without a token nobody knows more.
+        aioquic's programs expect: 0-RTT data without a token has no other address.
         """
         return self._validated_address() or self._packet_address()
 
@@ -419,7 +419,7 @@ class QuicConnection(PrivateNames, QuicConnectionCore):
         """aioquic's list of paths: the validated one first, then the one that packets take if it is another.
 
         aioquic puts the path that packets take first. Programs take that for the client's address, which
-        anybody could choose who sends a packet of the connection's from elsewhere.
+        anyone could choose who sends a packet of the connection's from elsewhere.
         """
         address, current = self._validated_address(), self._packet_address()
         paths = []

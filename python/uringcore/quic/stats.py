@@ -1,4 +1,4 @@
-"""What ``protocol.stats()`` tells of a connection: the keys and what they mean."""
+"""The keys of ``protocol.stats()`` and their meanings."""
 
 from __future__ import annotations
 

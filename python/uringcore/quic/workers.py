@@ -115,10 +115,10 @@ class PortGroup:
         family, _, _, _, address = socket.getaddrinfo(
             host or None, port, type=socket.SOCK_DGRAM, flags=socket.AI_PASSIVE
         )[0]
-        self._news, told = socket.socketpair(
+        self._news, sending = socket.socketpair(
             socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK
         )
-        self._ends = [self._news, told]
+        self._ends = [self._news, sending]
         self._states = PlaceStates(workers)
         try:
             for _ in range(workers):
@@ -139,7 +139,7 @@ class PortGroup:
         reset_key = secrets.token_bytes(32) if stateless_reset_key is None else stateless_reset_key
         token_key = secrets.token_bytes(64) if token_key is None else token_key
         self._workers = [
-            PortWorker(index, workers, sock, reset_key, token_key, self._states, told)
+            PortWorker(index, workers, sock, reset_key, token_key, self._states, sending)
             for index, sock in enumerate(self._sockets)
         ]
 

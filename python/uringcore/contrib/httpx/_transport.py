@@ -50,7 +50,7 @@ __all__ = ["AsyncHTTP3Transport"]
 
 MISDIRECTED = 421
 
-# Connections of each side, and how long one is kept idle, where nobody says otherwise.
+# The defaults: connections of each side, and seconds that an idle one is kept.
 MOST, KEPT_SECONDS = 100, 5.0
 
 
@@ -127,7 +127,7 @@ class AsyncHTTP3Transport(AsyncBaseTransport):
         self.alternatives: AlternativeCache = (
             AlternativeCache() if alternatives is None else alternatives
         )
-        """What is known of ``Alt-Svc``."""
+        """The alternatives that ``Alt-Svc`` fields have named."""
 
     def _read_trust(
         self, library: Any, verify: Any, cert: Any, trust_env: bool
@@ -174,7 +174,7 @@ class AsyncHTTP3Transport(AsyncBaseTransport):
 
     @property
     def _trusts_other_hosts(self) -> bool:
-        # A server whose certificate nobody looks at speaks for its own host only (RFC 7838 section 2.1).
+        # A server whose certificate is not verified is trusted for its own host only (RFC 7838 section 2.1).
         assert self._configuration is not None
         return self._configuration.verify_mode != ssl.CERT_NONE
 
@@ -318,7 +318,7 @@ class AsyncHTTP3Transport(AsyncBaseTransport):
 
     def _learn(self, origin: Origin, response: httpx.Response) -> None:
         fields = response.headers.get_list("alt-svc")
-        # RFC 7838 section 6: a 421 may come from somebody who does not speak for the origin.
+        # RFC 7838 section 6: a 421 may come from a server that is not the origin's.
         if fields and response.status_code != MISDIRECTED:
             age = response.headers.get("age", "")
             seconds = float(age) if age.isdecimal() else 0.0
@@ -342,7 +342,7 @@ class _Body(AsyncByteStream):
 
 
 class _NetworkStream:
-    """What httpcore's users ask of a connection. There is no byte stream to be read and written."""
+    """The information that httpcore's users read from a connection, without a byte stream."""
 
     _NAMES = {"server_addr": "peername", "client_addr": "sockname"}  # noqa: RUF012 - never changed
 
@@ -372,7 +372,7 @@ def _host(url: httpx.URL) -> str:
 
 
 def _origin(request: httpx.Request) -> Origin:
-    """Whose certificate is wanted: that of the URL's host, or of httpcore's ``sni_hostname``."""
+    """The origin whose certificate is needed: the URL's host, or httpcore's ``sni_hostname``."""
     url = request.url
     host = request.extensions.get("sni_hostname") or _host(url)
     port = 443 if url.port is None else url.port
@@ -391,7 +391,7 @@ def _asked(request: httpx.Request, origin: Origin) -> Request:
 
 
 def _text(target: bytes) -> str:
-    """What is asked for: httpcore's ``target`` goes out as it is."""
+    """The request target as text: httpcore's ``target`` is sent unchanged."""
     try:
         return target.decode("ascii")
     except UnicodeDecodeError:

@@ -105,7 +105,7 @@ def _is_the_default_only(chain: list[bytes], key: bytes, names: Sequence[str] | 
 
 
 def _without_asterisk(names: Sequence[str] | None) -> Sequence[str] | None:
-    """The names without the one that stands for all other clients, whom the first certificate is for."""
+    """The names without ``"*"``, which stands for all other clients: they get the first certificate."""
     if names is None or isinstance(names, (str, bytes)):
         return names
     return [name for name in names if name != "*"]

@@ -82,10 +82,9 @@ class Connection(DeliveredOnExit, ConnectionBase):
 
     @property
     def early_data(self) -> bool:
-        """Whether 0-RTT data was taken: what a client had sent before the handshake was complete, and what
-        a server reads before it has heard that. An attacker can have it come again (RFC 9001 section
-        9.2), so a server does no more with it than what may happen twice, or waits for
-        :meth:`wait_connected`. False for as long as that is not known."""
+        """True if the server accepted 0-RTT data, which the client sent before the handshake was complete.
+        An attacker can replay it (RFC 9001 section 9.2), so a server does only what may happen twice with
+        it, or waits for :meth:`wait_connected`. False as long as this is not known."""
         return self._link.early_data
 
     @property

@@ -1,5 +1,5 @@
-"""What becomes of a connection, a stream or a listener that a program has forgotten: the warning, which says
-where it was made, and the thread that ends it."""
+"""Ends connections, streams and listeners that a program has forgotten, on the right thread, and warns where
+they were made."""
 
 from __future__ import annotations
 

@@ -24,9 +24,7 @@ __all__ = ["Life", "Link"]
 
 
 class Life(ConnectionLife):
-    """What is between a ``QuicConnection`` and whoever has it: the endpoint's transport takes it for a
-    protocol.
-    """
+    """Connects a ``QuicConnection`` with its user. To the endpoint's transport it is a protocol."""
 
     __slots__ = (
         "_flush_is_due",
@@ -90,9 +88,9 @@ class Life(ConnectionLife):
         self.transmit()
 
     async def wait_closed(self) -> None:
-        """Until the connection is over. A client's socket lingers for a server that did not hear of the
-        close, and nobody waits for that on our loop, unless the program chose the port and may want it
-        again."""
+        """Waits until the connection is over. A client's socket lingers for a server that did not get the
+        close. On our loop this does not wait for the socket, unless the program chose the port and may
+        want it again."""
         await self.wait_ended()
         is_client = self.quic.configuration.is_client
         if is_client and (self.waits_for_socket or not self.transport.lingers()):
@@ -129,7 +127,7 @@ class Life(ConnectionLife):
                 self._terminated(event)
 
     def _usable(self) -> None:
-        """The handshake is complete, or early data can be answered; told twice where both are so."""
+        """Called when early data can be answered, and again when the handshake is complete."""
 
     def _terminated(self, event: events.ConnectionTerminated) -> None:
         self.terminated(event)
@@ -147,8 +145,8 @@ class Life(ConnectionLife):
 
 
 class Link(Life):
-    """What is between a ``QuicConnection`` and the program's ``Connection``. ``on_connected(link)`` is
-    called when the handshake is complete, or early data can be answered.
+    """Connects a ``QuicConnection`` with the program's ``Connection``. ``on_connected(link)`` is called
+    when the handshake is complete, or early data can be answered.
     """
 
     __slots__ = ("_on_connected", "manager")

@@ -237,7 +237,7 @@ def _checked_address(
     if sock is not None and not _is_bound_udp(sock):
         raise ValueError("sock: must be a bound, unconnected UDP socket")
     if workers is not None and sock is not None:
-        raise ValueError("sock: cannot be given with workers, who have one")
+        raise ValueError("sock: cannot be given with workers, which have one")
     if host is not None or port is not None or reuse_port:
         name = "sock" if workers is None else "workers"
         raise ValueError(f"{name}: is bound already, without host, port and reuse_port")
