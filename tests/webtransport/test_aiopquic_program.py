@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import ssl
 import types
 from pathlib import Path
 
 import pytest
 
 from tests.interop.webtransport import libraries, scenario
+from uringcore.devcert import DevelopmentCertificate
+from uringcore.quic.configuration import QuicConfiguration
+from uringcore.webtransport._configured import client_config
 
 
 @pytest.fixture(scope="module")
@@ -48,3 +52,15 @@ def test_case(case, program, certificates, run_anywhere):
         await stop()
 
     run_anywhere(main())
+
+
+def test_authorities_may_be_named_without_verification(tmp_path):
+    """Programs for aiopquic may do both; the typed settings refuse it."""
+    certfile = str(DevelopmentCertificate.make().write(tmp_path)[0])
+    for given, verify_peer, ca_file in [
+        (None, False, certfile),
+        (QuicConfiguration(verify_mode=ssl.CERT_NONE, cafile=certfile), None, None),
+    ]:
+        config = client_config(given, None, verify_peer, ca_file)
+        assert (config.verify, config.authorities) == (False, None)
+    assert client_config(None, None, True, certfile).authorities == certfile

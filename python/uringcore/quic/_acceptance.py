@@ -96,7 +96,7 @@ class Acceptance:
 
     @property
     def preferred_address(self) -> Sequence[tuple[str, int]]:
-        """Where the server receives besides."""
+        """The further addresses at which the server receives."""
         return self._configuration.preferred_address
 
     def options(self, transport: Any) -> dict[str, Any]:

@@ -27,7 +27,7 @@ class Family:
 
     @property
     def full_name(self) -> str:
-        """With its unit, as the format wants it."""
+        """The name with its unit, as the format requires."""
         return f"{self.name}_{self.unit}" if self.unit else self.name
 
     def add(self, value: float, labels: Mapping[str, str]) -> None:

@@ -76,7 +76,7 @@ class Attempt:
         self.quic._set_receiver(None)
 
     def hand_over(self) -> None:
-        """Those so far go where the later ones go."""
+        """Delivers the events so far to the receiver of the later ones."""
         events, self.events = self.events, []
         self.quic._receive(events)
 
@@ -104,7 +104,7 @@ async def first_to_answer(
 
     A failed handshake is followed by the next address, unless it was TLS that failed: a server with
     another certificate, or without our application protocols, speaks for all of them, and what it said
-    is raised at once. Everything else may be this address's alone, or come from somebody who only
+    is raised at once. Everything else may be this address's alone, or come from an attacker who only
     guesses (Version Negotiation proves nothing, RFC 9000 section 6.2). When all have failed, their
     errors are raised as one.
     """

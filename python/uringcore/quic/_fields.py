@@ -51,7 +51,7 @@ class ConfigurationFields:
     """Bytes that the peer may have in flight to us on one stream before we have read them."""
 
     quic_logger: QuicLogger | None = None
-    """Where to write qlog traces: what every packet says. Costs nothing when it is ``None``."""
+    """The writer of qlog traces, with the content of all packets. ``None`` writes none and costs nothing."""
 
     secrets_log_file: TextIO | None = None
     """A text file to which TLS secrets are appended in NSS key log format, for Wireshark."""
@@ -132,7 +132,7 @@ class ConfigurationFields:
     early_data: bool | None = None
     """True if 0-RTT data is read (servers) or sent (clients). ``None``: a client sends it if its
     ``session_ticket`` allows; a server reads it if it was given a ``session_ticket_handler``, as in
-    aioquic. Read data may be a replay: ``StreamDataReceived.early_data`` tells it apart."""
+    aioquic. Read data may be a replay: ``StreamDataReceived.early_data`` marks it."""
 
     keep_alive: float | None = None
     """Seconds of silence after which a PING keeps the connection open; ``None`` sends none."""

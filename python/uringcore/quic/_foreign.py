@@ -1,4 +1,4 @@
-"""QUIC on somebody else's event loop: the sans-IO endpoint moved by a ``DatagramProtocol``.
+"""QUIC on another event loop than uringcore's: the sans-IO endpoint moved by a ``DatagramProtocol``.
 
 This is how uringcore's QUIC runs on stock asyncio or uvloop. It is correct and not fast: every
 datagram passes through Python, which the logger ``uringcore`` says once. On uringcore's own loop

@@ -60,7 +60,7 @@ class PeerNames:
         return address
 
     def _forget_one(self, in_use: list[Any]) -> None:
-        """Of the names that stand for no address in use, the one that was not heard of for longest."""
+        """Forgets the name that was unused for longest, unless its address is in use."""
         used = {address[:2] for address in in_use if address is not None}
         used.add(self._server)
         for name, address in self._addresses.items():

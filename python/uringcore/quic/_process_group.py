@@ -54,7 +54,7 @@ class ProcessGroup:
         self._news = news
 
     def run(self) -> None:
-        """Until all have returned."""
+        """Runs the processes until all have returned."""
         turns: deque[_Place] = deque()
         stopping = False
 
@@ -191,7 +191,7 @@ class _Place:
 
 
 def _begin(target: Callable[..., object], worker: Worker, *args: Any) -> None:
-    """In the child: a forked one has the parent's handlers, which are about the parent's children."""
+    """Begins in the child: a forked one has the parent's handlers, which act on the parent's children."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     # A terminal sends them to all; what they mean here is the parent's to say.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -200,7 +200,7 @@ def _begin(target: Callable[..., object], worker: Worker, *args: Any) -> None:
 
 
 def _wait_for_one(places: list[_Place], news: socket.socket) -> None:
-    """Until a process ends, has something to tell or is to be begun; at most a second, so that no
+    """Waits until a process ends, sends a message or is due to begin; at most a second, so that no
     signal is missed."""
     sentinels = [place.process.sentinel for place in places if place.process is not None]
     waits = [place.begin_at - time.monotonic() for place in places if place.process is None]

@@ -177,7 +177,7 @@ class _WrittenTrace(QuicLoggerTrace):
         super()._begin(packet_log, versions, chosen, alpns)
 
     def _append(self, event: dict[str, Any]) -> None:
-        """Of a trace without a connection."""
+        """Writes an event of a trace without a connection."""
         if self._file is not None:
             seconds = event["time"] / self.encode_time(1)
             self._file.write(seconds, event["name"], json.dumps(event["data"]))

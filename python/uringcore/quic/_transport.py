@@ -320,7 +320,7 @@ class QuicTransport(asyncio.BaseTransport):
         return self._driver
 
     def _named(self, options: dict[str, Any]) -> dict[str, Any]:
-        """With the name of the socket, which a reset key is derived from."""
+        """Adds the name of the socket to the options; a reset key is derived from it."""
         if options["reset_key"] is None:
             return {**options, "socket_name": b""}
         if options["worker"] is None and shares_port(self._sock):
@@ -333,7 +333,7 @@ class QuicTransport(asyncio.BaseTransport):
         return {**options, "socket_name": name_of(self._sock)}
 
     def _report(self, message: str, exc: BaseException) -> None:
-        """As uringcore's own loop does, on another one."""
+        """Reports an exception on another loop, as uringcore's own loop does."""
         self._loop.call_exception_handler({"message": message, "exception": exc})
 
     def _call_soon(self, callback: Callable[[], None]) -> None:

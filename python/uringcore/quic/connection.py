@@ -281,7 +281,7 @@ class QuicConnection(PrivateNames, QuicConnectionCore):
             self._start_trace()
 
     def get_timer(self) -> float | None:
-        """When ``handle_timer`` wants to be called, in the caller's seconds. ``None`` on a loop."""
+        """The time at which to call ``handle_timer``, in the caller's seconds. ``None`` on a loop."""
         timer = super().get_timer()
         if self._hello_hook is None:
             return timer
@@ -408,7 +408,7 @@ class QuicConnection(PrivateNames, QuicConnectionCore):
         return self._peer_names.name_of(super().get_peer_address())
 
     def _packet_address(self) -> NetworkAddress:
-        """Where packets go now, proved or not; None before the connection began and after its end."""
+        """The address that packets go to now, proved or not; None before the beginning and after the end."""
         return self._peer_names.name_of(super()._packet_address())
 
     def _addresses_in_use(self) -> list[Any]:
