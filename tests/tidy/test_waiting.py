@@ -65,6 +65,7 @@ FIXED = {
     "loop/test_busy_poll.py": (2, "the loop's own wait is tested"),
     "loop/test_clocks.py": (1, "the loop's own wait is tested"),
     "loop/test_scheduling.py": (2, "the loop's own wait is tested"),
+    "loop/test_sock_cancelling.py": (1, "the loop looks for closed sockets at intervals"),
     "loop/test_sock_streams.py": (1, "the turns of a loop that rests are counted"),
     "loop/test_subprocess_end.py": (1, "the loop must not look meanwhile"),
     "loop/test_tasks.py": (1, "a slow callback"),
