@@ -197,12 +197,17 @@ def test_an_idle_connection_makes_room_for_another_origin(peer, run):
             # Long before `idle_timeout` has passed, which exceeds the duration of this test.
             busy = asyncio.ensure_future(pool.get(f"https://127.0.0.1:{peer.port}/gate"))
             await peer.wait_gated(1)
+            connections = len(peer.connections)
             other = asyncio.ensure_future(pool.get(peer.url + "/"))
             await rounds(20)
             assert not other.done(), "the only connection is in use"
+            begun = [one for slots in pool._slots.values() for one in slots.connections]
+            assert len(begun) == 1, "no second connection is begun"
+            assert len(peer.connections) == connections
             peer.release()
             await busy
             assert (await other).content == b"hello"
+            assert len(peer.connections) == connections + 1
 
     run(main())
 
