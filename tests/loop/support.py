@@ -231,7 +231,7 @@ async def at_rest(count: Callable[[], int]) -> int:
     now = count()
     while True:
         last = now
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(0.3)
         now = count()
         if now - last <= 4:
             return now
