@@ -125,13 +125,17 @@ async def eventually(condition, limit=30.0):
 
 
 async def still(protocol, measure):
-    """Waits until an exchange with the peer (a PING, acknowledged) changes nothing in ``measure()``.
+    """Waits until three exchanges in a row (PINGs, acknowledged) change nothing in ``measure()``.
 
     All that was sent has arrived by then, and so has the credit that the peer gives for it.
     """
-    before = object()
-    while before != (before := measure()):
+    last = measure()
+    unchanged = 0
+    while unchanged < 3:
         await protocol.ping()
+        now = measure()
+        unchanged = unchanged + 1 if now == last else 0
+        last = now
 
 
 async def kept(path, ticket):
