@@ -160,7 +160,10 @@ def test_cancelled_upload_is_noticed_though_its_body_waits(edges):
         async with edges.connect() as client:
             request = asyncio.ensure_future(client.request("PUT", "/notices", content=content()))
             await eventually(lambda: sent)
-            await still(client._protocol, lambda: sent)
+            protocol = client._protocol
+            # The only request: its stream is the first.
+            await still(protocol, lambda: (sent, protocol.get_send_buffer_size(0)))
+            assert protocol.get_send_buffer_size(0), "the server has to stop giving credit"
             request.cancel()
             await asyncio.gather(request, return_exceptions=True)
             events = []
