@@ -49,6 +49,18 @@ NEVER = {
         # A host can use these without an engine.
         "host": {"operations", "quic", "transport", "turn"},
     },
+    # The parts of a connection's state that a connection and its streams use.
+    "h3": {
+        part: {"connection", "streams", "control", "send", "request"}
+        for part in (
+            "critical_streams",
+            "request_ids",
+            "goaway",
+            "peer",
+            "early_priorities",
+            "abandoned",
+        )
+    },
     # The loop imports all modules that handle its events; each of those imports the loop and modules below.
     "py": {
         "capi": {
