@@ -14,7 +14,7 @@
 //! | `webtransport` | sessions of streams and datagrams on HTTP/3 connections |
 //! | `capi` | Python's C API, and conversions that every room needs |
 //!
-//! This room has no protocol rules: `proto` interprets bytes, and `engine` moves them.
+//! This room has no protocol rules: the protocol crates interpret bytes, and `engine` moves them.
 //!
 //! Classes that the loop does not need are made when one of their names is first used. A program that only needs a
 //! loop neither waits for them nor has their pages in memory.

@@ -1,4 +1,4 @@
-//! WebSocket frames for the client, which is written in Python: `proto::ws` as plain function calls.
+//! WebSocket frames for the client, which is written in Python: `uringcore_http::ws` as plain function calls.
 //!
 //! A server's WebSockets are in `asgi`, and Python never sees their frames.
 

@@ -2,7 +2,7 @@
 //!
 //! The code is canonical: codes of one length follow each other in the order of their symbols, and shorter codes
 //! come before longer ones. So the lengths alone determine the codes, and a code longer than a byte is found by its
-//! length's first code. `tests/h3_qpack.rs` checks the derived codes with the RFC's examples.
+//! length's first code. `tests/qpack.rs` checks the derived codes with the RFC's examples.
 
 /// The string is not a Huffman encoding: it contains EOS, or its padding is longer than seven bits or not all ones.
 #[derive(Debug, PartialEq, Eq)]

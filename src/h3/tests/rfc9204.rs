@@ -1,5 +1,5 @@
 //! An endpoint's required reactions to violations of RFC 9204, each test named after its section. Correct behaviour
-//! is in `h3_qpack.rs`.
+//! is in `qpack.rs`.
 
 use crate::common::{faults::*, qpack::*, *};
 use uringcore_h3::Role::{Client, Server};

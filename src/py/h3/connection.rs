@@ -1,11 +1,11 @@
-//! `H3Connection`: `proto::h3::Connection` between a QUIC connection object and a Python program.
+//! `H3Connection`: `uringcore_h3::Connection` between a QUIC connection object and a Python program.
 //!
-//! The QUIC object is called by aioquic's method names, so any object with these names works. No borrow of `proto` is
-//! held while one of its methods runs, because the method may call this object again.
+//! The QUIC object is called by aioquic's method names, so any object with these names works. No borrow of
+//! `uringcore_h3` is held while one of its methods runs, because the method may call this object again.
 //!
 //! | file | noun |
 //! | --- | --- |
-//! | `begun` | the connection once its streams are open: input to `proto`, output to the QUIC object |
+//! | `begun` | the connection once its streams are open: input to `uringcore_h3`, output to the QUIC object |
 //! | `object` | the Python objects of HTTP events |
 //!
 //! Not here: QUIC events as input (`quic_event`).

@@ -1,4 +1,4 @@
-//! Converts field lines between `proto` and Python's lists of `(bytes, bytes)`.
+//! Converts field lines between `uringcore_h3` and Python's lists of `(bytes, bytes)`.
 //!
 //! Few different field lines come with the messages of a kind, so their tuples are kept and shared: tuples and bytes
 //! are immutable. Lines that are secret by their name, and long lines, are made anew each time.

@@ -5,12 +5,12 @@
 //! | `connection` | `H3ConnectionCore`: QUIC events in, HTTP events out, commands |
 //! | `errors` | misuse as exceptions |
 //! | `events` | the event classes |
-//! | `fields` | field lines between `proto` and lists of tuples |
+//! | `fields` | field lines between `uringcore_h3` and lists of tuples |
 //! | `qpack` | `QpackEncoder` and `QpackDecoder`, for programs and tests that need only these |
 //! | `quic_event` | the kinds of QUIC events |
 //! | `trace` | frames and stream types for a qlog trace |
 //!
-//! Nothing here interprets a frame or validates a message; `proto::h3` does.
+//! Nothing here interprets a frame or validates a message; `uringcore_h3` does.
 
 mod connection;
 mod errors;

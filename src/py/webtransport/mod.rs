@@ -8,8 +8,8 @@
 //! | `limits` | [`Limits`](uringcore_http::webtransport::Limits) from Python |
 //! | `client` | `WebTransportClient`: a client's connection that carries only sessions |
 //!
-//! A server's connection is in `http`, because requests and sessions share one port. `proto` has the rules of
-//! sessions; Python decides about their life, except for their streams.
+//! A server's connection is in `http`, because requests and sessions share one port. `uringcore_http` has the
+//! rules of sessions; Python decides about their life, except for their streams.
 
 mod client;
 pub mod limits;

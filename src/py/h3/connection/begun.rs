@@ -1,5 +1,6 @@
-//! The HTTP/3 connection once its streams are open: input to `proto`, and the commands of `proto` to the QUIC
-//! connection object. Not here: the methods that Python calls (`connection`), and the event objects (`object`).
+//! The HTTP/3 connection once its streams are open: input to `uringcore_h3`, and the commands of `uringcore_h3` to
+//! the QUIC connection object. Not here: the methods that Python calls (`connection`), and the event
+//! objects (`object`).
 //!
 //! Python opens the connection (`_init_connection`), so that SETTINGS are those of a subclass's
 //! `_get_local_settings`. After that everything is Rust, unless a subclass overrides `_validate_settings` or
@@ -94,8 +95,8 @@ impl Begun {
         reported
     }
 
-    /// Passes QUIC's negotiated DATAGRAM size to `proto`, for the check of RFC 9297 section 2.1.1, before SETTINGS are
-    /// read.
+    /// Passes QUIC's negotiated DATAGRAM size to `uringcore_h3`, for the check of RFC 9297 section 2.1.1, before
+    /// SETTINGS are read.
     pub(super) fn learn_peer_datagrams(&self, py: Python<'_>) -> PyResult<()> {
         if self
             .core
@@ -145,7 +146,7 @@ impl Begun {
         Ok(list)
     }
 
-    /// Executes the commands of `proto`. All are attempted; the first exception is raised at the end.
+    /// Executes the commands of `uringcore_h3`. All are attempted; the first exception is raised at the end.
     pub(super) fn flush(&self, py: Python<'_>) -> PyResult<()> {
         let mut result = self.log(py);
         while let Some(output) = self.core.with(py, Connection::poll_output) {
