@@ -5,7 +5,8 @@
     python benchmarks/run.py --quick 1k       the echoes of 1 KiB in short rounds
     python benchmarks/run.py --profile quic   where the time of the QUIC cases goes (root, perf)
     python benchmarks/run.py --report         all pages and charts again from the committed figures
-    python benchmarks/run.py --collect        the figures again from benchmarks/results, then the pages
+    python benchmarks/run.py --collect        the figures again from benchmarks/results, if these are no older
+                                              than the committed tables, then the pages
     python3.11 benchmarks/run.py --beside tcp  loops on another CPython, told in ratios beside the tables
 
 The first run makes a separate environment (a virtual environment with the peers and this project's wheel

@@ -2,7 +2,8 @@
 
 A run writes all samples to `benchmarks/results`, which git ignores (results.py), and their figures to
 `benchmarks/figures`: one file for each page of `docs/benchmarks`, in which the run replaces its own
-tables and no others. `run.py --collect` makes the figures of every result in that folder again.
+tables and no others. `run.py --collect` makes the figures of every result in that folder again, except of
+those that are older than the committed table.
 """
 
 from __future__ import annotations
@@ -196,18 +197,36 @@ def keep(page: str, name: str, table: dict[str, Any]) -> None:
 
 
 def collect() -> int:
-    """Make the figures of every case and matrix in `benchmarks/results` again; returns their number."""
+    """Make the figures of the cases and matrices in `benchmarks/results` again; returns their number.
+
+    Results that are older than the committed table are skipped.
+    """
     found = 0
     for beside in ("", *other_pythons()):
         for case in CASES:
-            if (result := CaseResult.load(case.name, beside)) is not None:
+            result = CaseResult.load(case.name, beside)
+            if result is not None and not _is_older(case, result.machine, bool(beside)):
                 keep_case(case, result, beside=bool(beside))
                 found += 1
         for matrix in MATRICES:
-            if (rates := MatrixResult.load(matrix.name, beside)) is not None:
+            rates = MatrixResult.load(matrix.name, beside)
+            if rates is not None and not _is_older(matrix, rates.machine, bool(beside)):
                 keep_matrix(matrix, rates, beside=bool(beside))
                 found += 1
     return found
+
+
+def is_older(page: str, name: str, machine: dict[str, Any]) -> bool:
+    """True, after a message, if the result of `machine` is older than the committed table."""
+    table = read(page).get(name)
+    # "2026-01-31 09:05 UTC": the order of the texts is that of the times.
+    if table is None or machine["taken"] >= table["machine"]["taken"]:
+        return False
+    print(
+        f"skipped {page}/{name}: the result of {machine['taken']} is older than the table of "
+        f"{table['machine']['taken']}"
+    )
+    return True
 
 
 def read(page: str) -> dict[str, Any]:
@@ -234,6 +253,10 @@ def rounded(value: float) -> float:
 
 def _page(table: Case | Matrix, machine: dict[str, Any], beside: bool) -> str:
     return f"{OTHER_PYTHON}{minor_version(machine)}" if beside else area_of(table).name
+
+
+def _is_older(table: Case | Matrix, machine: dict[str, Any], beside: bool) -> bool:
+    return is_older(_page(table, machine, beside), table.name, machine)
 
 
 def _replace(page: str, name: str, table: dict[str, Any]) -> None:

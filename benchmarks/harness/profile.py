@@ -86,8 +86,16 @@ class CaseProfile:
 
 
 def collect() -> int:
-    """Make the figures of every profile in `benchmarks/results` again; returns their number."""
-    found = [one for case in CASES if (one := CaseProfile.load_result(case.name)) is not None]
+    """Make the figures of the profiles in `benchmarks/results` again; returns their number.
+
+    Results that are older than the committed table are skipped.
+    """
+    found = [
+        one
+        for case in CASES
+        if (one := CaseProfile.load_result(case.name)) is not None
+        and not figures.is_older(PAGE, case.name, one.machine)
+    ]
     for one in found:
         one.keep()
     return len(found)

@@ -106,6 +106,32 @@ def test_all_results_are_collected() -> None:
     assert kept.peers["quinn"] == PeerProfile(1.0, 10, {"CPython": 0.5}, [], {"syscalls": 2.0})
 
 
+def test_results_older_than_the_committed_table_are_skipped(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    case, table = case_of("tcp_echo_1k_c1"), matrix_of("micro")
+    result(case.name, {"uvloop": peer(10)}).save()
+    MatrixResult(table.name, MACHINE, 1, 0.1, {"uvloop": {"one": [1.0]}}).save()
+    shares = PeerProfile(1.0, 10, {"CPython": 0.5}, [], {"syscalls": 2.0})
+    CaseProfile("quic_ping", MACHINE, {"quinn": shares}).save()
+    newer = MACHINE | {"taken": "2026-01-01 00:01 UTC"}
+    figures.keep_case(case, CaseResult(case.name, newer, 3, 2.0, None, {"uvloop": peer(20)}))
+    figures.keep_matrix(table, MatrixResult(table.name, newer, 1, 0.1, {"uvloop": {"one": [2.0]}}))
+    CaseProfile("quic_ping", newer, {"quinn": shares}).keep()
+    before = {path.name: path.read_text() for path in figures.FIGURES.iterdir()}
+    assert figures.collect() + profile.collect() == 0
+    assert {path.name: path.read_text() for path in figures.FIGURES.iterdir()} == before
+    said = capsys.readouterr().out.splitlines()
+    assert [line.partition(":")[0] for line in said] == [
+        "skipped tcp/tcp_echo_1k_c1",
+        "skipped loop/micro",
+        "skipped profile/quic_ping",
+    ]
+    # A result of the same minute is no older.
+    CaseResult(case.name, newer, 3, 2.0, None, {"uvloop": peer(40)}).save()
+    assert figures.collect() == 1
+
+
 def test_no_figures_are_no_table() -> None:
     assert CaseFigures.load("tcp", "tcp_echo_1k_c1") is None
     assert MatrixFigures.load("loop", "micro") is None
