@@ -102,7 +102,7 @@ impl Sessions {
         let closing = Closing {
             expects_end: true,
             is_ended,
-            is_acknowledged: !is_said || self.is_unresponsive(id),
+            is_acknowledged: !is_said || self.has_stopped_reading(id),
             ..Closing::new(below.now)
         };
         self.closing.insert(id, closing);

@@ -47,8 +47,8 @@ pub struct Sessions {
     pub(super) events: VecDeque<Event>,
     /// A second event for HTTP/3, after the one that was returned last.
     pub(super) behind: Option<quic::Event>,
-    /// Sessions whose peer has stopped reading, and since when: its last capsule may be on its way.
-    pub(super) unresponsive: Vec<(u64, Instant)>,
+    /// Sessions whose peer has sent STOP_SENDING on the CONNECT stream, and when: its last capsule may be on its way.
+    pub(super) stopped_reading: Vec<(u64, Instant)>,
     /// Requests that the peer abandoned before they were answered.
     given_up: u32,
     /// QUIC's limits of the peer's streams before there was any session.
@@ -82,7 +82,7 @@ impl Sessions {
             openers: Default::default(),
             events: VecDeque::new(),
             behind: None,
-            unresponsive: Vec::new(),
+            stopped_reading: Vec::new(),
             given_up: 0,
             places: None,
         }
@@ -108,7 +108,7 @@ impl Sessions {
     /// True if a timer is running.
     pub fn is_due(&self) -> bool {
         let has_early = !self.beginnings.is_empty() || !self.early.is_empty();
-        has_early || !self.closing.is_empty() || !self.unresponsive.is_empty()
+        has_early || !self.closing.is_empty() || !self.stopped_reading.is_empty()
     }
 
     /// How many requests the peer has abandoned before they were answered, since the last call.
@@ -372,11 +372,11 @@ impl Sessions {
 
     // The end ------------------------------------------------------------------------------------
 
-    /// The peer has stopped reading, so our data is never acknowledged.
-    pub(super) fn is_unresponsive(&self, id: u64) -> bool {
-        self.unresponsive
+    /// The peer has sent STOP_SENDING on the CONNECT stream, so our data there is never acknowledged.
+    pub(super) fn has_stopped_reading(&self, id: u64) -> bool {
+        self.stopped_reading
             .iter()
-            .any(|&(unresponsive, _)| unresponsive == id)
+            .any(|&(session_id, _)| session_id == id)
     }
 
     /// Closes a session with a capsule.
@@ -388,7 +388,7 @@ impl Sessions {
                 let word = capsule::close(code, reason);
                 let is_said = below.h3.send_data(id, word, true).is_ok();
                 let mut closing = Closing::new(below.now);
-                closing.is_acknowledged = !is_said || self.is_unresponsive(id);
+                closing.is_acknowledged = !is_said || self.has_stopped_reading(id);
                 self.closing.insert(id, closing);
                 self.end(below, id, code, reason, true);
                 self.settle_closing(id, |_| {});
@@ -436,7 +436,7 @@ impl Sessions {
         let Some(session) = self.table.remove(&session_id) else {
             return;
         };
-        self.unresponsive.retain(|&(id, _)| id != session_id);
+        self.stopped_reading.retain(|&(id, _)| id != session_id);
         for stream_id in session.streams {
             self.streams.remove(&stream_id);
             end_stream(below.quic, stream_id, code::SESSION_GONE);
@@ -538,7 +538,7 @@ impl Sessions {
             self.drop_closing(session_id);
         }
         let given_up = self
-            .unresponsive
+            .stopped_reading
             .extract_if(.., |&mut (_, since)| is_overdue(since));
         for (session_id, _) in given_up.collect::<Vec<_>>() {
             below.h3.cancel_request(session_id, code::SESSION_GONE.0);

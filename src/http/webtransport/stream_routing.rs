@@ -374,7 +374,7 @@ impl Sessions {
                 let is_open = self.table.get(&stream_id).is_some_and(|it| it.is_open);
                 if is_open {
                     // The peer's last data may be in the same packet, and is processed after this.
-                    self.unresponsive.push((stream_id, below.now));
+                    self.stopped_reading.push((stream_id, below.now));
                 } else if self.role == Role::Server {
                     self.broken_off(below, stream_id);
                 }

@@ -170,14 +170,14 @@ impl AcceptPolicy {
     /// Under load only clients with a proved address may use the upper half of the handshakes, of an address's
     /// share, and of the accept rate.
     fn is_proof_wanted(&mut self, now: Instant, address: IpAddr) -> bool {
-        let waits_for_connection_credit = self
+        let is_address_half_full = self
             .max_per_address
             .is_some_and(|limit| self.count_of(address).open >= limit.div_ceil(2));
         let is_hurried = self
             .bucket
             .as_mut()
             .is_some_and(|bucket| bucket.is_half_empty(now));
-        self.handshakes >= self.retry_handshakes || waits_for_connection_credit || is_hurried
+        self.handshakes >= self.retry_handshakes || is_address_half_full || is_hurried
     }
 
     fn count_of(&self, address: IpAddr) -> Count {
