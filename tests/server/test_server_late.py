@@ -1,4 +1,4 @@
-"""TCP clients that come just as the server stops."""
+"""TCP clients whose connections are made while the server stops."""
 
 import asyncio
 import contextlib
@@ -23,7 +23,7 @@ NEVER = "600"
 """Seconds: a stop that takes the whole time-out fails the test."""
 
 UNREAD_BYTES = 16 << 20
-"""More than the kernel takes for a client that does not read."""
+"""More than the kernel buffers for a client that does not read."""
 
 
 class LateClient:
@@ -43,7 +43,7 @@ class LateClient:
                 self._incoming.write(self._socket.recv(65536))
 
     def finish(self):
-        """For the client the handshake is complete; now it is for the server, too."""
+        """Sends the last flight, which completes the handshake for the server."""
         self._send()
 
     def write(self, data):
@@ -51,7 +51,7 @@ class LateClient:
         self._send()
 
     def read_all(self):
-        """Until the server closes the connection."""
+        """Reads until the server closes the connection."""
         found = b""
         while True:
             with contextlib.suppress(ssl.SSLWantReadError):
@@ -72,7 +72,7 @@ class LateClient:
 
 
 class Received:
-    """What `http.client` takes for a socket."""
+    """Received bytes in a socket's shape, for `http.client`."""
 
     def __init__(self, data):
         self._data = data
@@ -83,7 +83,7 @@ class Received:
 
 @contextlib.contextmanager
 def unread(server):
-    """A response that keeps a server from stopping until the block ends, where it is read."""
+    """Keeps a server from stopping by an unread response, which is read when the block ends."""
     with server.http1() as connection:
         connection.request("GET", f"/flood/{UNREAD_BYTES}")
         response = connection.getresponse()
@@ -93,7 +93,7 @@ def unread(server):
 
 @pytest.fixture
 def late(start, request):
-    """A client whose handshake was under way when its server began to stop, which ends with the test."""
+    """A client whose handshake ends after its server has begun to stop. The stop ends with the test."""
     server = start("--timeout-graceful-shutdown", NEVER, backend=request.param)
     with unread(server), contextlib.closing(LateClient(server)) as client:
         server.send_signal()
@@ -108,7 +108,7 @@ on_each_backend = pytest.mark.parametrize("late", backends(), indirect=True)
 
 @on_each_backend
 def test_a_handshake_that_was_under_way_gets_one_answer(late):
-    """A client that went on asking kept the server from stopping."""
+    """Otherwise a client that sends further requests keeps the server from stopping."""
     late.write(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n")
     response = http.client.HTTPResponse(Received(late.read_all()))
     response.begin()
@@ -122,7 +122,7 @@ def test_a_handshake_that_was_under_way_and_no_request_end_with_the_server(late)
 
 
 def test_a_server_that_hands_over_waits_for_a_handshake_that_is_under_way(certificate, monkeypatch):
-    """SIGHUP with `--workers`: nobody is to notice."""
+    """SIGHUP with `--workers` interrupts no client."""
     monkeypatch.setattr("uringcore.server._server.HAND_OVER_SECONDS_MIN", 0.0)
     names = dict(zip(("ssl_certfile", "ssl_keyfile"), certificate, strict=True))
     config = Config(app, port=0, log_config=None, timeout_keep_alive=600, **names)
@@ -150,7 +150,7 @@ def test_a_server_that_hands_over_waits_for_a_handshake_that_is_under_way(certif
 
 @pytest.mark.parametrize("option", [("--workers", "2"), ("--reload",)])
 def test_clients_are_refused_while_the_processes_below_stop(start, option):
-    """The port stayed open until the last of them ended, and nobody answered what came."""
+    """A port that is open until the last process ends would accept connections without an answer."""
     metrics_port = free_port()
     metrics = ("--metrics-port", str(metrics_port))
     server = start(*option, *metrics, "--timeout-graceful-shutdown", NEVER)

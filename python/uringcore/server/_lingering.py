@@ -1,10 +1,10 @@
-"""TCP connections that would outlast a stopping server.
+"""Ends the TCP connections that would delay the end of a stopping server.
 
-TLS waits half a minute for a client's close_notify, which nobody has to wait for (RFC 8446 section 6.1), and
-a client that has no request under way may read nothing for as long: httpx's pools do not.
+A closing TLS connection waits up to half a minute for the client's close_notify. RFC 8446 section 6.1 does
+not require this wait, and a client without an open request, as in httpx's pool, may not read for longer.
 
-uvicorn asks the connections of one moment to end. A TLS handshake that is under way at that moment becomes a
-connection later; without a word to it, its client could go on asking for as long as the stop may take.
+uvicorn shuts down the connections that exist when the stop begins. A TLS handshake that ends later adds a
+connection; unless it is shut down too, its client can send requests until the time limit of the stop.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ __all__ = ["close_lingering", "has_transports", "shut_down_late"]
 LOOK_SECONDS = 0.1
 
 SILENCE_SECONDS = 1.0
-"""The time for a client's last word, when all of its response has gone to the kernel; and for the request of
-a client that came late."""
+"""The time for a client's close_notify after its whole response was passed to the kernel, and for the request
+of a client whose connection was made during the stop."""
 
 logger = logging.getLogger("uvicorn.error")
 
@@ -30,44 +30,48 @@ class Connection(Protocol):
     """uvicorn's protocols, and those of HTTP/3."""
 
     def shutdown(self) -> None:
-        """Closes a connection without a request, and any other behind its response."""
+        """Closes a connection without a request at once, others after their response."""
 
 
 @contextlib.contextmanager
 def close_lingering(connections: Iterable[object]) -> Iterator[None]:
-    """Meanwhile those of ``connections``, uvicorn's protocols, that are closed but for that are ended."""
+    """Aborts closing connections whose clients send no close_notify within ``SILENCE_SECONDS``.
+
+    ``connections`` are uvicorn's protocols. They are watched until the block ends.
+    """
     with looking(close_when_idle(connections)):
         yield
 
 
 @contextlib.contextmanager
 def shut_down_late(connections: Iterable[Connection]) -> Iterator[None]:
-    """Meanwhile connections are shut down that were not among ``connections`` when the block began."""
+    """Shuts down connections that are added to ``connections`` during the block."""
     with looking(shut_down_others(connections, set(connections))):
         yield
 
 
 def has_transports(server: object) -> bool:
-    """True if a server of asyncio's has a TCP connection, be it one whose TLS handshake is under way."""
+    """True if an asyncio server has a TCP connection, also one with an incomplete TLS handshake."""
     clients = getattr(server, "_clients", None)
-    # Before CPython 3.13 they are only counted.
+    # Before CPython 3.13 the server only counts them.
     return bool(getattr(server, "_active_count", 0) if clients is None else clients)
 
 
 @contextlib.contextmanager
 def looking(what: Coroutine[Any, Any, None]) -> Iterator[None]:
     task = asyncio.ensure_future(what)
-    task.add_done_callback(tell)
+    task.add_done_callback(log_failure)
     try:
         yield
     finally:
         task.cancel()
 
 
-def tell(ended: asyncio.Task[None]) -> None:
+def log_failure(ended: asyncio.Task[None]) -> None:
     if not ended.cancelled() and (error := ended.exception()) is not None:
         logger.error(
-            "TCP connections are waited for until their clients close them", exc_info=error
+            "lingering TCP connections are not ended: the stop waits for their clients",
+            exc_info=error,
         )
 
 
@@ -89,7 +93,7 @@ async def close_when_idle(connections: Iterable[object]) -> None:
 
 
 async def shut_down_others(connections: Iterable[Connection], known: set[Connection]) -> None:
-    """Until cancelled."""
+    """Runs until cancelled."""
     loop = asyncio.get_running_loop()
     came_at: dict[Connection, float] = {}
     while True:

@@ -1,4 +1,4 @@
-"""What a process is doing: the stacks of its tasks, and its TCP connections. For a request that hangs."""
+"""Describes a process in which a request hangs: the stacks of its tasks, and its TCP connections."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from uringcore._uringcore import SSLTransport, StreamTransport
 
 
 def state() -> str:
-    """Of the running loop and its process."""
+    """Describes the running loop and its process."""
     found = []
     for task in asyncio.all_tasks():
         text = io.StringIO()
@@ -25,7 +25,7 @@ KINDS = (SSLTransport, StreamTransport)
 
 
 def transport(one: Any) -> str:
-    """Its flow control, its protocol, and an HTTP/1.1 request that is under way."""
+    """Describes its flow control, its protocol, and its open HTTP/1.1 request."""
     protocol = one.get_protocol()
     shown = [repr(one), repr(protocol), f"unsent {one.get_write_buffer_size()}"]
     shown += [name for name in ("is_closing", "is_reading") if getattr(one, name)()]
