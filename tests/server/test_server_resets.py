@@ -112,7 +112,9 @@ def test_a_group_is_the_same_on_all_machines(monkeypatch):
 
 @pytest.mark.parametrize("given", [{"http3_reset_group": "name"}, {"http3_reset_group": ""}])
 def test_a_group_needs_a_key_and_a_name(given):
-    with pytest.raises(StartupError, match="--http3-reset-group: needs a name, and --http3-reset-key"):
+    with pytest.raises(
+        StartupError, match="--http3-reset-group: needs a name, and --http3-reset-key"
+    ):
         config.Config(APPLICATION, **given)
 
 
