@@ -16,4 +16,4 @@ def spki_hash(certificate):
 
 def certificate_hash(identity):
     """Hash of the whole certificate, for `serverCertificateHashes`, as a list of numbers."""
-    return list(hashlib.sha256(identity.certificate.public_bytes(Encoding.DER)).digest())
+    return list(hashlib.sha256(identity.der).digest())

@@ -9,12 +9,26 @@ import pytest
 import uringcore
 from tests.server.conftest import backends, every_backend
 from tests.support import certificates
+from tests.support.handmade_certificates import with_key
 from uringcore.quic.configuration import QuicConfiguration
 
 
 @pytest.fixture(scope="session")
 def pki(tmp_path_factory):
     return certificates.make(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture(scope="module")
+def issue(pki, tmp_path_factory):
+    """Issues certificates of `pki.authority`, in a folder of the test file; with `key`, for that key."""
+    directory = tmp_path_factory.mktemp("issued")
+
+    def make(name, *hosts, key=None):
+        if key is None:
+            return pki.authority.issue(directory, name, *hosts)
+        return with_key(directory, name, pki.authority, hosts, key=key)
+
+    return make
 
 
 def _runner(kind, seconds=60):

@@ -9,7 +9,6 @@ import pytest
 
 from tests.quic.aioquic_peer import AioquicRecorder, aioquic_client, verifying
 from tests.quic.harness import Echo, Recorder, eventually, serving
-from tests.support import handmade_certificates
 from uringcore.asyncio import connect, serve
 from uringcore.quic import events
 from uringcore.quic._errors import QuicConfigurationError
@@ -24,28 +23,12 @@ rsa = pytest.importorskip("cryptography.hazmat.primitives.asymmetric.rsa")
 
 
 @pytest.fixture(scope="module")
-def issue(pki, tmp_path_factory):
-    directory = tmp_path_factory.mktemp("named")
-
-    def make(name, *hosts, key=None):
-        if key is None:
-            return pki.authority.issue(directory, name, *hosts)
-        return handmade_certificates.with_key(directory, name, pki.authority, hosts, key=key)
-
-    return make
-
-
-@pytest.fixture(scope="module")
 def named(issue):
     return {
         "one": issue("one", "one.example", "www.one.example"),
         "wild": issue("wild", "*.one.example"),
         "special": issue("special", "special.one.example"),
     }
-
-
-def _der(identity):
-    return identity.certificate.public_bytes(serialization.Encoding.DER)
 
 
 def _add(configuration, identity, **options):
@@ -84,10 +67,10 @@ def test_each_name_has_its_certificate(run, pki, named, server_configuration, cl
                 "localhost": pki.server,
                 "127.0.0.1": pki.server,
             }.items():
-                assert await _shown(port, client_configuration(), name) == (_der(expected), False)
+                assert await _shown(port, client_configuration(), name) == (expected.der, False)
             for name in ("a.b.one.example", "two.example"):
                 careless = client_configuration(verify_mode=ssl.CERT_NONE)
-                assert (await _shown(port, careless, name))[0] == _der(pki.server)
+                assert (await _shown(port, careless, name))[0] == pki.server.der
             assert len(servers) == 8
 
     run(main())
@@ -206,7 +189,7 @@ def test_our_client_keeps_the_sessions_of_names_apart(
                     "www.one.example": named["one"],
                     "localhost": pki.server,
                 }.items():
-                    assert await _shown(port, client, name) == (_der(expected), resumed)
+                    assert await _shown(port, client, name) == (expected.der, resumed)
 
     run(main())
 
@@ -225,18 +208,18 @@ def test_a_running_server_takes_up_certificates(
             careless = client_configuration(verify_mode=ssl.CERT_NONE)
             return (await _shown(port, careless, name))[0]
 
-        assert await shown("one.example") == _der(pki.server)
+        assert await shown("one.example") == pki.server.der
         _add(configuration, named["one"])
-        assert await shown("one.example") == _der(pki.server)
+        assert await shown("one.example") == pki.server.der
         server.reload()
-        assert await shown("one.example") == _der(named["one"])
-        assert await shown("www.one.example") == _der(named["one"])
+        assert await shown("one.example") == named["one"].der
+        assert await shown("www.one.example") == named["one"].der
 
         configuration.named_certificates.clear()
         _add(configuration, renewed)
         server.reload()
-        assert await shown("one.example") == _der(renewed)
-        assert await shown("www.one.example") == _der(pki.server)
+        assert await shown("one.example") == renewed.der
+        assert await shown("www.one.example") == pki.server.der
 
         # By hand, past the checks of add_certificate: nothing changes.
         (good,) = configuration.named_certificates
@@ -245,7 +228,7 @@ def test_a_running_server_takes_up_certificates(
         with pytest.raises(QuicConfigurationError, match="certificate 2.*two.example") as caught:
             server.reload()
         assert caught.value.field == "named_certificates"
-        assert await shown("one.example") == _der(renewed)
+        assert await shown("one.example") == renewed.der
         server.close()
         await server.wait_closed(1)
 

@@ -10,7 +10,6 @@ import ssl
 import time
 
 import pytest
-from cryptography.hazmat.primitives import serialization
 
 from tests.quic.harness import Recorder, eventually, serving
 from tests.support import certificates
@@ -391,8 +390,8 @@ def test_a_pinned_certificate_is_trusted_as_it_stands_and_no_other_is(
     run, pki, server_configuration, client_configuration
 ):
     def pinned(identity):
-        der = identity.certificate.public_bytes(serialization.Encoding.DER)
-        configuration = client_configuration(certificate_hashes=[hashlib.sha256(der).digest()])
+        digest = hashlib.sha256(identity.der).digest()
+        configuration = client_configuration(certificate_hashes=[digest])
         configuration.load_verify_locations()
         return configuration
 

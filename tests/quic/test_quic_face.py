@@ -148,7 +148,7 @@ def test_the_configuration_has_aioquics_fields_and_defaults():
 def test_certificates_come_in_every_form(run, pki, client_configuration):
     from cryptography.hazmat.primitives import serialization
 
-    der = pki.server.certificate.public_bytes(serialization.Encoding.DER)
+    der = pki.server.der
     key_der = pki.server.key.private_bytes(
         serialization.Encoding.DER,
         serialization.PrivateFormat.TraditionalOpenSSL,

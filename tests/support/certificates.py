@@ -48,6 +48,11 @@ class Identity:
         """The certificate, without the rest of its file."""
         return x509.load_pem_x509_certificate(self.pem)
 
+    @property
+    def der(self) -> bytes:
+        """The certificate in DER."""
+        return self.certificate.public_bytes(Encoding.DER)
+
     @cached_property
     def key(self) -> Any:
         """The private key."""

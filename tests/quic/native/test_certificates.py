@@ -9,24 +9,11 @@ import pytest
 from tests.quic.aioquic_peer import AioquicRecorder, aioquic_asyncio, aioquic_client, verifying
 from tests.quic.harness import eventually
 from tests.quic.native.pairs import client_config, connecting, listening, server_config
-from tests.support.handmade_certificates import with_key
 from uringcore import quic
 
 aioquic_tls = pytest.importorskip("aioquic.tls")
 serialization = pytest.importorskip("cryptography.hazmat.primitives.serialization")
 rsa = pytest.importorskip("cryptography.hazmat.primitives.asymmetric.rsa")
-
-
-@pytest.fixture(scope="module")
-def issue(pki, tmp_path_factory):
-    directory = tmp_path_factory.mktemp("typed")
-
-    def make(name, *hosts, key=None):
-        if key is None:
-            return pki.authority.issue(directory, name, *hosts)
-        return with_key(directory, name, pki.authority, hosts, key=key)
-
-    return make
 
 
 @pytest.fixture(scope="module")
@@ -40,10 +27,6 @@ def named(issue):
 
 def files(identity):
     return identity.certfile, identity.keyfile
-
-
-def der(identity):
-    return identity.certificate.public_bytes(serialization.Encoding.DER)
 
 
 async def shown(pki, listener, name, **fields):
@@ -78,13 +61,13 @@ def test_a_client_is_shown_the_certificate_of_the_name_that_it_asks_for(run, pki
                 "special.one.example": "special",
             }.items():
                 # Both sides verify that it is good for the name.
-                assert await shown(pki, listener, name) == der(named[expected])
+                assert await shown(pki, listener, name) == named[expected].der
                 assert await shown_to_aioquic(pki, listener, name) == named[expected].certificate
             # The address is no name, a name of a certificate that is not given is unknown.
-            assert await shown(pki, listener, None) == der(named["first"])
+            assert await shown(pki, listener, None) == named["first"].der
             for name in ("other.example", "two.example"):
                 got = await shown(pki, listener, name, verify=False, authorities=None)
-                assert got == der(named["first"])
+                assert got == named["first"].der
 
     run(main())
 
@@ -94,14 +77,14 @@ def test_certificates_of_a_call_go_before_those_of_the_settings(run, pki, named)
         settings = server_config(pki)
         several = [files(named["first"]), files(named["wild"])]
         async with quic.listen("127.0.0.1", 0, settings, certificates=several) as listener:
-            assert await shown(pki, listener, "a.one.example") == der(named["wild"])
-            assert await shown(pki, listener, None) == der(named["first"])
+            assert await shown(pki, listener, "a.one.example") == named["wild"].der
+            assert await shown(pki, listener, None) == named["first"].der
         settings = server_config(pki, certificate=None, certificates=several)
         single = files(pki.server)
         async with quic.listen("127.0.0.1", 0, settings, certificate=single) as listener:
-            assert await shown(pki, listener, "localhost") == der(pki.server)
+            assert await shown(pki, listener, "localhost") == pki.server.der
         async with quic.listen("127.0.0.1", 0, certificates=several, alpn=["test"]) as listener:
-            assert await shown(pki, listener, "b.one.example") == der(named["wild"])
+            assert await shown(pki, listener, "b.one.example") == named["wild"].der
 
     run(main())
 
@@ -156,7 +139,7 @@ def test_a_key_may_be_encrypted_or_in_the_certificates_file(run, pki, tmp_path):
         for certificate in given:
             assert "secret" not in repr(certificate)
             async with listening(pki, certificate=certificate) as listener:
-                assert await shown(pki, listener, "localhost") == der(pki.server)
+                assert await shown(pki, listener, "localhost") == pki.server.der
 
     run(main())
     for wrong in (
@@ -176,14 +159,14 @@ def test_clients_may_show_a_certificate_or_have_to(run, pki):
     async def main():
         fields = {"client_authorities": pki.authority.certfile}
         async with listening(pki, **fields, client_certificate_required=False) as listener:
-            for certificate, expected in ((None, None), (of_client, der(pki.client))):
+            for certificate, expected in ((None, None), (of_client, pki.client.der)):
                 async with connecting(pki, listener, certificate=certificate):
                     async with await listener.accept() as other:
                         assert other.peer_certificate == expected
         async with listening(pki, **fields) as listener:
             async with connecting(pki, listener, certificate=of_client):
                 async with await listener.accept() as other:
-                    assert other.peer_certificate == der(pki.client)
+                    assert other.peer_certificate == pki.client.der
             # A client's handshake is complete before the server has judged it (RFC 8446 section 4.4.2.4).
             refused = await connecting(pki, listener)
             await refused.wait_closed()

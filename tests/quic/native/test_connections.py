@@ -28,7 +28,7 @@ def test_what_is_known_of_both_ends(run_anywhere, pki):
             assert one.peer_address == other.local_address
             assert other.peer_address[0] == "127.0.0.1"
             assert other.peer_address[1] == one.local_address[1]
-            der = pki.server.certificate.public_bytes(_der())
+            der = pki.server.der
             assert one.peer_certificate == der and one.peer_certificates[0] == der
             assert other.peer_certificate is None and other.peer_certificates == []
             assert not one.is_closed and not one.is_resumed
@@ -40,12 +40,6 @@ def test_what_is_known_of_both_ends(run_anywhere, pki):
         assert one.stats()["packets_sent"] > 0
 
     run_anywhere(main())
-
-
-def _der():
-    from cryptography.hazmat.primitives.serialization import Encoding
-
-    return Encoding.DER
 
 
 def test_names_and_awaiting(run_anywhere, pki):
@@ -74,7 +68,7 @@ def test_a_client_that_shows_a_certificate(run_anywhere, pki):
         server = {"client_authorities": pki.authority.certfile}
         client = {"certificate": (pki.client.certfile, pki.client.keyfile)}
         async with pair(pki, client, server) as (one, other):
-            assert other.peer_certificate == pki.client.certificate.public_bytes(_der())
+            assert other.peer_certificate == pki.client.der
             await one.ping()
 
     run_anywhere(main())

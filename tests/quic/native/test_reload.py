@@ -13,12 +13,6 @@ from tests.quic.native.pairs import connecting, listening, server_config, settle
 from tests.support.certificates import LOCAL
 from uringcore import quic
 
-serialization = pytest.importorskip("cryptography.hazmat.primitives.serialization")
-
-
-def der(identity):
-    return identity.certificate.public_bytes(serialization.Encoding.DER)
-
 
 @pytest.fixture
 def renewable(pki, tmp_path):
@@ -51,11 +45,11 @@ def test_renewed_files_are_for_new_connections(run_anywhere, pki, renewable, tmp
                 await eventually(lambda: one.session_ticket is not None)
                 put(renewed)
                 async with connecting(pki, listener) as two:
-                    assert two.peer_certificate == der(pki.server), "not before it is told"
+                    assert two.peer_certificate == pki.server.der, "the old files until reload()"
                 listener.reload()
                 assert await echoed(one, other) == b"hello"
                 async with connecting(pki, listener) as two:
-                    assert two.peer_certificate == der(renewed)
+                    assert two.peer_certificate == renewed.der
                 async with aioquic_asyncio.connect(
                     *listener.address,
                     configuration=aioquic_client(pki, server_name="localhost"),
@@ -81,12 +75,12 @@ def test_files_that_cannot_be_used_change_nothing(run, pki, renewable):
                 listener.reload()
             assert caught.value.field == "certificate"
             async with connecting(pki, listener) as one:
-                assert one.peer_certificate == der(pki.server)
+                assert one.peer_certificate == pki.server.der
             files[0].unlink()
             with pytest.raises(quic.QuicConfigurationError, match="read"):
                 listener.reload()
             async with connecting(pki, listener) as one:
-                assert one.peer_certificate == der(pki.server)
+                assert one.peer_certificate == pki.server.der
             put(pki.server)
             listener.reload()
 
@@ -207,7 +201,7 @@ def test_listeners_with_the_same_settings_are_reloaded_by_themselves(run, pki, r
             one.reload()
             for listener, expected in ((one, renewed), (other, pki.server)):
                 async with connecting(pki, listener) as client:
-                    assert client.peer_certificate == der(expected)
+                    assert client.peer_certificate == expected.der
 
     run(main())
 
