@@ -108,7 +108,7 @@ impl Child {
             // SAFETY: signals a process of this number; no memory is involved.
             None => drop(unsafe { libc::kill(self.pid, libc::SIGKILL) }),
         }
-        take_completions(self.pid);
+        reap(self.pid);
     }
 }
 
@@ -185,7 +185,7 @@ impl Command {
         match plan.failure.get() {
             None => Ok(Child { pid, pidfd }),
             Some(error) => {
-                take_completions(pid);
+                reap(pid);
                 Err(error)
             }
         }
@@ -447,7 +447,7 @@ fn check(result: c_int) -> Result<(), SpawnError> {
     Ok(())
 }
 
-fn take_completions(pid: i32) {
+fn reap(pid: i32) {
     loop {
         // SAFETY: the status is not asked for.
         let reaped = unsafe { libc::waitpid(pid, ptr::null_mut(), 0) };

@@ -52,8 +52,8 @@ def connect(
 
     ``url`` begins with ``https:``. ``origin`` and ``headers`` go into the request, and so do ``protocols``,
     the application protocols offered, the preferred one first. ``server_certificate_hashes`` are SHA-256
-    hashes of certificates in DER, as in browsers: the server must show one of these certificates, whoever
-    signed it. ``timeout`` bounds the whole, in seconds. The next address of a name is tried
+    hashes of certificates in DER, as in browsers: the server must show one of these certificates, which
+    any issuer may have signed. ``timeout`` bounds the whole, in seconds. The next address of a name is tried
     ``happy_eyeballs_delay`` seconds after the one before (RFC 8305). Each call makes a copy of ``config``,
     which remembers no address token of earlier calls.
 

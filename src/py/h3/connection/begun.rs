@@ -158,7 +158,7 @@ impl Begun {
         result
     }
 
-    /// Writes the pending entries, as soon as there is a trace.
+    /// Writes the pending entries once a trace exists.
     pub(super) fn log(&self, py: Python<'_>) -> PyResult<()> {
         let Some(unreported) = &self.unreported else {
             return Ok(());
