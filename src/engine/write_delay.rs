@@ -53,7 +53,7 @@ pub(crate) struct WriteDelay {
     prompt_until: Instant,
     /// Callbacks that wrote in pieces, minus those that wrote once.
     in_pieces: u8,
-    sample: Sample,
+    sample: Option<Sample>,
     /// Samples are taken until then, because a callback took [`COMPUTING`] or longer not long ago.
     sampled_until: Instant,
     /// Returns the usage of this thread.
@@ -64,7 +64,7 @@ pub(crate) struct WriteDelay {
 /// [`SAMPLE_AGE_MAX`], or until the loop sleeps.
 struct Sample {
     at: Instant,
-    usage: Option<ThreadUsage>,
+    usage: ThreadUsage,
 }
 
 struct Hold {
@@ -136,10 +136,7 @@ impl WriteDelay {
             prompt: 0,
             prompt_until: now,
             in_pieces: 0,
-            sample: Sample {
-                at: now.checked_sub(SAMPLE_AGE_MAX).unwrap_or(now),
-                usage: None,
-            },
+            sample: None,
             sampled_until: now,
             usage: thread_usage,
         }
@@ -157,7 +154,7 @@ impl WriteDelay {
             self.work_began = woke_up;
             self.callbacks = 0;
             // The sleep was one of the thread's waits.
-            self.sample.usage = None;
+            self.sample = None;
         }
     }
 
@@ -335,33 +332,26 @@ impl WriteDelay {
     }
 
     fn take_sample(&mut self, now: Instant) {
-        let age = now.saturating_duration_since(self.sample.at);
-        if now < self.sampled_until
-            && (self.sample.usage.is_none() || age >= self.times.sample_age_max)
-        {
-            self.sample = Sample {
-                at: now,
-                usage: (self.usage)(),
-            };
+        let age_max = self.times.sample_age_max;
+        let is_old = |sample: &Sample| now.saturating_duration_since(sample.at) >= age_max;
+        if now < self.sampled_until && self.sample.as_ref().is_none_or(is_old) {
+            self.sample = (self.usage)().map(|usage| Sample { at: now, usage });
         }
     }
 
     /// True if the thread was ready to run for `time` after `since`, and did not run for most of it. The sample was taken
     /// [`SAMPLE_AGE_MAX`] before `since` at most; without one the answer is no.
     fn was_stopped(&self, since: Instant, time: Duration) -> bool {
-        let age = since.saturating_duration_since(self.sample.at);
-        let Some(before) = self
-            .sample
-            .usage
-            .filter(|_| age <= self.times.sample_age_max)
-        else {
+        let age_max = self.times.sample_age_max;
+        let is_fresh = |sample: &&Sample| since.saturating_duration_since(sample.at) <= age_max;
+        let Some(before) = self.sample.as_ref().filter(is_fresh) else {
             return false;
         };
         let Some(now) = (self.usage)() else {
             return false;
         };
-        let used = now.processor.saturating_sub(before.processor);
-        now.waits == before.waits && used < time / 2
+        let used = now.processor.saturating_sub(before.usage.processor);
+        now.waits == before.usage.waits && used < time / 2
     }
 
     /// Held bytes are sent.

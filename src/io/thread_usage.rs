@@ -1,4 +1,4 @@
-//! What a thread has used of its processor, and how often it has given it up.
+//! The processor time of a thread, and the number of its voluntary waits.
 
 use std::mem;
 use std::time::Duration;
@@ -6,14 +6,14 @@ use std::time::Duration;
 /// Both grow as long as the thread lives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ThreadUsage {
-    /// In the program and in the kernel on its behalf.
+    /// Time in the program, and in the kernel on its behalf.
     pub processor: Duration,
-    /// How often the thread has given its processor up to wait for something: a lock, a file, a sleep. A thread that
-    /// the scheduler stops, by a quota or for another one, does not.
+    /// The number of times that the thread gave its processor up to wait: for a lock, a file, a sleep. A stop by the
+    /// scheduler, for a quota or another thread, does not count.
     pub waits: u64,
 }
 
-/// That of the calling thread. `None` if the system does not say: a filter of system calls refuses the question.
+/// Returns the usage of the calling thread. `None` if a filter of system calls refuses the calls.
 pub fn thread_usage() -> Option<ThreadUsage> {
     // getrusage(2) has times as well, but those are as old as the last tick of the scheduler.
     let mut time = mem::MaybeUninit::<libc::timespec>::uninit();
