@@ -25,7 +25,7 @@ from benchmarks.harness.syscalls import SyscallCounter
 from benchmarks.programs.deployed import authority, beside_the_server, certificate
 from benchmarks.programs.rows import arguments
 from benchmarks.servers.bulk import ALPN
-from benchmarks.servers.computing import ANSWER, OURS_ALONE, WIRES
+from benchmarks.servers.computing import ANSWER, OURS_ALONE, REQUEST, WIRES
 from benchmarks.servers.loops import LOOPS, OURS
 
 CLIENTS = 50
@@ -33,7 +33,6 @@ COMPUTE_MS = (0, 0.1, 1, 4)
 BURSTS = {0: 40, 0.1: 20, 1: 6, 4: 3}
 """The number of requests of each client, by the milliseconds of an answer."""
 PAUSE_SECONDS = 0.02
-REQUEST = b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n"
 LONGEST = len(ANSWER) + 1024
 """The most bytes of an answer, including the head of HTTP/1.1."""
 TITLES = {

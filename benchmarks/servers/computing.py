@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import signal
 import ssl
 import time
@@ -18,6 +19,7 @@ from benchmarks.servers.bulk import ALPN
 from benchmarks.servers.loops import LOOPS, OURS, new_loop
 from tests.support.ports import free_port
 
+REQUEST = b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n"
 ANSWER = bytes(100)
 WIRES = ("tcp", "streams", "tls", "udp", "quic", "http1", "http3")
 OURS_ALONE = ("quic", "http3")
@@ -53,20 +55,24 @@ def application_of(answering: Answering) -> Any:
 
 
 class Stream(asyncio.Protocol):
-    """Treats each piece of data as one request."""
+    """Answers when a whole request has arrived."""
 
     transport: asyncio.Transport
 
     def __init__(self, answering: Answering) -> None:
         self.answering = answering
+        self.missing = len(REQUEST)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Keep the transport."""
         self.transport = transport  # type: ignore[assignment]
 
     def data_received(self, data: bytes) -> None:
-        """Answer."""
-        self.transport.write(self.answering.answer())
+        """Answer, if the request is whole."""
+        self.missing -= len(data)
+        if self.missing == 0:
+            self.missing = len(REQUEST)
+            self.transport.write(self.answering.answer())
 
 
 class Datagrams(asyncio.DatagramProtocol):
@@ -97,8 +103,9 @@ async def serve_streams(answering: Answering) -> int:
     """Serve by a task for each connection."""
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while await reader.read(1024):
-            writer.write(answering.answer())
+        with contextlib.suppress(asyncio.IncompleteReadError):
+            while await reader.readexactly(len(REQUEST)):
+                writer.write(answering.answer())
         writer.close()
 
     server = await asyncio.start_server(handle, "127.0.0.1", 0)
@@ -123,8 +130,9 @@ async def serve_quic(answering: Answering, cert: str, key: str) -> int:
 
     async def handle(connection: quic.Connection) -> None:
         async with connection, await connection.accept_stream() as stream:
-            while await stream.read(1024):
-                await stream.send(answering.answer())
+            with contextlib.suppress(asyncio.IncompleteReadError):
+                while await stream.readexactly(len(REQUEST)):
+                    await stream.send(answering.answer())
 
     async def accept() -> None:
         tasks = set()

@@ -24,7 +24,23 @@ impl StreamBytes {
             Self::Copied(mut bytes) => bytes.split_off(taken),
         }
     }
+
+    /// Appends `next` to bytes that the end of their buffer has cut off from it. False if nothing was cut, or if the
+    /// copy would be large.
+    pub(crate) fn join(&mut self, next: &RecvBuf) -> bool {
+        let Self::Buffer(cut) = self else {
+            return false;
+        };
+        if !cut.ends_its_buffer() || cut.len() + next.len() > JOINED_BYTES_MAX {
+            return false;
+        }
+        *self = Self::Copied([&cut[..], &next[..]].concat().into());
+        true
+    }
 }
+
+/// Bytes of one segment at most, or of a few small ones.
+const JOINED_BYTES_MAX: usize = 16 * 1024;
 
 impl std::ops::Deref for StreamBytes {
     type Target = [u8];

@@ -2,7 +2,9 @@
 
 use std::collections::VecDeque;
 
-use crate::event::EngineEvent;
+use uringcore_io::RecvBuf;
+
+use crate::event::{EngineEvent, StreamBytes};
 use crate::table::Key;
 
 pub(crate) enum QueuedEvent {
@@ -24,6 +26,20 @@ pub(crate) struct EventQueue(VecDeque<QueuedEvent>);
 impl EventQueue {
     pub(crate) fn push(&mut self, event: EngineEvent) {
         self.0.push_back(QueuedEvent::Event(event));
+    }
+
+    /// Queues received bytes. They become part of the event before, if that has the bytes which came just before them
+    /// and which the end of a buffer has cut off: a program that takes each piece for a message gets it whole.
+    pub(crate) fn push_stream_data(&mut self, stream: Key, received: RecvBuf) {
+        if let Some(QueuedEvent::Event(EngineEvent::StreamData { stream: last, data })) =
+            self.0.back_mut()
+            && *last == stream
+            && data.join(&received)
+        {
+            return;
+        }
+        let data = StreamBytes::Buffer(received);
+        self.push(EngineEvent::StreamData { stream, data });
     }
 
     pub(crate) fn push_backlog(&mut self, key: Key) {

@@ -42,6 +42,15 @@ impl RecvBuf {
             id: 0,
         }
     }
+
+    /// True if these bytes end where their buffer ends: the kernel put what came with them into another buffer.
+    #[inline]
+    pub fn ends_its_buffer(&self) -> bool {
+        self.pool.as_ref().is_some_and(|pool| {
+            let end = pool.address(self.id) as usize + pool.buffer_size as usize;
+            self.start.as_ptr() as usize + self.length as usize == end
+        })
+    }
 }
 
 impl Deref for RecvBuf {

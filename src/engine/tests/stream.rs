@@ -52,6 +52,36 @@ fn what_is_written_arrives_whole_and_in_order() {
     }
 }
 
+/// A buffer of the ring serves many small receives, and the last of them gets only what fits. Many programs take each
+/// piece for a message, because one `send` over loopback arrives as one piece on every other loop.
+#[test]
+fn a_message_at_the_end_of_a_receive_buffer_arrives_in_one_piece() {
+    for backend in BACKENDS {
+        let mut engine = engine(backend);
+        let (fd, mut peer) = tcp_pair();
+        open(&mut engine, &fd);
+        let message: Vec<u8> = (0..35).collect();
+        // More bytes than all receive buffers of a default engine have.
+        for number in 0..40_000 {
+            peer.write_all(&message).expect("write");
+            let mut received = Vec::new();
+            while received.is_empty() {
+                turn(&mut engine, Duration::from_secs(10), |_, event| {
+                    if let EngineEvent::StreamData { data, .. } = event {
+                        received.push(bytes(&data));
+                    }
+                });
+            }
+            assert_eq!(
+                received,
+                [&message[..]],
+                "{}, message {number}",
+                backend.as_str()
+            );
+        }
+    }
+}
+
 #[test]
 fn the_queue_rises_above_high_water_once_and_falls_once() {
     for backend in BACKENDS {

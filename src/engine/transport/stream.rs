@@ -327,10 +327,7 @@ impl Stream {
                     self.life.cancel_receive(driver);
                 }
                 // The check for a paused reader comes when the host takes the event, to keep the order.
-                events.push(EngineEvent::StreamData {
-                    stream: self.life.key,
-                    data: StreamBytes::Buffer(buf),
-                });
+                events.push_stream_data(self.life.key, buf);
                 if !more && self.life.wants_input() && self.one_by_one == 0 {
                     self.arm(driver);
                 }
