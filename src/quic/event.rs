@@ -70,7 +70,7 @@ pub enum Event {
     /// The peer has retired one of this side's connection IDs.
     ConnectionIdRetired { id: Vec<u8> },
     /// All events of a batch of datagrams, or of a timer, have been delivered. Only after
-    /// [`tell_batches`](super::Connection::tell_batches).
+    /// [`report_batches`](super::Connection::tell_batches).
     BatchHandled,
     /// A packet with the PING of `uid` was acknowledged.
     PingAcknowledged { uid: u64 },

@@ -172,6 +172,31 @@ ONE_WAY = (
     "py/transport",
 )
 
+# Folder of a type that consists of parts: the type, its fields beside them, and the files of the parts. Each
+# part has its own state and tests, and does not depend on the type.
+PARTS = {
+    "quic/connection": (
+        "Connection",
+        {"user": "u64", "quinn": "quinn::Connection"},
+        (
+            "account",
+            "counters",
+            "credentials",
+            "datagrams",
+            "event_queue",
+            "id_observer",
+            "key_use",
+            "lifetime",
+            "negotiated",
+            "observer",
+            "packet_log",
+            "path_observer",
+            "ping_observer",
+            "preferred",
+        ),
+    ),
+}
+
 # Folders whose modules have another name, because theirs is a keyword.
 RENAMED = {"loop": "event_loop"}
 
@@ -322,6 +347,39 @@ def test_a_module_never_imports_what_it_must_not_know(room: str, module: str) ->
     rule = NEVER[room][module]
     assert rule | {module} <= graph.keys(), "a module is gone: mend this table"
     assert not graph[module] & rule
+
+
+@pytest.mark.parametrize("folder", PARTS)
+def test_parts_of_a_type_have_tests_and_do_not_depend_on_the_type(folder: str) -> None:
+    name, _, parts = PARTS[folder]
+    graph = imports(folder)
+    assert set(parts) <= graph.keys(), "modules came or went: mend this table"
+    assert not [part for part in parts if part in reachable(graph, part)]
+    for part in parts:
+        assert graph[part] <= set(parts), part
+        path = ROOT / "src" / folder / f"{part}.rs"
+        source = path.read_text()
+        assert "\nmod tests {\n" in source, f"{part} has no tests"
+        room = ROOT / "src" / folder.split("/")[0]
+        users = [found for found in paths(source, module_of(path, room)) if found[-1:] == [name]]
+        assert not users, part
+
+
+@pytest.mark.parametrize("folder", PARTS)
+def test_all_state_of_a_type_of_parts_is_in_the_parts(folder: str) -> None:
+    name, others, _ = PARTS[folder]
+    source = (ROOT / "src" / folder / "mod.rs").read_text()
+    body = re.search(rf"pub struct {name} \{{(.*?)\n\}}", source, re.DOTALL)
+    assert body
+    fields = dict(re.findall(r"^    (?:pub )?(\w+): (.+),$", body[1], re.MULTILINE))
+    assert others.items() <= fields.items()
+    loose = {
+        field: kind
+        for field, kind in fields.items() - others.items()
+        # A part is a struct of this crate: no number, flag, list or shared object.
+        if not re.fullmatch(r"[A-Z]\w+", kind) or kind in ("Vec", "String", "Instant")
+    }
+    assert loose == {}
 
 
 def test_the_checker_sees_every_kind_of_path() -> None:

@@ -140,7 +140,7 @@ impl QuicConnectionCore {
             .with(py, |state| std::mem::replace(&mut state.on_batch, on_batch));
         drop(old);
         match tells {
-            true => self.command(py, Command::TellBatches),
+            true => self.command(py, Command::ReportBatches),
             false => Ok(()),
         }
     }

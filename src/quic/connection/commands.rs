@@ -6,15 +6,28 @@ use std::time::Instant;
 use bytes::Bytes;
 use quinn_proto::{Dir, VarInt};
 
-use super::{
-    Connection, Phase,
-    events::{Batches, Pending},
-};
+use super::Connection;
 use crate::{
     CloseKind, DatagramError, Event, Priority, Received, StreamError, seams::transport_close,
 };
 
 impl Connection {
+    /// Holds a client's first packets back until the host has data to send with them: 0-RTT data then leaves with the
+    /// ClientHello, before the server's answer. Sends nothing until [`release`](Self::release); commands are accepted
+    /// as usual. Has an effect only for a client that has sent nothing yet.
+    ///
+    /// A connection that is closed meanwhile ends at once and sends nothing, because the peer has received nothing.
+    pub fn hold(&mut self) {
+        if self.is_client() {
+            self.lifetime.hold(self.quinn.stats().udp_tx.datagrams);
+        }
+    }
+
+    /// Ends [`hold`](Self::hold).
+    pub fn release(&mut self) {
+        self.lifetime.release();
+    }
+
     /// Queues `data` on a stream, and a FIN after it if `fin`. The first use of an ID of ours opens the stream, as
     /// soon as the peer's limit allows. Until then, and while the peer's window or the send window are full, data
     /// waits here without a bound: see [`set_watermarks`](Self::set_watermarks).
@@ -24,9 +37,9 @@ impl Connection {
         data: Bytes,
         fin: bool,
     ) -> Result<(), StreamError> {
-        self.check_open()?;
+        self.lifetime.check_open()?;
         self.streams.send(stream_id, data, fin)?;
-        self.was_full |= self.streams.is_above_high_water();
+        self.events.note_full(self.streams.is_above_high_water());
         self.charge();
         Ok(())
     }
@@ -40,31 +53,31 @@ impl Connection {
 
     /// Abandons our side of a stream (RFC 9000 section 3.1). Queued data is dropped.
     pub fn reset_stream(&mut self, stream_id: u64, error_code: u64) -> Result<(), StreamError> {
-        self.check_open()?;
+        self.lifetime.check_open()?;
         self.streams.reset(&mut self.quinn, stream_id, error_code)?;
-        self.tell_abandoned();
+        self.report_abandoned();
         Ok(())
     }
 
     /// Sends STOP_SENDING (RFC 9000 section 3.5). Nothing more is read.
     pub fn stop_stream(&mut self, stream_id: u64, error_code: u64) -> Result<(), StreamError> {
-        self.check_open()?;
+        self.lifetime.check_open()?;
         let stopped = self.streams.stop(&mut self.quinn, stream_id, error_code);
-        self.say_resets();
+        self.insert_resets();
         stopped
     }
 
     /// Stops reading a stream. The peer gets no more credit for it, so at most one window of data accumulates here.
     /// When the peer closes the connection all pauses end, and data that has arrived is delivered before `Closed`.
     pub fn pause_stream(&mut self, stream_id: u64) {
-        if self.phase != Phase::Closed {
+        if !self.lifetime.is_closed() {
             self.streams.pause(stream_id);
         }
     }
 
     pub fn resume_stream(&mut self, stream_id: u64) {
-        if self.phase != Phase::Closed && self.streams.resume(stream_id) {
-            self.events.push_back(Pending::Readable(stream_id));
+        if !self.lifetime.is_closed() && self.streams.resume(stream_id) {
+            self.events.push_readable(stream_id);
         }
     }
 
@@ -78,14 +91,8 @@ impl Connection {
 
     /// Enables [`BatchHandled`](Event::BatchHandled) after each datagram batch and timer, including one that has
     /// happened already: a server gets a connection with its first datagram.
-    pub fn tell_batches(&mut self) {
-        let is_missed = self.batches == Batches::Missed;
-        if is_missed || self.batches == Batches::Unreported {
-            self.batches = Batches::Reported;
-        }
-        if is_missed {
-            self.note_batch();
-        }
+    pub fn report_batches(&mut self) {
+        self.events.report_batches(self.lifetime.is_closed());
     }
 
     /// Delivers one stream by `StreamData` in spite of `read_on_demand`, from its next data on: for hosts that read
@@ -97,31 +104,31 @@ impl Connection {
     /// The limit of streams that the peer may have open at a time.
     pub fn max_streams(&self, unidirectional: bool) -> u64 {
         let dir = if unidirectional { Dir::Uni } else { Dir::Bi };
-        self.peers_limits.allowed(dir)
+        self.account.max_streams(dir)
     }
 
     /// Changes the limit of streams that the peer may have open at a time. A lower limit takes effect as streams
     /// end.
     pub fn set_max_streams(&mut self, unidirectional: bool, count: u64) {
         let dir = if unidirectional { Dir::Uni } else { Dir::Bi };
-        self.peers_limits.allow(&mut self.quinn, dir, count);
+        self.account.set_max_streams(&mut self.quinn, dir, count);
     }
 
     /// Reads at most `max` bytes that have arrived in order. After the stream's end, and on a stopped stream, there
     /// is nothing.
     pub fn read_stream(&mut self, stream_id: u64, max: usize) -> Received {
-        if self.phase == Phase::Closed {
+        if self.lifetime.is_closed() {
             return Received::default();
         }
         let received = self.streams.take(&mut self.quinn, stream_id, max);
-        self.say_resets();
+        self.insert_resets();
         received
     }
 
     /// Opens the next stream of ours and returns its ID. `None` when the connection is closed, and while the peer
     /// allows no more, until `StreamsAvailable`. The peer learns of the stream with its first data.
     pub fn open_stream(&mut self, unidirectional: bool) -> Option<u64> {
-        if self.phase == Phase::Closed {
+        if self.lifetime.is_closed() {
             return None;
         }
         let dir = if unidirectional { Dir::Uni } else { Dir::Bi };
@@ -144,7 +151,7 @@ impl Connection {
     /// Frees the unused capacity of the last burst. An endpoint calls it for connections that have been idle for a
     /// second.
     pub fn rest(&mut self) {
-        self.events.shrink_to_fit();
+        self.events.rest();
         self.streams.rest();
         self.datagrams.rest();
     }
@@ -157,7 +164,7 @@ impl Connection {
     /// Serves a stream before less urgent ones (RFC 9218). Data that the state machine has taken already, about two
     /// congestion windows at most, keeps its place.
     pub fn set_priority(&mut self, stream_id: u64, priority: Priority) -> Result<(), StreamError> {
-        self.check_open()?;
+        self.lifetime.check_open()?;
         self.streams
             .set_priority(&mut self.quinn, stream_id, priority)
     }
@@ -165,25 +172,23 @@ impl Connection {
     /// Queues an unreliable datagram (RFC 9221). When the queue is full the oldest ones are dropped, because the
     /// newest real-time data is worth most. `stats` counts them.
     pub fn send_datagram(&mut self, data: Bytes) -> Result<(), DatagramError> {
-        if self.phase == Phase::Closed {
+        if self.lifetime.is_closed() {
             return Err(DatagramError::Closed);
         }
         let size_max = self.max_datagram_size();
         self.datagrams
-            .push(data, self.phase == Phase::Established, size_max)?;
-        self.was_full |= self.datagrams.is_half_full();
+            .push(data, self.lifetime.is_established(), size_max)?;
+        self.events.note_full(self.datagrams.is_half_full());
         Ok(())
     }
 
     /// Sends a PING and reports its acknowledgement with `uid`. Before the handshake is complete it waits for that.
     pub fn ping(&mut self, uid: u64) {
-        match self.phase {
-            Phase::Handshake => self.early_pings.push(uid),
-            Phase::Established => {
-                self.observer.expect_ping(uid);
-                self.quinn.ping();
-            }
-            Phase::Closed => {}
+        if self.is_handshaking() {
+            self.observer.keep_ping(uid);
+        } else if self.is_established() {
+            self.observer.expect_ping(uid);
+            self.quinn.ping();
         }
     }
 
@@ -205,7 +210,7 @@ impl Connection {
     pub fn change_connection_id(&mut self) {
         if self.is_client() && self.is_established() {
             // The next ID may be the one for the server's preferred address.
-            self.preferred = None;
+            self.preferred.take_offer();
             self.stop_probing();
             self.quinn.local_address_changed();
         }
@@ -220,7 +225,7 @@ impl Connection {
     /// 10.2.3).
     pub fn close(&mut self, now: Instant, error_code: u64, frame_type: Option<u64>, reason: &[u8]) {
         self.pump();
-        if self.phase == Phase::Closed {
+        if self.lifetime.is_closed() {
             return;
         }
         let code = VarInt::from_u64(error_code).unwrap_or(VarInt::MAX);
@@ -232,13 +237,12 @@ impl Connection {
             wire_reason.resize(transport_close::filler(frame_type), 0);
         }
         wire_reason.extend_from_slice(reason);
-        if !self.is_held {
+        if !self.lifetime.is_held() {
             self.quinn.close(now, code, wire_reason.into());
-            self.begin_to_repeat_close();
+            self.repeat_close();
         }
         // The host has closed, so data that it has not read is dropped.
-        self.events
-            .retain(|event| matches!(event, Pending::Ready(_)));
+        self.events.drop_unread();
         self.closed(Event::Closed {
             error_code: code.into_inner(),
             frame_type,
@@ -246,13 +250,6 @@ impl Connection {
             kind: CloseKind::Local,
         });
         self.release_receiving();
-    }
-
-    fn check_open(&self) -> Result<(), StreamError> {
-        match self.phase {
-            Phase::Closed => Err(StreamError::Closed),
-            Phase::Handshake | Phase::Established => Ok(()),
-        }
     }
 }
 

@@ -297,3 +297,91 @@ const CREDIT_FIRST: i64 = 16 << 10;
 const OVERHEAD: usize = size_of::<Bytes>();
 /// Fits on any path: 1,200 bytes less packet and frame headers.
 const SIZE_BEFORE_HANDSHAKE: usize = 1_150;
+
+#[cfg(test)]
+mod tests {
+    use quinn::TransportConfig;
+
+    use super::*;
+    use crate::seams::bare::Bare;
+
+    fn data(byte: u8) -> Bytes {
+        Bytes::from(vec![byte; 10])
+    }
+
+    fn push(queue: &mut DatagramQueue, byte: u8) {
+        queue.push(data(byte), true, Some(100)).unwrap();
+    }
+
+    fn first_bytes(queue: &DatagramQueue) -> Vec<u8> {
+        queue.waiting().map(|data| data[0]).collect()
+    }
+
+    #[test]
+    fn a_full_queue_drops_its_oldest_datagrams() {
+        let mut queue = DatagramQueue::new(true, 3 * (10 + OVERHEAD));
+        for byte in 0..5 {
+            push(&mut queue, byte);
+        }
+        assert_eq!((first_bytes(&queue), queue.dropped()), (vec![2, 3, 4], 2));
+        assert!(queue.is_half_full() && !queue.is_nearly_empty());
+        queue.clear();
+        assert_eq!((queue.queued_bytes(), queue.dropped()), (0, 2));
+        assert!(queue.is_nearly_empty());
+    }
+
+    #[test]
+    fn datagrams_that_neither_side_could_send_are_refused() {
+        let mut disabled = DatagramQueue::new(false, 1_000);
+        let unsupported = Err(DatagramError::Unsupported);
+        assert_eq!(disabled.push(data(0), true, Some(100)), unsupported);
+        let mut queue = DatagramQueue::new(true, 10_000);
+        assert_eq!(queue.push(data(0), true, None), unsupported);
+        let too_large = Err(DatagramError::TooLarge { max: 9 });
+        assert_eq!(queue.push(data(0), true, Some(9)), too_large);
+        assert_eq!(queue.push(data(0), false, None), Ok(()));
+        let max = SIZE_BEFORE_HANDSHAKE;
+        let large = Bytes::from(vec![0; max + 1]);
+        let too_large = Err(DatagramError::TooLarge { max });
+        assert_eq!(queue.push(large, false, None), too_large);
+    }
+
+    #[test]
+    fn a_batch_is_passed_on_and_the_rest_waits() {
+        let mut transport = TransportConfig::default();
+        transport.datagram_receive_buffer_size(Some(1 << 20));
+        let mut bare = Bare::connected(transport);
+        let mut queue = DatagramQueue::new(true, 1 << 20);
+        (0..5).for_each(|byte| push(&mut queue, byte));
+        let batch = 2 * (10 + OVERHEAD);
+        queue.feed(bare.client.connection(), batch);
+        assert_eq!(first_bytes(&queue), [2, 3, 4]);
+        assert_eq!(queue.queued_bytes(), 3 * (10 + OVERHEAD));
+        bare.exchange();
+        queue.feed(bare.client.connection(), 1_000);
+        bare.exchange();
+        let server = bare.server.connection();
+        let received = std::iter::from_fn(|| server.datagrams().recv());
+        assert_eq!(
+            received.map(|data| data[0]).collect::<Vec<_>>(),
+            [0, 1, 2, 3, 4]
+        );
+    }
+
+    #[test]
+    fn datagrams_of_a_rejected_flight_are_queued_again_before_the_others() {
+        let mut transport = TransportConfig::default();
+        transport.datagram_receive_buffer_size(Some(1 << 20));
+        let mut bare = Bare::resuming(transport);
+        let mut queue = DatagramQueue::new(true, 1 << 20);
+        (0..2).for_each(|byte| push(&mut queue, byte));
+        queue.feed_early(bare.client.connection(), 1_000);
+        assert_eq!(first_bytes(&queue), [0; 0]);
+        bare.client.transmit(bare.now);
+        push(&mut queue, 2);
+        queue.early_rejected(bare.client.connection());
+        assert_eq!(first_bytes(&queue), [0, 1, 2]);
+        queue.early_rejected(bare.client.connection());
+        assert_eq!(first_bytes(&queue), [0, 1, 2], "once");
+    }
+}

@@ -1,45 +1,19 @@
-//! Converts the state machine's events into the host's. Not here: the reason of an end (`ending`).
+//! Converts the state machine's events into the host's. Not here: their queue (`event_queue`), and the reason of an end
+//! (`ending`).
 
 use quinn_proto::{self as quinn, Dir, StreamEvent};
 
 use super::ending::closed_event;
-use super::{Connection, Phase, session_details};
-use crate::{
-    Event, Received, StreamEnd, paths::peer_parameters::PeerParameters, seams::early_data,
-    streams::Heard,
-};
-
-/// An event, or a reference that is resolved when the host polls.
-pub(super) enum Pending {
-    Ready(Event),
-    /// Read as late as possible, so that one event carries as much data as possible.
-    Readable(u64),
-    /// `early` if the first of them arrived before the handshake was complete.
-    Datagrams {
-        early: bool,
-    },
-    /// Delivered after all others.
-    Batch,
-}
-
-/// The state of `BatchHandled` events.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Batches {
-    Unreported,
-    /// Not reported, and there was a batch.
-    Missed,
-    Reported,
-    /// The event is queued.
-    Pending,
-}
+use super::{Connection, event_queue::Pending, session_details};
+use crate::{Event, Received, StreamEnd, seams::early_data, streams::Heard};
 
 impl Connection {
     /// Takes the state machine's events. Called often, because its queue has no bound.
     pub(crate) fn pump(&mut self) {
-        self.log_recovery();
+        self.log.recovery(&self.quinn);
         while let Some(event) = self.quinn.poll() {
             // Nothing follows the `Closed` event.
-            if self.phase != Phase::Closed {
+            if !self.lifetime.is_closed() {
                 self.take_over(event);
             }
         }
@@ -47,41 +21,31 @@ impl Connection {
         self.take_over_resets();
         self.streams.reset_given_up(&mut self.quinn);
         self.take_over_credentials();
-        if let Some(pings) = self.observer.poll_pings() {
-            if pings.send_again {
+        if let Some(observed) = self.observer.poll() {
+            if observed.pings.send_again {
                 self.quinn.ping();
             }
-            if let Some(changes) = pings.keys_answered {
+            if let Some(changes) = observed.pings.keys_answered {
                 self.key_use.answered(changes);
                 self.advance_keys();
             }
-            let answered = pings
-                .answered
-                .into_iter()
-                .map(|uid| Event::PingAcknowledged { uid })
-                .chain(pings.ids);
-            if self.phase != Phase::Closed {
-                self.events.extend(answered.map(Pending::Ready));
+            if !self.lifetime.is_closed() {
+                let answered = observed.pings.answered.into_iter();
+                let answered = answered.map(|uid| Event::PingAcknowledged { uid });
+                self.events.extend(answered.chain(observed.ids));
             }
         }
     }
 
     /// Called while a datagram or a timer is handled.
     pub(crate) fn note_batch(&mut self) {
-        match self.batches {
-            Batches::Unreported => self.batches = Batches::Missed,
-            Batches::Reported if self.phase != Phase::Closed => {
-                self.batches = Batches::Pending;
-                self.events.push_back(Pending::Batch);
-            }
-            Batches::Missed | Batches::Reported | Batches::Pending => {}
-        }
+        self.events.note_batch(self.lifetime.is_closed());
     }
 
     /// The next event for the host.
     pub(crate) fn poll_event(&mut self) -> Option<Event> {
         loop {
-            match self.events.pop_front()? {
+            match self.events.pop(self.lifetime.is_closed())? {
                 Pending::Ready(event) => {
                     match event {
                         Event::Closed { .. } => self.release_receiving(),
@@ -96,7 +60,7 @@ impl Connection {
                 }
                 Pending::Readable(stream_id) => {
                     let Received { data, end } = self.streams.read(&mut self.quinn, stream_id);
-                    self.say_resets();
+                    self.insert_resets();
                     if let Some(StreamEnd::Reset { error_code }) = end {
                         return Some(Event::StreamReset {
                             stream_id,
@@ -114,42 +78,30 @@ impl Connection {
                 }
                 Pending::Datagrams { early } => {
                     if let Some(data) = self.quinn.datagrams().recv() {
-                        self.events.push_front(Pending::Datagrams { early });
+                        self.events.push_more_datagrams(early);
                         return Some(Event::Datagram { data, early });
                     }
                 }
-                // Nothing follows the end.
-                Pending::Batch if self.phase == Phase::Closed => {}
-                Pending::Batch if !self.events.is_empty() => self.events.push_back(Pending::Batch),
-                Pending::Batch => {
-                    self.batches = Batches::Reported;
-                    return Some(Event::BatchHandled);
-                }
+                Pending::Batch => return Some(Event::BatchHandled),
             }
         }
     }
 
     /// Applies RESET_STREAM_AT frames, which the state machine does not support.
     fn take_over_resets(&mut self) {
-        for reset in self.observer.resets().take_found() {
-            if self.phase != Phase::Closed && self.streams.reset_at(reset) {
+        for reset in self.observer.take_resets() {
+            if !self.lifetime.is_closed() && self.streams.reset_at(reset) {
                 self.readable(reset.stream_id);
             }
         }
-        let resets = self.observer.resets();
-        if resets.is_due() && self.quinn.stats().frame_rx.reset_stream != self.resets_taken {
-            resets.said();
-        }
-        self.say_resets();
+        self.observer.confirm_resets(&self.quinn);
+        self.insert_resets();
     }
 
     /// Queues RESET_STREAM frames for the state machine, for resets that it has not seen.
-    pub(super) fn say_resets(&mut self) {
+    pub(super) fn insert_resets(&mut self) {
         let due = self.streams.take_resets_due();
-        if !due.is_empty() {
-            self.observer.resets().say(due);
-            self.resets_taken = self.quinn.stats().frame_rx.reset_stream;
-        }
+        self.observer.insert_resets(&self.quinn, due);
     }
 
     /// Tickets and tokens that a client can use in its next connections.
@@ -157,44 +109,35 @@ impl Connection {
         if !self.is_client() {
             return;
         }
-        let tickets = self.tickets.take().into_iter();
-        let tickets = tickets.map(|ticket| Event::SessionTicket(Box::new(ticket)));
-        let tokens = self.tokens.as_ref().map(|tokens| tokens.take_new());
-        let tokens = tokens.into_iter().flatten();
-        let events =
-            tickets.chain(tokens.map(|(token, version)| Event::NewToken { token, version }));
-        if self.phase != Phase::Closed {
-            self.events.extend(events.map(Pending::Ready));
+        let new = self.credentials.take_new();
+        if !self.lifetime.is_closed() {
+            self.events.extend(new);
         }
     }
 
     fn take_over(&mut self, event: quinn::Event) {
         match event {
             quinn::Event::HandshakeDataReady => {
-                let details = session_details(&self.quinn);
-                self.alpn = details.alpn;
-                if details.server_name.is_some() {
-                    self.server_name = details.server_name;
-                }
-                self.push(Event::ProtocolNegotiated {
-                    alpn: self.alpn.clone(),
+                self.negotiated.negotiate(session_details(&self.quinn));
+                self.events.push(Event::ProtocolNegotiated {
+                    alpn: self.negotiated.alpn().map(<[u8]>::to_vec),
                 });
             }
             quinn::Event::Connected => self.established(),
             quinn::Event::Stream(event) => self.take_over_stream(event),
             quinn::Event::DatagramReceived => {
-                let early = self.phase == Phase::Handshake && !self.is_client();
-                self.events.push_back(Pending::Datagrams { early });
+                let early = self.is_handshaking() && !self.is_client();
+                self.events.push_datagrams(early);
             }
             // Datagrams are passed on before every transmission.
             quinn::Event::DatagramsUnblocked => {}
             quinn::Event::ConnectionLost { reason } => {
                 if matches!(reason, quinn::ConnectionError::TransportError(_)) {
-                    self.begin_to_repeat_close();
+                    self.repeat_close();
                 }
-                let held_back = self.streams.end_pauses();
-                self.events
-                    .extend(held_back.into_iter().map(Pending::Readable));
+                for stream_id in self.streams.end_pauses() {
+                    self.events.push_readable(stream_id);
+                }
                 self.closed(closed_event(reason));
             }
         }
@@ -207,13 +150,13 @@ impl Connection {
                     self.streams.accepted(id.into());
                     self.readable(id.into());
                 }
-                self.peers_limits.opened(&mut self.quinn, dir);
+                self.account.streams_opened(&mut self.quinn, dir);
             }
             StreamEvent::Readable { id } => self.readable(id.into()),
             StreamEvent::Writable { id } => self.streams.writable(id.into()),
             StreamEvent::Finished { id } => {
                 if self.streams.finished(id.into()) {
-                    self.push(Event::StreamFinished {
+                    self.events.push(Event::StreamFinished {
                         stream_id: id.into(),
                     });
                 }
@@ -222,18 +165,18 @@ impl Connection {
                 let unsent = self.streams.queued_bytes_of(id.into());
                 if self.streams.stopped(&mut self.quinn, id.into(), error_code) {
                     let error_code = error_code.into_inner();
-                    self.push(Event::StopSending {
+                    self.events.push(Event::StopSending {
                         stream_id: id.into(),
                         error_code,
                         unsent,
                     });
                 }
-                self.tell_abandoned();
+                self.report_abandoned();
             }
             // Waiting streams are opened before every transmission.
             StreamEvent::Available { dir } => {
                 if self.streams.is_read_on_demand() {
-                    self.push(Event::StreamsAvailable {
+                    self.events.push(Event::StreamsAvailable {
                         unidirectional: dir == Dir::Uni,
                     });
                 }
@@ -241,21 +184,21 @@ impl Connection {
         }
     }
 
-    pub(super) fn tell_abandoned(&mut self) {
+    pub(super) fn report_abandoned(&mut self) {
         for stream_id in self.streams.take_abandoned() {
-            self.push(Event::StreamAbandoned { stream_id });
+            self.events.push(Event::StreamAbandoned { stream_id });
         }
     }
 
     fn readable(&mut self, stream_id: u64) {
-        let is_early = self.phase == Phase::Handshake;
+        let is_early = self.is_handshaking();
         match self.streams.readable(&mut self.quinn, stream_id, is_early) {
             Heard::Nothing => {}
             Heard::Readable if self.streams.is_on_demand(stream_id) => {
-                self.push(Event::StreamReadable { stream_id });
+                self.events.push(Event::StreamReadable { stream_id });
             }
-            Heard::Readable => self.events.push_back(Pending::Readable(stream_id)),
-            Heard::Reset { error_code } => self.push(Event::StreamReset {
+            Heard::Readable => self.events.push_readable(stream_id),
+            Heard::Reset { error_code } => self.events.push(Event::StreamReset {
                 stream_id,
                 error_code,
             }),
@@ -273,9 +216,7 @@ impl Connection {
             Some(false) => {
                 self.streams.early_rejected();
                 self.datagrams.early_rejected(&self.quinn);
-                if let Some(log) = &self.packet_log {
-                    log.early_data_rejected();
-                }
+                self.log.early_data_rejected();
             }
             None => {}
         }
@@ -284,48 +225,41 @@ impl Connection {
 
     /// After rejected 0-RTT data: the server's limits replace those that the ticket remembers (RFC 9000 section
     /// 7.4.1), which the state machine uses.
-    fn limit_room(&mut self, initial_max_data: u64) {
-        let Some(watched) = self.observer.max_data() else {
+    fn limit_early_streams(&mut self, initial_max_data: u64) {
+        let Some(observed) = self.observer.max_data() else {
             return;
         };
         // A MAX_DATA frame may have arrived in the datagram that completed the handshake.
-        let allowed = watched.max(initial_max_data);
-        if self.early_max_data > allowed && early_data::is_accepted(&self.quinn) == Some(false) {
-            self.streams.set_room(Some(allowed));
-            self.counted_max_data = Some(allowed);
-            self.observer.expect_max_data(allowed);
-        } else {
-            self.observer.forget_max_data();
+        let allowed = observed.max(initial_max_data);
+        let is_rejected = early_data::is_accepted(&self.quinn) == Some(false);
+        match is_rejected && self.streams.early_limit().rejected(allowed) {
+            true => self.observer.expect_max_data(allowed),
+            false => self.observer.forget_max_data(),
         }
     }
 
     fn established(&mut self) {
-        self.phase = Phase::Established;
+        self.lifetime.establish();
         let details = session_details(&self.quinn);
-        let resumed = details.resumed;
-        self.cipher_suite = details.cipher_suite;
-        self.group = details.group;
-        let peers = PeerParameters::read(&details.peer_parameters.unwrap_or_default());
-        if self.use_preferred && self.is_client() {
-            self.preferred = peers.preferred_like(self.quinn.remote_address());
+        self.negotiated.establish(&details);
+        if self.is_client() {
+            let remote = self.quinn.remote_address();
+            self.preferred
+                .offered(self.negotiated.preferred_address(remote));
         }
-        let initial_max_data = peers.initial_max_data;
-        self.peer_parameters = peers;
-        self.limit_room(initial_max_data);
-        if let Some(tokens) = &self.tokens {
-            tokens.set_version(self.versions.current());
-        }
+        self.limit_early_streams(self.negotiated.initial_max_data());
+        self.credentials.set_version(self.version());
         let early_data_accepted = match self.is_client() {
             true => self.early_data_accepted(),
             // The server has the keys only if it accepts the data.
             false => self.quinn.has_0rtt(),
         };
-        self.push(Event::HandshakeCompleted {
-            alpn: self.alpn.clone(),
+        self.events.push(Event::HandshakeCompleted {
+            alpn: self.negotiated.alpn().map(<[u8]>::to_vec),
             early_data_accepted,
-            session_resumed: resumed,
+            session_resumed: details.resumed,
         });
-        for uid in std::mem::take(&mut self.early_pings) {
+        for uid in self.observer.take_early_pings() {
             self.ping(uid);
         }
     }

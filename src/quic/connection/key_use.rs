@@ -91,3 +91,45 @@ impl KeyUse {
         self.is_wanted || packets - self.packets >= packets_max
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use quinn_proto::TransportConfig;
+
+    use super::*;
+    use crate::seams::bare::Bare;
+
+    /// Pings that an advance has sent.
+    fn advance(key_use: &mut KeyUse, bare: &mut Bare) -> u64 {
+        let mut observer = ConnectionObserver::new(Arc::default());
+        let conn = bare.client.connection();
+        let before = conn.stats().frame_tx.ping;
+        key_use.advance(conn, &mut observer);
+        bare.exchange();
+        bare.client.connection().stats().frame_tx.ping - before
+    }
+
+    #[test]
+    fn the_first_update_is_due_at_the_hosts_request() {
+        let mut bare = Bare::connected(TransportConfig::default());
+        let mut key_use = KeyUse::new(Arc::default(), None);
+        assert!(!key_use.is_due(bare.client.connection()));
+        key_use.request();
+        assert!(key_use.is_due(bare.client.connection()));
+        let again = key_use.again(Arc::default());
+        assert!(again.is_wanted, "another version: the request stands");
+        assert_eq!(key_use.updates(), 0);
+        assert_eq!(advance(&mut key_use, &mut bare), 0, "no proof is needed");
+    }
+
+    #[test]
+    fn an_update_is_due_after_a_number_of_packets() {
+        let mut bare = Bare::connected(TransportConfig::default());
+        let sent = bare.client.connection().stats().path.sent_packets;
+        let mut key_use = KeyUse::new(Arc::default(), Some(sent + 1));
+        assert!(!key_use.is_due(bare.client.connection()));
+        bare.client.connection().ping();
+        bare.exchange();
+        assert!(key_use.is_due(bare.client.connection()));
+    }
+}

@@ -1,7 +1,7 @@
-//! Path changes of a connection (RFC 9000 section 9): ours to another socket, and the peer's. `preferred` has our
-//! migration to the server's preferred address.
+//! Path changes of a connection (RFC 9000 section 9): ours to another socket or to the server's preferred address, and
+//! the peer's.
 //!
-//! The state machine validates the peer's migrations. For ours it only learns that the local address has changed:
+//! The state machine validates the peer's migrations. For ours it is only notified that the local address has changed:
 //! it uses another connection ID and resets its measurements. Packets are sent on the new path, which a client may
 //! do if its server's address has not changed (section 9.2). If nothing authentic arrives on it in time, the
 //! connection returns to the old path.
@@ -13,9 +13,16 @@ use std::{
 
 use quinn_proto::{self as quinn, EcnCodepoint};
 
-use super::{Connection, Phase};
-use crate::seams::authentic::frames_received;
-use crate::{Event, error::MigrationError, paths::path::Local};
+use super::Connection;
+#[cfg(test)]
+use crate::tls::Probe;
+use crate::{
+    Event,
+    error::MigrationError,
+    paths::{path::Local, peer_parameters::PreferredAddress},
+    seams::authentic::frames_received,
+    tls::random_bytes,
+};
 
 /// The circumstances of a received datagram.
 #[derive(Debug, Clone, Copy)]
@@ -51,14 +58,14 @@ impl Connection {
             return Receipt::Dropped;
         }
         let challenges = is_counted.then(|| self.challenges_received());
-        self.ecn.received(arrived.ecn);
-        let heard = self
+        self.counters.received(arrived.ecn);
+        let frames = self
             .path
             .needs_proof(local, remote)
             .then(|| frames_received(&self.quinn));
-        let is_stranger = self.packet_log.is_some() && self.is_stranger(remote);
+        let is_stranger = self.log.is_enabled() && self.is_stranger(remote);
         self.quinn.handle_event(event);
-        if self.observer.resets().is_used() {
+        if self.observer.uses_resets() {
             // Resets in one datagram are processed before the next is opened.
             self.pump();
         }
@@ -67,13 +74,14 @@ impl Connection {
         if has_moved {
             self.path.peer_moved(old, local);
             self.log_migration("migration_started");
-        } else if heard.is_some_and(|before| frames_received(&self.quinn) > before) {
+        } else if frames.is_some_and(|before| frames_received(&self.quinn) > before) {
             if !self.is_client() && remote != old {
                 self.path.asked_from(remote, local);
-            } else if self.path.proved(local) && self.phase != Phase::Closed {
+            } else if self.path.proved(local) && !self.lifetime.is_closed() {
                 // A closed connection still receives packets, but reports nothing more to its host.
                 self.log_migration("migration_complete");
-                self.push(Event::MigrationFinished { succeeded: true });
+                self.events
+                    .push(Event::MigrationFinished { succeeded: true });
             }
         }
         let Some(challenges) = challenges else {
@@ -87,9 +95,14 @@ impl Connection {
         }
     }
 
+    /// More of the last datagram is about to be received.
+    pub(crate) fn count_piece(&mut self) {
+        self.counters.count_piece();
+    }
+
     /// Checks if the host may migrate this client to another socket now.
     pub(crate) fn check_migration(&self) -> Result<(), MigrationError> {
-        if self.phase == Phase::Closed {
+        if self.lifetime.is_closed() {
             return Err(MigrationError::Closed);
         }
         if !self.is_client() {
@@ -98,7 +111,7 @@ impl Connection {
         if !self.is_confirmed() {
             return Err(MigrationError::NotConfirmed);
         }
-        if self.peer_parameters.disable_active_migration && self.path.alias().is_none() {
+        if self.negotiated.forbids_migration() && self.path.alias().is_none() {
             return Err(MigrationError::Forbidden);
         }
         match self.path.is_on_trial() {
@@ -127,34 +140,39 @@ impl Connection {
 
     /// The deadline of the path that is being tried.
     pub(crate) fn path_deadline(&self) -> Option<Instant> {
-        match self.phase {
-            Phase::Closed => None,
-            Phase::Handshake | Phase::Established => {
-                let of_challenge = self.addresses.deadline();
-                let deadlines = [self.path.deadline(), self.probe_deadline(), of_challenge];
-                deadlines.into_iter().flatten().min()
-            }
+        if self.lifetime.is_closed() {
+            return None;
         }
+        let of_challenge = self.addresses.deadline();
+        let deadlines = [
+            self.path.deadline(),
+            self.preferred.deadline(),
+            of_challenge,
+        ];
+        deadlines.into_iter().flatten().min()
     }
 
     /// Returns to the old path if nothing arrived on the new one.
     pub(crate) fn handle_path_timeout(&mut self, now: Instant) {
-        if self.phase == Phase::Closed {
+        if self.lifetime.is_closed() {
             return;
         }
         self.addresses.handle_timeout(now);
-        self.handle_probe_timeout(now);
+        if self.preferred.handle_timeout(now) {
+            self.stop_probing();
+        }
         if self.path.give_up(now) {
             self.quinn.local_address_changed();
             self.quinn.path_changed(now);
             self.log_migration("migration_abandoned");
-            self.push(Event::MigrationFinished { succeeded: false });
+            self.events
+                .push(Event::MigrationFinished { succeeded: false });
         }
     }
 
     /// Handles a timer: the state machine may have abandoned the peer's new address.
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
-        self.log_time(now);
+        self.log.set_time(now);
         self.handle_path_timeout(now);
         let before = self.quinn.remote_address();
         self.quinn.handle_timeout(now);
@@ -164,6 +182,27 @@ impl Connection {
             self.log_migration("migration_abandoned");
             self.gave_up_address();
         }
+    }
+
+    /// Logs the end of a datagram's handling.
+    fn log_received(&self, is_stranger: bool) {
+        let reason = is_stranger.then(|| match self.is_client() {
+            true => "unknown_server_address",
+            false => "unknown_client_address",
+        });
+        self.log.received(&self.quinn, reason);
+    }
+
+    /// True if the state machine accepts nothing from there: clients never do, and servers not before the handshake
+    /// is complete (RFC 9000 section 9).
+    fn is_stranger(&self, remote: SocketAddr) -> bool {
+        let known = self.quinn.remote_address();
+        let is_known = remote == known || remote == self.path.remote(known);
+        !is_known && (self.is_client() || self.quinn.is_handshaking())
+    }
+
+    pub(super) fn log_migration(&self, state: &'static str) {
+        self.log.migration(state, self.remote_addr());
     }
 
     /// The remote and local address of a batch.
@@ -184,7 +223,89 @@ impl Connection {
     /// True if the handshake is confirmed (RFC 9001 section 4.1.2).
     pub fn is_confirmed(&self) -> bool {
         let is_client = self.is_client();
-        self.phase == Phase::Established
-            && (!is_client || self.quinn.stats().frame_rx.handshake_done > 0)
+        self.is_established() && (!is_client || self.quinn.stats().frame_rx.handshake_done > 0)
+    }
+
+    /// The server's preferred address, once, when the handshake is confirmed.
+    pub(crate) fn take_preferred_address(&mut self) -> Option<PreferredAddress> {
+        if !self.preferred.has_offer() || !self.is_confirmed() || self.lifetime.is_closed() {
+            return None;
+        }
+        self.preferred.take_offer()
+    }
+
+    /// Starts to probe the server's preferred address.
+    pub(crate) fn probe_preferred(&mut self, now: Instant, to: PreferredAddress) {
+        let challenge = random_bytes();
+        self.observer.expect_path_response(challenge);
+        self.preferred.probe(now, to, challenge);
+        self.log.migration("probing_started", to.address);
+    }
+
+    /// True if an address is being probed.
+    pub(crate) fn is_probing(&self) -> bool {
+        self.preferred.probed_address().is_some()
+    }
+
+    pub(crate) fn stop_probing(&mut self) {
+        if self.preferred.stop() {
+            self.observer.forget_path();
+        }
+    }
+
+    /// True if the probed address has answered.
+    pub(crate) fn has_answer(&self) -> bool {
+        self.is_probing() && self.observer.path_answered()
+    }
+
+    /// Migrates to the address that has answered. The state machine has switched to the connection ID for it.
+    pub(crate) fn move_to_preferred(&mut self, now: Instant) {
+        if let Some(address) = self.preferred.probed_address() {
+            self.path.use_alias(self.quinn.remote_address(), address);
+            self.quinn.path_changed(now);
+            self.log_migration("migration_complete");
+        }
+        self.stop_probing();
+    }
+
+    /// A challenge to the preferred address, if one must be sent and the state machine has nothing else to send.
+    /// Otherwise the state machine's packet, if it has one.
+    pub(super) fn poll_probe(
+        &mut self,
+        now: Instant,
+        buf: &mut Vec<u8>,
+    ) -> Option<quinn::Transmit> {
+        if !self.is_probing() || !self.is_established() {
+            return None;
+        }
+        self.observer.probe().want(self.preferred.due()?);
+        self.quinn.ping();
+        let transmit = self.quinn.poll_transmit(now, 1, buf);
+        let Some(packet) = self.observer.probe().take() else {
+            if transmit.is_none() {
+                buf.clear();
+            }
+            return transmit;
+        };
+        // The PING is dropped unsealed.
+        buf.clear();
+        buf.extend(packet);
+        let destination = self.preferred.sent(now, self.quinn.rtt())?;
+        transmit.map(|transmit| quinn::Transmit {
+            destination,
+            size: buf.len(),
+            segment_size: None,
+            ..transmit
+        })
+    }
+
+    /// A packet with frames that no client of ours sends, for a connection ID that is not in use.
+    #[cfg(test)]
+    pub(crate) fn forged_packet(&mut self, now: Instant, probe: Probe) -> Option<Vec<u8>> {
+        self.observer.probe().want(probe);
+        self.quinn.ping();
+        // The state machine's own output is discarded.
+        let _ = self.quinn.poll_transmit(now, 1, &mut Vec::new());
+        self.observer.probe().take()
     }
 }

@@ -1,74 +1,97 @@
-//! Observes and edits packets in plain text, at the tap of the packet keys: matches PINGs with the ACKs that cover
-//! them, turns a CONNECTION_CLOSE into one of the transport, and detects the peer's answer to our close and to a
-//! path probe.
+//! Observes and edits packets in plain text, at the tap of the packet keys: passes them to the observers of pings
+//! (`ping_observer`), connection IDs (`id_observer`) and paths (`path_observer`), turns a CONNECTION_CLOSE into one
+//! of the transport, and detects the peer's answer to our close and to a path probe.
 //!
 //! quinn-proto offers none of that: its `ping` reports no answer, its `close` is the application's, and it does not
 //! report if the peer received it. The tap is closed while no ping is outstanding, no close is in progress, no path
-//! is probed, connection IDs are not reported (`id_observer`) and the peer is at a validated address
-//! (`path_observer`).
+//! is probed, connection IDs are not reported and the peer is at a validated address.
 
-use std::{
-    collections::VecDeque,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
+use std::sync::{
+    Arc, Mutex, MutexGuard, PoisonError,
+    atomic::{AtomicBool, Ordering},
 };
 
 use bytes::BytesMut;
+use quinn_proto as quinn;
 use uringcore_wire::{
-    frames::{Frame, Frames},
+    frames::{Frame, Frames, ResetAt},
     header::Space,
 };
 
 use super::{
     id_observer::IdObserver,
     path_observer::{PacketLimit, PathObserver, Sealed},
+    ping_observer::{PingObserver, PingResults, Purpose},
 };
 use crate::tls::{PacketObserver, ProbeSlot, Tap};
 use crate::{
     Event,
-    seams::{inflow::Inflow, reset_stream_at::ResetSlot, transport_close},
+    seams::{inflow::Inflow, transport_close},
 };
 
 /// The host's side of the observation of one connection's packets.
 pub(crate) struct ConnectionObserver {
     tap: Arc<Tap>,
     inner: Arc<Inner>,
+    /// Pings of the host that wait for the end of the handshake.
+    early_pings: Vec<u64>,
+    /// How many RESET_STREAM frames the state machine had accepted when the last one was inserted for it.
+    resets_accepted: u64,
 }
 
 impl ConnectionObserver {
     pub fn new(tap: Arc<Tap>) -> Self {
         let inner = Arc::new(Inner::default());
         tap.attach(inner.clone());
-        Self { tap, inner }
+        Self {
+            tap,
+            inner,
+            early_pings: Vec::new(),
+            resets_accepted: 0,
+        }
+    }
+
+    /// Observes a connection of the state machine that replaces the first one.
+    pub fn begin_again(&mut self, tap: Arc<Tap>) {
+        *self = Self {
+            early_pings: std::mem::take(&mut self.early_pings),
+            ..Self::new(tap)
+        };
+    }
+
+    /// Keeps a ping for the end of the handshake.
+    pub fn keep_ping(&mut self, uid: u64) {
+        self.early_pings.push(uid);
+    }
+
+    /// The handshake is complete: the pings that waited for it.
+    pub fn take_early_pings(&mut self) -> Vec<u64> {
+        std::mem::take(&mut self.early_pings)
     }
 
     /// Expects an answer for `uid`. The caller makes the state machine send a PING.
     pub fn expect_ping(&mut self, uid: u64) {
-        self.expect(Asker::Host(uid));
+        self.expect(Purpose::Host(uid));
     }
 
     /// Expects an answer that proves that the peer has the keys after `changes` updates.
     pub fn expect_keys_ping(&mut self, changes: u64) {
-        self.expect(Asker::Keys(changes));
+        self.expect(Purpose::Keys(changes));
     }
 
-    fn expect(&mut self, asker: Asker) {
-        self.inner.state().pings.push(Ping { asker, first: None });
+    fn expect(&mut self, purpose: Purpose) {
+        self.inner.state().pings.expect(purpose);
         self.tap.set_open(true);
     }
 
-    /// The results of pings since the last call.
-    pub fn poll_pings(&mut self) -> Option<PingResults> {
-        if !self.inner.results.swap(false, Ordering::Relaxed) {
+    /// The observations since the last call.
+    pub fn poll(&mut self) -> Option<Observed> {
+        if !self.inner.has_results.swap(false, Ordering::Relaxed) {
             return None;
         }
         let mut state = self.inner.state();
-        let results = PingResults {
-            answered: std::mem::take(&mut state.answered),
-            keys_answered: std::mem::take(&mut state.keys_answered),
-            send_again: std::mem::take(&mut state.send_again),
+        let observed = Observed {
+            pings: state.pings.take_results(),
             ids: state
                 .ids
                 .as_mut()
@@ -76,11 +99,10 @@ impl ConnectionObserver {
                 .unwrap_or_default(),
         };
         state.drop_paths();
-        if state.pings.is_empty() {
-            state.sealed.clear();
+        if !state.pings.is_waiting() {
             self.tap.set_open(state.is_needed());
         }
-        Some(results)
+        Some(observed)
     }
 
     /// Observes the connection IDs that this side issues, besides `first`, and that the peer retires.
@@ -104,9 +126,30 @@ impl ConnectionObserver {
         self.tap.probe()
     }
 
-    /// Received RESET_STREAM_AT frames.
-    pub fn resets(&self) -> &ResetSlot {
-        self.tap.resets()
+    /// True if RESET_STREAM_AT frames have arrived, or RESET_STREAM frames are being inserted.
+    pub fn uses_resets(&self) -> bool {
+        self.tap.resets().is_used()
+    }
+
+    /// The RESET_STREAM_AT frames since the last call.
+    pub fn take_resets(&mut self) -> Vec<ResetAt> {
+        self.tap.resets().take_found()
+    }
+
+    /// Inserts RESET_STREAM frames into the packets that the state machine gets, until it has accepted one.
+    pub fn insert_resets(&mut self, conn: &quinn::Connection, due: Vec<ResetAt>) {
+        if !due.is_empty() {
+            self.tap.resets().say(due);
+            self.resets_accepted = conn.stats().frame_rx.reset_stream;
+        }
+    }
+
+    /// Stops to insert RESET_STREAM frames once the state machine has accepted one.
+    pub fn confirm_resets(&mut self, conn: &quinn::Connection) {
+        let resets = self.tap.resets();
+        if resets.is_due() && conn.stats().frame_rx.reset_stream != self.resets_accepted {
+            resets.said();
+        }
     }
 
     /// How far the data of streams has arrived.
@@ -213,13 +256,10 @@ impl ConnectionObserver {
     }
 }
 
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct PingResults {
-    pub answered: Vec<u64>,
-    /// The newest answered argument of [`ConnectionObserver::expect_keys_ping`].
-    pub keys_answered: Option<u64>,
-    /// A later packet was acknowledged and the PING was not: it is probably lost.
-    pub send_again: bool,
+/// The observations of one connection's packets.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Observed {
+    pub pings: PingResults,
     /// Events of connection IDs.
     pub ids: Vec<Event>,
 }
@@ -227,19 +267,14 @@ pub(crate) struct PingResults {
 #[derive(Default)]
 struct Inner {
     state: Mutex<State>,
-    results: AtomicBool,
+    has_results: AtomicBool,
     peer_has_closed: AtomicBool,
     path_answered: AtomicBool,
 }
 
 #[derive(Default)]
 struct State {
-    pings: Vec<Ping>,
-    /// Packet numbers that carried a PING, the newest last.
-    sealed: VecDeque<u64>,
-    answered: Vec<u64>,
-    keys_answered: Option<u64>,
-    send_again: bool,
+    pings: PingObserver,
     close_frame_type: Option<u64>,
     awaits_close: bool,
     ids: Option<IdObserver>,
@@ -248,18 +283,6 @@ struct State {
     /// The data that a PATH_RESPONSE must repeat.
     challenge: Option<[u8; 8]>,
     paths: Option<Box<PathObserver>>,
-}
-
-struct Ping {
-    asker: Asker,
-    /// The first packet with a PING that was sealed after the request.
-    first: Option<u64>,
-}
-
-#[derive(Clone, Copy)]
-enum Asker {
-    Host(u64),
-    Keys(u64),
 }
 
 impl Inner {
@@ -274,13 +297,13 @@ impl PacketObserver for Inner {
         if let Some(frame_type) = state.close_frame_type {
             transport_close::rewrite(payload, frame_type);
         }
-        let awaited = space == Space::Data && !state.pings.is_empty();
-        if awaited && Frames::new(payload).any(|(_, _, frame)| frame == Frame::Ping) {
-            state.sealed_ping(number);
+        if space != Space::Data {
+            return payload.len();
         }
+        state.pings.sealing(number, payload);
         match &mut state.paths {
-            Some(paths) if space == Space::Data => paths.sealing(number, overhead, payload),
-            _ => payload.len(),
+            Some(paths) => paths.sealing(number, overhead, payload),
+            None => payload.len(),
         }
     }
 
@@ -291,7 +314,8 @@ impl PacketObserver for Inner {
         }
         if let Some(ids) = state.ids.as_mut().filter(|_| space == Space::Data) {
             ids.opened(payload);
-            self.results.fetch_or(ids.has_events(), Ordering::Relaxed);
+            self.has_results
+                .fetch_or(ids.has_events(), Ordering::Relaxed);
         }
         if space != Space::Data {
             return;
@@ -312,29 +336,8 @@ impl PacketObserver for Inner {
                 self.path_answered.store(true, Ordering::Relaxed);
             }
         }
-        if state.sealed.is_empty() {
-            return;
-        }
-        for (_, _, frame) in Frames::new(payload) {
-            let Frame::Ack(ack) = frame else { continue };
-            let covered = state
-                .sealed
-                .iter()
-                .rev()
-                .copied()
-                .find(|&number| ack.covers(number));
-            match covered {
-                Some(number) => state.acknowledged(number),
-                None if state
-                    .sealed
-                    .back()
-                    .is_some_and(|&newest| ack.largest > newest) =>
-                {
-                    state.send_again = !state.pings.is_empty();
-                }
-                None => continue,
-            }
-            self.results.store(true, Ordering::Relaxed);
+        if state.pings.opened(payload) {
+            self.has_results.store(true, Ordering::Relaxed);
         }
     }
 
@@ -349,7 +352,7 @@ impl PacketObserver for Inner {
             .is_some_and(|paths| paths.passing_on(payload))
         {
             // The caller that takes the results closes the tap.
-            self.results.store(true, Ordering::Relaxed);
+            self.has_results.store(true, Ordering::Relaxed);
         }
     }
 }
@@ -365,7 +368,7 @@ impl State {
 
     /// True if packets must be observed.
     fn is_needed(&self) -> bool {
-        let is_asking = !self.pings.is_empty() || self.challenge.is_some();
+        let is_asking = self.pings.is_waiting() || self.challenge.is_some();
         let is_watching = self.ids.is_some() || self.paths.is_some() || self.max_data.is_some();
         is_asking || is_watching || self.is_closing()
     }
@@ -373,99 +376,85 @@ impl State {
     fn drop_paths(&mut self) {
         self.paths.take_if(|paths| paths.may_end());
     }
-
-    fn sealed_ping(&mut self, number: u64) {
-        for ping in self.pings.iter_mut().filter(|ping| ping.first.is_none()) {
-            ping.first = Some(number);
-        }
-        if self.sealed.len() == SEALED_MAX {
-            self.sealed.pop_front();
-        }
-        self.sealed.push_back(number);
-    }
-
-    /// A PING in packet `number` answers every request made before that packet was sealed.
-    fn acknowledged(&mut self, number: u64) {
-        let (answered, keys_answered) = (&mut self.answered, &mut self.keys_answered);
-        self.pings.retain(|ping| {
-            if ping.first.is_none_or(|first| first > number) {
-                return true;
-            }
-            match ping.asker {
-                Asker::Host(uid) => answered.push(uid),
-                Asker::Keys(changes) => *keys_answered = Some(changes).max(*keys_answered),
-            }
-            false
-        });
-        self.sealed.retain(|&sealed| sealed > number);
-    }
 }
-
-/// How many unanswered PING packets are remembered. More are only sent when PINGs keep being lost, and then the
-/// newest matter.
-const SEALED_MAX: usize = 32;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn ack(largest: u8, first_range: u8) -> [u8; 5] {
-        [0x02, largest, 0, 0, first_range]
-    }
+    const ACK: [u8; 5] = [0x02, 5, 0, 0, 0];
+    const CLOSE: [u8; 4] = [0x1d, 0, 0, 0];
 
     fn observer() -> (ConnectionObserver, Arc<Inner>) {
         let observer = ConnectionObserver::new(Arc::default());
-        let inner = observer.inner.clone();
-        (observer, inner)
+        let packets = observer.inner.clone();
+        (observer, packets)
     }
 
     #[test]
-    fn ping_is_answered_by_an_ack_of_its_packet_only() {
-        let (mut observer, inner) = observer();
+    fn pings_are_answered_by_1_rtt_packets_alone_and_nothing_is_observed_afterwards() {
+        let (mut observer, packets) = observer();
         observer.expect_ping(7);
-        inner.opened(Space::Data, &ack(3, 3));
-        inner.sealing(Space::Data, 4, 25, &mut [0x08, 0, 1, 2]);
-        inner.sealing(Space::Data, 5, 25, &mut [0x01, 0, 0]);
-        inner.opened(Space::Data, &ack(4, 4));
-        inner.opened(Space::Handshake, &ack(5, 0));
-        assert_eq!(observer.poll_pings(), None);
-        inner.opened(Space::Data, &ack(5, 0));
-        assert_eq!(observer.poll_pings().unwrap().answered, [7]);
-        inner.opened(Space::Data, &ack(5, 0));
-        assert_eq!(observer.poll_pings(), None, "answered once");
+        packets.sealing(Space::Handshake, 5, 25, &mut [0x01, 0, 0]);
+        packets.opened(Space::Data, &ACK);
+        assert_eq!(observer.poll(), None);
+        packets.sealing(Space::Data, 5, 25, &mut [0x01, 0, 0]);
+        packets.opened(Space::Handshake, &ACK);
+        assert_eq!(observer.poll(), None);
+        assert!(packets.state().is_needed());
+        packets.opened(Space::Data, &ACK);
+        assert_eq!(observer.poll().unwrap().pings.answered, [7]);
+        assert!(!packets.state().is_needed());
+        packets.opened(Space::Data, &ACK);
+        assert_eq!(observer.poll(), None);
     }
 
     #[test]
-    fn an_answer_about_older_keys_says_nothing_of_newer_ones() {
-        let (mut observer, inner) = observer();
-        observer.expect_keys_ping(1);
-        inner.sealing(Space::Data, 4, 25, &mut [0x01]);
-        observer.expect_keys_ping(2);
-        inner.sealing(Space::Data, 9, 25, &mut [0x01]);
-        inner.opened(Space::Data, &ack(4, 0));
-        assert_eq!(observer.poll_pings().unwrap().keys_answered, Some(1));
-        inner.opened(Space::Data, &ack(9, 0));
-        assert_eq!(observer.poll_pings().unwrap().keys_answered, Some(2));
+    fn pings_before_the_end_of_the_handshake_survive_a_change_of_version() {
+        let (mut observer, _) = observer();
+        observer.keep_ping(1);
+        observer.begin_again(Arc::default());
+        observer.keep_ping(2);
+        assert_eq!(observer.take_early_pings(), [1, 2]);
+        assert_eq!(observer.take_early_pings(), [0; 0]);
     }
 
     #[test]
-    fn lost_ping_is_sent_again_and_a_younger_question_waits_for_its_own_packet() {
-        let (mut observer, inner) = observer();
-        observer.expect_ping(1);
-        inner.sealing(Space::Data, 10, 25, &mut [0x01]);
-        observer.expect_ping(2);
-        inner.opened(Space::Data, &ack(11, 0));
-        assert_eq!(
-            observer.poll_pings().unwrap(),
-            PingResults {
-                send_again: true,
-                ..PingResults::default()
-            }
-        );
-        inner.sealing(Space::Data, 12, 25, &mut [0x01]);
-        inner.opened(Space::Data, &ack(10, 0));
-        assert_eq!(observer.poll_pings().unwrap().answered, [1]);
-        inner.opened(Space::Data, &ack(12, 0));
-        assert_eq!(observer.poll_pings().unwrap().answered, [2]);
+    fn the_peers_close_counts_only_after_this_sides() {
+        let (mut observer, packets) = observer();
+        packets.opened(Space::Data, &CLOSE);
+        assert!(!observer.peer_has_closed());
+        observer.expect_close();
+        packets.opened(Space::Data, &[0x01]);
+        assert!(!observer.peer_has_closed());
+        packets.opened(Space::Handshake, &CLOSE);
+        assert!(observer.peer_has_closed());
+    }
+
+    #[test]
+    fn the_limit_of_the_peer_grows_with_its_frames_while_it_is_observed() {
+        let (mut observer, packets) = observer();
+        let max_data = |bytes: u8| [0x10, bytes];
+        observer.expect_max_data(20);
+        packets.opened(Space::Data, &max_data(10));
+        assert_eq!(observer.max_data(), Some(20));
+        packets.opened(Space::Data, &max_data(30));
+        assert_eq!(observer.max_data(), Some(30));
+        observer.forget_max_data();
+        packets.opened(Space::Data, &max_data(40));
+        assert_eq!(observer.max_data(), None);
+    }
+
+    #[test]
+    fn a_path_is_answered_by_the_data_of_its_challenge() {
+        let (mut observer, packets) = observer();
+        let response = |byte: u8| [&[0x1b][..], &[byte; 8]].concat();
+        observer.expect_path_response([7; 8]);
+        packets.opened(Space::Data, &response(6));
+        assert!(!observer.path_answered());
+        packets.opened(Space::Data, &response(7));
+        assert!(observer.path_answered());
+        observer.forget_path();
+        assert!(!observer.path_answered());
     }
 }

@@ -41,7 +41,7 @@ pub enum Command {
         uid: u64,
     },
     ReadOnDemand,
-    TellBatches,
+    ReportBatches,
     Priority {
         stream_id: u64,
         priority: Priority,
@@ -191,8 +191,8 @@ impl Command {
                 connection.read_on_demand();
                 return Ok(());
             }
-            Self::TellBatches => {
-                connection.tell_batches();
+            Self::ReportBatches => {
+                connection.report_batches();
                 return Ok(());
             }
         };

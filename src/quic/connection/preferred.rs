@@ -5,20 +5,27 @@
 //! A challenge is sent instead of a PING (`seams::path_challenge`), so it waits until the state machine has nothing
 //! else to send. If that does not happen by itself, stream data is held back for a while.
 //!
-//! Not here: if the address may be used at all (`paths::peer_parameters`, `endpoint::migration`).
+//! Not here: if the address may be used at all (`paths::peer_parameters`, `endpoint::migration`), and the packets
+//! (`migration`).
 
-use std::time::{Duration, Instant};
-
-use quinn_proto as quinn;
-
-use super::{Connection, Phase};
-use crate::{
-    paths::peer_parameters::PreferredAddress,
-    tls::{Probe, random_bytes},
+use std::{
+    net::SocketAddr,
+    time::{Duration, Instant},
 };
 
+use crate::{paths::peer_parameters::PreferredAddress, tls::Probe};
+
+/// The offer of a preferred address, and its probing.
+pub(super) struct PreferredPath {
+    /// False if the host's settings forbid it.
+    is_allowed: bool,
+    /// For use once the handshake is confirmed.
+    offer: Option<PreferredAddress>,
+    probing: Option<Probing>,
+}
+
 /// An address that is being probed.
-pub(super) struct Probing {
+struct Probing {
     to: PreferredAddress,
     challenge: [u8; 8],
     challenges_sent: u32,
@@ -37,19 +44,31 @@ enum Stage {
     Sent,
 }
 
-impl Connection {
-    /// The server's preferred address, once, when the handshake is confirmed.
-    pub(crate) fn take_preferred_address(&mut self) -> Option<PreferredAddress> {
-        if self.preferred.is_none() || !self.is_confirmed() || self.phase == Phase::Closed {
-            return None;
+impl PreferredPath {
+    pub fn new(is_allowed: bool) -> Self {
+        Self {
+            is_allowed,
+            offer: None,
+            probing: None,
         }
-        self.preferred.take()
+    }
+
+    /// The handshake is complete, and the server may have offered an address.
+    pub fn offered(&mut self, offer: Option<PreferredAddress>) {
+        self.offer = offer.filter(|_| self.is_allowed);
+    }
+
+    /// The offer, once.
+    pub fn take_offer(&mut self) -> Option<PreferredAddress> {
+        self.offer.take()
+    }
+
+    pub fn has_offer(&self) -> bool {
+        self.offer.is_some()
     }
 
     /// Starts to probe the address.
-    pub(crate) fn probe_preferred(&mut self, now: Instant, to: PreferredAddress) {
-        let challenge = random_bytes();
-        self.observer.expect_path_response(challenge);
+    pub fn probe(&mut self, now: Instant, to: PreferredAddress, challenge: [u8; 8]) {
         self.probing = Some(Probing {
             to,
             challenge,
@@ -57,110 +76,64 @@ impl Connection {
             stage: Stage::Due,
             until: now + DUE_MAX,
         });
-        if let Some(log) = &self.packet_log {
-            log.migration("probing_started", to.address);
-        }
     }
 
-    /// True if an address is being probed.
-    pub(crate) fn is_probing(&self) -> bool {
-        self.probing.is_some()
+    /// The address that is being probed.
+    pub fn probed_address(&self) -> Option<SocketAddr> {
+        self.probing.as_ref().map(|probing| probing.to.address)
     }
 
-    pub(crate) fn stop_probing(&mut self) {
-        if self.probing.take().is_some() {
-            self.observer.forget_path();
-        }
+    /// Ends the probing. Returns true if there was any.
+    pub fn stop(&mut self) -> bool {
+        self.probing.take().is_some()
     }
 
-    /// True if the probed address has answered.
-    pub(crate) fn has_answer(&self) -> bool {
-        self.probing.is_some() && self.observer.path_answered()
-    }
-
-    /// Migrates to the address that has answered. The state machine has switched to the connection ID for it.
-    pub(crate) fn move_to_preferred(&mut self, now: Instant) {
-        if let Some(probing) = &self.probing {
-            let known = self.quinn.remote_address();
-            self.path.use_alias(known, probing.to.address);
-            self.quinn.path_changed(now);
-            self.log_migration("migration_complete");
-        }
-        self.stop_probing();
-    }
-
-    pub(super) fn probe_deadline(&self) -> Option<Instant> {
+    pub fn deadline(&self) -> Option<Instant> {
         self.probing.as_ref().map(|probing| probing.until)
     }
 
-    pub(super) fn handle_probe_timeout(&mut self, now: Instant) {
+    /// Handles the end of a stage. Returns true if the address has not answered and probing must stop: the connection
+    /// stays at its current address, which probing has not disturbed.
+    pub fn handle_timeout(&mut self, now: Instant) -> bool {
         let Some(probing) = self.probing.as_mut().filter(|probing| probing.until <= now) else {
-            return;
+            return false;
         };
         let (stage, time) = match probing.stage {
             Stage::Due => (Stage::Pressing, PRESSING_MAX),
             Stage::Sent if probing.challenges_sent < CHALLENGES_MAX => (Stage::Due, DUE_MAX),
-            // The connection stays at the current address; probing has not disturbed it.
-            Stage::Pressing | Stage::Sent => return self.stop_probing(),
+            Stage::Pressing | Stage::Sent => return true,
         };
         (probing.stage, probing.until) = (stage, now + time);
+        false
     }
 
     /// True if stream data has to wait for a challenge.
-    pub(super) fn holds_streams(&self) -> bool {
+    pub fn holds_streams(&self) -> bool {
         let probing = self.probing.as_ref();
         probing.is_some_and(|probing| probing.stage == Stage::Pressing)
     }
 
-    /// A challenge, if one must be sent and the state machine has nothing else to send. Otherwise the state
-    /// machine's packet, if it has one.
-    pub(super) fn poll_probe(
-        &mut self,
-        now: Instant,
-        buf: &mut Vec<u8>,
-    ) -> Option<quinn::Transmit> {
-        let probing = self.probing.as_mut()?;
-        if probing.stage == Stage::Sent || self.phase != Phase::Established {
-            return None;
-        }
+    /// The packet with the next challenge, if one must be sent.
+    pub fn due(&self) -> Option<Probe> {
+        let probing = self.probing.as_ref();
+        let probing = probing.filter(|probing| probing.stage != Stage::Sent)?;
         let mut payload = vec![PATH_CHALLENGE];
         payload.extend(probing.challenge);
-        self.observer.probe().want(Probe {
+        Some(Probe {
             destination: probing.to.id.to_vec(),
             payload,
             length: PROBE_LENGTH,
-        });
-        self.quinn.ping();
-        let transmit = self.quinn.poll_transmit(now, 1, buf);
-        let Some(packet) = self.observer.probe().take() else {
-            if transmit.is_none() {
-                buf.clear();
-            }
-            return transmit;
-        };
-        // The PING is dropped unsealed.
-        buf.clear();
-        buf.extend(packet);
-        let pause = (self.quinn.rtt() * 3).clamp(PAUSE_MIN, PAUSE_MAX);
-        probing.until = now + pause * (1 << probing.challenges_sent);
-        probing.stage = Stage::Sent;
-        probing.challenges_sent += 1;
-        transmit.map(|transmit| quinn::Transmit {
-            destination: probing.to.address,
-            size: buf.len(),
-            segment_size: None,
-            ..transmit
         })
     }
 
-    /// A packet with frames that no client of ours sends, for a connection ID that is not in use.
-    #[cfg(test)]
-    pub(crate) fn forged_packet(&mut self, now: Instant, probe: Probe) -> Option<Vec<u8>> {
-        self.observer.probe().want(probe);
-        self.quinn.ping();
-        // The state machine's own output is discarded.
-        let _ = self.quinn.poll_transmit(now, 1, &mut Vec::new());
-        self.observer.probe().take()
+    /// A challenge is about to leave. Returns its destination.
+    pub fn sent(&mut self, now: Instant, rtt: Duration) -> Option<SocketAddr> {
+        let probing = self.probing.as_mut()?;
+        let pause = (rtt * 3).clamp(PAUSE_MIN, PAUSE_MAX);
+        probing.until = now + pause * (1 << probing.challenges_sent);
+        probing.stage = Stage::Sent;
+        probing.challenges_sent += 1;
+        Some(probing.to.address)
     }
 }
 
@@ -175,3 +148,65 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 const DUE_MAX: Duration = Duration::from_millis(300);
 /// How long streams are then held back for it. Data that the state machine has taken is still sent.
 const PRESSING_MAX: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use quinn_proto::ConnectionId;
+
+    use super::*;
+
+    fn address() -> PreferredAddress {
+        PreferredAddress {
+            address: SocketAddr::from(([192, 0, 2, 2], 443)),
+            id: ConnectionId::new(&[5; 8]),
+        }
+    }
+
+    #[test]
+    fn an_offer_is_taken_once_and_only_if_the_host_allows_it() {
+        let mut path = PreferredPath::new(true);
+        path.offered(Some(address()));
+        assert!(path.has_offer());
+        assert_eq!(path.take_offer(), Some(address()));
+        assert_eq!(path.take_offer(), None);
+        let mut forbidden = PreferredPath::new(false);
+        forbidden.offered(Some(address()));
+        assert!(!forbidden.has_offer());
+    }
+
+    #[test]
+    fn three_challenges_are_sent_with_growing_pauses() {
+        let (mut now, rtt) = (Instant::now(), Duration::from_millis(100));
+        let mut path = PreferredPath::new(true);
+        assert!(path.due().is_none() && path.deadline().is_none());
+        path.probe(now, address(), [7; 8]);
+        for pause in [300, 600, 1_200] {
+            assert_eq!(path.due().unwrap().payload[1..], [7; 8]);
+            assert_eq!(path.sent(now, rtt), Some(address().address));
+            assert!(path.due().is_none(), "one at a time");
+            let end = now + Duration::from_millis(pause);
+            assert_eq!(path.deadline(), Some(end));
+            assert!(!path.handle_timeout(end - Duration::from_millis(1)));
+            now = end;
+            if pause < 1_200 {
+                assert!(!path.handle_timeout(now));
+            }
+        }
+        assert!(path.handle_timeout(now), "no answer");
+        assert!(path.stop() && !path.stop());
+        assert_eq!((path.probed_address(), path.deadline()), (None, None));
+    }
+
+    #[test]
+    fn streams_wait_for_a_challenge_that_found_no_moment_and_go_on_after_a_second() {
+        let now = Instant::now();
+        let mut path = PreferredPath::new(true);
+        path.probe(now, address(), [7; 8]);
+        assert!(!path.holds_streams());
+        assert!(!path.handle_timeout(now + DUE_MAX));
+        assert!(path.holds_streams() && path.due().is_some());
+        assert!(path.handle_timeout(now + DUE_MAX + PRESSING_MAX));
+        path.stop();
+        assert!(!path.holds_streams());
+    }
+}

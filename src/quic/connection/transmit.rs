@@ -8,63 +8,54 @@ use std::time::Instant;
 
 use quinn_proto as quinn;
 
-use super::{Connection, Phase, events::Pending, trace::Before};
+use super::{Connection, packet_log::Before};
 use crate::Event;
 
 impl Connection {
     /// Passes everything that may be sent to the state machine. A batch has up to `batch_size` bytes.
     pub(crate) fn prepare_transmit(&mut self, batch_size: usize) {
         self.pump();
-        if self.is_held {
+        if self.lifetime.is_held() {
             return;
         }
         // A client may send as soon as it has 0-RTT keys; a server that reads such data may answer it (RFC 9001
         // section 4.6.1).
-        let is_early = self.phase == Phase::Handshake && self.quinn.has_0rtt();
-        if self.phase == Phase::Established || is_early {
+        let is_early = self.is_handshaking() && self.quinn.has_0rtt();
+        if self.is_established() || is_early {
             self.hand_over(batch_size);
         }
         let is_low = self.streams.is_below_low_water() && self.datagrams.is_nearly_empty();
-        if self.was_full && is_low && self.phase != Phase::Closed {
-            self.was_full = false;
+        if is_low && !self.lifetime.is_closed() && self.events.note_room() {
             let queued_bytes = self.streams.queued_bytes();
-            self.push(Event::ConnectionWritable { queued_bytes });
+            self.events.push(Event::ConnectionWritable { queued_bytes });
         }
     }
 
     /// After rejected 0-RTT data, at a server with a smaller limit: raises our own count of the limit.
-    fn count_room(&mut self) {
-        let (Some(room), Some(counted)) = (self.streams.room(), self.counted_max_data) else {
+    fn raise_early_limit(&mut self) {
+        if !self.streams.early_limit().is_counted() {
             return;
-        };
-        let Some(allowed) = self.observer.max_data() else {
-            return;
-        };
-        if allowed >= self.early_max_data {
-            // The state machine's own count is right from here on.
+        }
+        if let Some(allowed) = self.observer.max_data()
+            && self.streams.early_limit().raise(allowed)
+        {
             self.observer.forget_max_data();
-            self.streams.set_room(None);
-            self.counted_max_data = None;
-        } else if allowed > counted {
-            self.streams.set_room(Some(room + (allowed - counted)));
-            self.counted_max_data = Some(allowed);
         }
     }
 
     fn hand_over(&mut self, batch_size: usize) {
-        self.count_room();
+        self.raise_early_limit();
         let served_before = self.streams.served();
-        if !self.holds_streams() {
+        if !self.preferred.holds_streams() {
             for stream_id in self.streams.flush(&mut self.quinn) {
-                self.events
-                    .push_back(Pending::Ready(Event::StreamWritable { stream_id }));
+                self.events.push(Event::StreamWritable { stream_id });
             }
         }
         if self.streams.served() != served_before {
             self.datagrams.streams_advance();
         }
-        if self.phase == Phase::Handshake && self.is_client() {
-            if self.versions.is_retried() {
+        if self.is_handshaking() && self.is_client() {
+            if self.negotiated.versions().is_retried() {
                 self.datagrams.retried(&self.quinn);
             }
             self.datagrams.feed_early(&mut self.quinn, batch_size);
@@ -80,7 +71,7 @@ impl Connection {
         segments: usize,
         buf: &mut Vec<u8>,
     ) -> Option<quinn::Transmit> {
-        if self.is_held {
+        if self.lifetime.is_held() {
             return None;
         }
         match self.addresses.are_limited() {
@@ -95,7 +86,7 @@ impl Connection {
         segments: usize,
         buf: &mut Vec<u8>,
     ) -> Option<quinn::Transmit> {
-        let before = self.log_before_batch(now);
+        let before = self.log.before_batch(&self.quinn, now);
         if let Some(transmit) = self.poll_quinn(now, segments, buf) {
             return Some(self.noted(before, transmit));
         }
@@ -103,13 +94,13 @@ impl Connection {
         if let Some(transmit) = self.poll_probe(now, buf) {
             return Some(self.noted(before, transmit));
         }
-        if self.phase != Phase::Established || !self.datagrams.probe(&mut self.quinn) {
+        if !self.is_established() || !self.datagrams.probe(&mut self.quinn) {
             return None;
         }
         let transmit = self.poll_quinn(now, segments, buf);
         self.datagrams.probed(&self.quinn, transmit.is_some());
         match &transmit {
-            Some(transmit) => self.log_batch(before, transmit),
+            Some(transmit) => self.log.batch(&self.quinn, before, transmit),
             None => buf.clear(),
         }
         transmit
@@ -133,9 +124,9 @@ impl Connection {
     }
 
     fn noted(&mut self, before: Option<Before>, transmit: quinn::Transmit) -> quinn::Transmit {
-        self.ecn.sent(&transmit);
+        self.counters.sent(&transmit);
         self.advance_keys();
-        self.log_batch(before, &transmit);
+        self.log.batch(&self.quinn, before, &transmit);
         transmit
     }
 }

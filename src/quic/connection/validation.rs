@@ -23,7 +23,7 @@ use std::{
 
 use quinn_proto as quinn;
 
-use super::{Connection, Phase, migration::Arrived, path_observer::PacketLimit};
+use super::{Connection, migration::Arrived, path_observer::PacketLimit};
 use crate::{Event, seams::congestion_gauge};
 
 impl Connection {
@@ -45,7 +45,7 @@ impl Connection {
         self.addresses.begin(address, received, is_validated);
         // The first datagrams, or those that waited with them, may have contained other packets.
         self.prove_handshake();
-        self.settle_addresses();
+        self.relax_address_limits();
     }
 
     /// The number of challenges from the client.
@@ -79,7 +79,7 @@ impl Connection {
                 self.validated(current);
             }
         }
-        self.settle_addresses();
+        self.relax_address_limits();
     }
 
     fn prove_handshake(&mut self) {
@@ -91,20 +91,20 @@ impl Connection {
 
     fn validated(&mut self, address: SocketAddr) {
         let has_moved = self.addresses.validated().is_some();
-        if self.addresses.validate(address) && has_moved && self.phase != Phase::Closed {
+        if self.addresses.validate(address) && has_moved && !self.lifetime.is_closed() {
             self.log_migration("migration_complete");
-            self.push(Event::AddressValidated { address });
+            self.events.push(Event::AddressValidated { address });
         }
     }
 
     /// The state machine has returned to the previous address.
     pub(super) fn gave_up_address(&mut self) {
         self.addresses.stopped_validating();
-        self.settle_addresses();
+        self.relax_address_limits();
     }
 
-    fn settle_addresses(&mut self) {
-        if self.addresses.settle(self.quinn.remote_address()) {
+    fn relax_address_limits(&mut self) {
+        if self.addresses.relax(self.quinn.remote_address()) {
             self.observer.stop_observing_paths();
         }
     }
@@ -122,7 +122,7 @@ impl Connection {
             return None;
         }
         if let Some(transmit) = self.addresses.release(buf) {
-            self.settle_addresses();
+            self.relax_address_limits();
             return Some(transmit);
         }
         for _ in 0..LOST_MAX {
@@ -135,7 +135,7 @@ impl Connection {
                 break;
             };
             if self.addresses.send(&transmit) {
-                self.settle_addresses();
+                self.relax_address_limits();
                 return Some(transmit);
             }
             if self.addresses.validated().is_none() {

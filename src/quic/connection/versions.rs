@@ -1,4 +1,4 @@
-//! The QUIC version of a connection, and its restart with another one.
+//! Restarts with another QUIC version.
 //!
 //! Not here: when that happens (`endpoint::negotiation`), and version negotiation in the first flight
 //! (`tls::versions`).
@@ -7,16 +7,10 @@ use std::sync::Arc;
 
 use quinn_proto as quinn;
 
-use super::observer::ConnectionObserver;
 use super::{Connection, session_details};
-use crate::{tls::Versions, tokens::ConnectionTokens};
+use crate::tokens::ConnectionTokens;
 
 impl Connection {
-    /// The QUIC version on the wire. It may change during the handshake (RFC 9368).
-    pub fn version(&self) -> u32 {
-        self.versions.current()
-    }
-
     /// Replaces the state machine's connection by another one, before anything was received on the first.
     pub(crate) fn begin_again(&mut self, quinn: quinn::Connection) {
         if self.quinn.has_0rtt() {
@@ -25,32 +19,20 @@ impl Connection {
         }
         self.datagrams.begin_again();
         let details = session_details(&quinn);
-        self.tickets = details.tickets;
-        self.ids = details.tap.ids();
-        self.packet_log = details.tap.recorder().cloned();
-        if let Some(log) = &self.packet_log {
-            log.begin_again();
-        }
+        self.negotiated.begin_again(&details);
+        self.credentials.begin_again(details.tickets);
+        self.log.begin_again(details.tap.recorder().cloned());
         let observes_ids = self.observer.observes_ids();
-        self.observer = ConnectionObserver::new(details.tap.clone());
+        self.observer.begin_again(details.tap.clone());
         if observes_ids {
             self.watch_connection_ids();
         }
         self.key_use = self.key_use.again(details.tap);
-        self.versions = details.versions;
-        self.later_pieces = 0;
+        self.counters.begin_again();
         self.quinn = quinn;
     }
 
-    pub(crate) fn versions(&self) -> &Versions {
-        &self.versions
-    }
-
     pub(crate) fn tokens(&self) -> Option<Arc<ConnectionTokens>> {
-        self.tokens.clone()
-    }
-
-    pub(crate) fn count_piece(&mut self) {
-        self.later_pieces += 1;
+        self.credentials.tokens()
     }
 }

@@ -39,7 +39,7 @@ impl Endpoint {
             return;
         }
         let log = |entry: &Entry| {
-            entry.connection.log_time(now);
+            entry.connection.log().set_time(now);
             entry.connection.packet_log().cloned()
         };
         let mut logs = self.connections.iter().filter_map(|(_, entry)| log(entry));
@@ -112,7 +112,7 @@ impl Endpoint {
             Some(DatagramEvent::ConnectionEvent(handle, event)) => {
                 if let Some(index) = self.index_of(handle) {
                     let connection = &mut self.connections[index].connection;
-                    connection.log_arrival(now, datagram_len, packets);
+                    connection.log().arrival(now, datagram_len, packets);
                     if datagram_len.is_none() {
                         connection.count_piece();
                     }

@@ -5,11 +5,12 @@
 //! have made the least progress since the last search, and of these the oldest. If streams do not release enough,
 //! or not for long, the connections that hold most are closed.
 //!
-//! Not here: the sums (`budget`), and the memory of one connection (`connection::holding`).
+//! Not here: the sums (`budget`), and the memory of one connection (`connection::account`,
+//! `connection::memory`).
 //!
 //! How the sums are kept:
 //!
-//! - A connection's sum is updated when the connection is settled, which costs one comparison a turn. Its account
+//! - A connection's sum is updated when the connection is reconciled, which costs one comparison a turn. Its account
 //!   and the budget change when it has moved by 4 KiB.
 //! - Each connection counts 32 KiB for itself, in the budget and not in its address's share, from its first packet
 //!   until the state machine forgets it.
@@ -24,7 +25,6 @@
 //! - Not counted: data of a response in QUIC, sent or about to be sent (two congestion windows, or 256 KiB if these are
 //!   smaller). Of a message whose `send` waits at most 64 KiB count, because an application may send one object to many
 //!   clients.
-//!   object to many clients.
 
 use std::cmp::Reverse;
 use std::net::IpAddr;
@@ -82,37 +82,16 @@ impl Endpoint {
     }
 
     /// Updates the account with the connection's bytes, and its credit with the account.
-    pub(super) fn settle_memory(&mut self, index: usize) {
+    pub(super) fn reconcile_memory(&mut self, index: usize) {
         let entry = &mut self.connections[index];
-        let connection = &mut entry.connection;
-        connection.charge();
-        let growth = connection.credit_growth();
-        let (is_withheld, is_taken_back) =
-            (connection.is_withheld(), connection.is_credit_taken_back());
-        let Some(holding) = connection.holding_mut() else {
+        let Some(update) = entry.connection.update_account() else {
             return;
         };
-        let held = holding.held();
-        let before = std::mem::replace(&mut entry.held_bytes, held);
-        self.stats.held_bytes += held as u64;
+        let before = std::mem::replace(&mut entry.held_bytes, update.held);
+        self.stats.held_bytes += update.held as u64;
         self.stats.held_bytes -= before as u64;
-        if holding.is_empty() && !holding.has_promise() && growth.is_none() && !is_withheld {
-            return;
-        }
-        let is_over = !holding.is_empty() && holding.is_over_share();
-        if holding.has_promise() && is_taken_back {
-            holding.break_promise();
-        }
-        let growth = growth.filter(|_| !is_over);
-        let growth = growth.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
-        let grows = growth.is_some_and(|bytes| holding.promise(bytes));
-        let mut changes = connection.set_withheld(is_over);
-        self.stats.credit_withheld += u64::from(changes && is_over);
-        if grows {
-            connection.grow_credit();
-            changes = true;
-        }
-        if changes {
+        self.stats.credit_withheld += u64::from(update.is_cut);
+        if update.has_changed {
             self.mark_sending(index);
         }
     }
@@ -189,7 +168,7 @@ impl Endpoint {
     fn forget_closed(&mut self) {
         let may_go = |entry: &Entry| {
             let is_over = entry.connection.is_closed() && !entry.is_sending && !entry.is_eventful;
-            is_over && entry.connection.holding().is_some()
+            is_over && entry.connection.account().holding().is_some()
         };
         let entries = self.connections.iter();
         let over: Vec<usize> = entries
@@ -206,7 +185,7 @@ impl Endpoint {
     fn connections_of(&self, accounts: &[Arc<Account>]) -> Vec<(Vec<usize>, usize)> {
         let mut found = vec![(Vec::new(), 0); accounts.len()];
         for (index, entry) in &self.connections {
-            let Some(holding) = entry.connection.holding() else {
+            let Some(holding) = entry.connection.account().holding() else {
                 continue;
             };
             let Some(place) = accounts.iter().position(|it| holding.is_of(it)) else {
@@ -278,7 +257,7 @@ impl Endpoint {
             looked_at += self.data_of(index);
             let connection = &mut self.connections[index].connection;
             // The host releases its part when it receives the events.
-            if connection.note_shed() <= SHEDS_MAX {
+            if connection.account_mut().note_shed() <= SHEDS_MAX {
                 continue;
             }
             connection.shed(now);
@@ -289,7 +268,7 @@ impl Endpoint {
     }
 
     fn data_of(&self, index: usize) -> usize {
-        let holding = self.connections[index].connection.holding();
+        let holding = self.connections[index].connection.account().holding();
         holding.map_or(0, Holding::data)
     }
 }

@@ -84,7 +84,7 @@ impl Endpoint {
         {
             entry.neighbour = Some(self.accept_policy.moved(old, address.ip()));
         }
-        if let Some(holding) = entry.connection.holding_mut() {
+        if let Some(holding) = entry.connection.account_mut().holding_mut() {
             holding.move_to(address.ip());
         }
     }

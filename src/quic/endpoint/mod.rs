@@ -169,7 +169,7 @@ pub(super) struct Entry {
     is_sending: bool,
     is_eventful: bool,
     /// True if nothing happened since [`Endpoint::reconcile`].
-    is_settled: bool,
+    is_reconciled: bool,
 }
 
 impl Endpoint {
@@ -362,7 +362,7 @@ impl Endpoint {
             return Some((ConnectionKey::NONE, question));
         }
         while let Some(&index) = self.eventful.front() {
-            if !self.connections[index].is_settled {
+            if !self.connections[index].is_reconciled {
                 self.reconcile(index);
             }
             let entry = &mut self.connections[index];
@@ -436,7 +436,7 @@ impl Endpoint {
         let mut entries = self.connections.iter();
         self.responses.is_empty()
             && self.pending_accepts.is_empty()
-            && !entries.any(|(_, entry)| !entry.drained && entry.connection.has_more_to_say())
+            && !entries.any(|(_, entry)| !entry.drained && entry.connection.awaits_peer())
     }
 
     /// True if a new connection waits for the host's answer, or for the rest of its ClientHello.

@@ -84,7 +84,7 @@ impl Endpoint {
             Answer::BeginAgain(version) => Some(version),
             Answer::GiveUp => None,
         };
-        connection.log_time(now);
+        connection.log().set_time(now);
         if let Some(log) = connection.packet_log() {
             let supported = connection.versions().supported();
             log.negotiation(data, &packet.versions, supported, chosen);

@@ -13,7 +13,7 @@ use super::Endpoint;
 impl Endpoint {
     /// Marks a connection as changed: it may have events and packets to send.
     pub(crate) fn touch(&mut self, index: usize) {
-        self.connections[index].is_settled = false;
+        self.connections[index].is_reconciled = false;
         self.mark_sending(index);
         self.mark_eventful(index);
     }
@@ -45,9 +45,9 @@ impl Endpoint {
     /// and the end of its handshake.
     pub(crate) fn reconcile(&mut self, index: usize) {
         let entry = &mut self.connections[index];
-        entry.is_settled = true;
+        entry.is_reconciled = true;
         entry.connection.pump();
-        if entry.connection.ended_unheard() {
+        if entry.connection.ended_unsent() {
             self.forget_state(index);
         }
         let entry = &mut self.connections[index];
@@ -94,9 +94,7 @@ impl Endpoint {
             }
             self.timers.advance(index, &mut entry.timer, deadline);
         }
-        if entry.connection.holding().is_some() {
-            self.settle_memory(index);
-        }
+        self.reconcile_memory(index);
         let entry = &mut self.connections[index];
         let has_events = entry.connection.has_events();
         if entry.alias.is_some() && !entry.connection.needs_alias() {

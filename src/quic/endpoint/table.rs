@@ -56,7 +56,7 @@ impl Endpoint {
             quiet_since: None,
             is_sending: false,
             is_eventful: false,
-            is_settled: false,
+            is_reconciled: false,
         }));
         self.shrink_at = self.shrink_at.max(self.connections.len() / 4);
         self.remember_handle(handle, index);

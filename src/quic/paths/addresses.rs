@@ -321,7 +321,7 @@ impl Addresses {
     }
 
     /// Stops counting if nothing has to be counted any more. Returns true if it has stopped.
-    pub fn settle(&mut self, current: SocketAddr) -> bool {
+    pub fn relax(&mut self, current: SocketAddr) -> bool {
         let Some(limits) = &mut self.limits else {
             return false;
         };
@@ -394,7 +394,7 @@ mod tests {
         addresses.received(client, 10, client, false);
         assert!(addresses.send(&datagram(client, 30)));
         assert!(addresses.validate(client));
-        assert!(addresses.settle(client));
+        assert!(addresses.relax(client));
         assert_eq!(addresses.room(client).current, None);
     }
 

@@ -15,7 +15,7 @@ pub struct Acknowledged {
     /// The keys for which a PING was last sent.
     asked: u64,
     /// The newest keys with an acknowledged packet.
-    heard: u64,
+    proved: u64,
 }
 
 /// The next step of a wanted update.
@@ -30,12 +30,12 @@ pub enum Step {
 impl Acknowledged {
     /// A PING was acknowledged that was sent with the keys after `changes` updates, or with newer ones.
     pub fn answered(&mut self, changes: u64) {
-        self.heard = changes;
+        self.proved = changes;
     }
 
     /// The next step with the keys after `changes` updates.
     pub fn next(&mut self, changes: u64) -> Step {
-        if changes == self.heard {
+        if changes == self.proved {
             Step::Change
         } else if changes != self.asked {
             self.asked = changes;

@@ -7,12 +7,19 @@
 use bytes::Bytes;
 
 use super::{Streams, dir, index};
-use super::{send_queue::SendQueue, stream::SendState};
+use super::{early_limit::EarlyLimit, send_queue::SendQueue, stream::SendState};
 
 impl Streams {
-    /// Allows streams to be opened and written to, although the server may reject all of it.
-    pub fn begin_early(&mut self) {
+    /// Allows streams to be opened and written to, although the server may reject all of it. `max_data` is the
+    /// ticket's limit on all streams' data.
+    pub fn begin_early(&mut self, max_data: u64) {
         self.is_early = true;
+        self.early_limit = EarlyLimit::new(max_data);
+    }
+
+    /// The limit on all streams' data after the server has rejected 0-RTT data.
+    pub fn early_limit(&mut self) -> &mut EarlyLimit {
+        &mut self.early_limit
     }
 
     /// The server accepted the data: the copies are dropped.
@@ -29,17 +36,6 @@ impl Streams {
             }
             self.forget_if_over(id);
         }
-    }
-
-    /// The remaining limit on all streams together, or `None` to use the state machine's. After a rejection the
-    /// state machine keeps the greater of the ticket's limit and the server's.
-    pub fn set_room(&mut self, room: Option<u64>) {
-        self.room = room;
-    }
-
-    /// The rest of the limit, if it is counted here.
-    pub fn room(&self) -> Option<u64> {
-        self.room
     }
 
     /// The server rejected the data: all streams wait to be opened again, with all data that was ever queued on

@@ -108,13 +108,11 @@ impl Streams {
             send.early.get_or_insert_default();
         }
         let before = send.queue.len();
-        let room = self.room.unwrap_or(u64::MAX);
-        let flushed = send.flush(conn, id, usize::try_from(room).unwrap_or(usize::MAX));
+        let room = usize::try_from(self.early_limit.room()).unwrap_or(usize::MAX);
+        let flushed = send.flush(conn, id, room);
         let taken = before - send.queue.len();
         self.queued_bytes -= taken;
-        if let Some(room) = &mut self.room {
-            *room = room.saturating_sub(taken as u64);
-        }
+        self.early_limit.take(taken as u64);
         if taken > 0 {
             self.clock += 1;
             send.handed_over += taken as u64;

@@ -6,7 +6,8 @@
 //! - `stream`: one stream; `own`: this side's stream IDs; `send_queue`: data that waits.
 //! - `flush`: passes data to the state machine; `priority`: RFC 9218's urgencies for that.
 //! - `holding`: unread data of streams, and shedding.
-//! - `reset_stop`: resets and stops, by either side; `early`: 0-RTT data.
+//! - `reset_stop`: resets and stops, by either side.
+//! - `early`: 0-RTT data; `early_limit`: the limit on all streams after it was rejected.
 //!
 //! Not here: the state machine's own handling of bytes, and events, which `connection` makes from the results.
 
@@ -17,6 +18,7 @@ use quinn_proto::{self as quinn, Dir, Side, StreamId, VarInt};
 use rustc_hash::FxHashMap;
 
 mod early;
+mod early_limit;
 mod flush;
 mod holding;
 mod own;
@@ -28,6 +30,7 @@ pub(super) mod stream;
 use uringcore_wire::frames::ResetAt;
 
 use early::keep;
+use early_limit::EarlyLimit;
 use holding::Held;
 pub(super) use holding::Shedding;
 use own::OwnStreams;
@@ -64,8 +67,7 @@ pub(super) struct Streams {
     handed_over: u8,
     /// The server may reject all data sent now. See `early`.
     is_early: bool,
-    /// The remaining limit on all streams, if the state machine assumes a higher one. See `early`.
-    room: Option<u64>,
+    early_limit: EarlyLimit,
     /// The host reads on demand and only gets `StreamReadable` events.
     read_on_demand: bool,
     /// Streams to be reset, with their codes, once the peer has their heads.
@@ -123,7 +125,7 @@ impl Streams {
             held: Held::default(),
             handed_over: 0,
             is_early: false,
-            room: None,
+            early_limit: EarlyLimit::default(),
             read_on_demand: false,
             given_up: Vec::new(),
             takes_reset_at: false,

@@ -24,14 +24,14 @@ fn who_asks_late_for_batches_is_told_of_one_that_was() {
     });
     // Nothing has arrived here yet.
     let conn = pair.client.endpoint.connection(client).unwrap();
-    conn.tell_batches();
+    conn.report_batches();
     pair.client.take_events();
     assert_eq!(reported(&pair.client, client), 0);
     // And here the datagram that has made the connection; no batch is reported twice.
     let (server, _) = pair.server.events[0];
     for _ in 0..2 {
         let conn = pair.server.endpoint.connection(server).unwrap();
-        conn.tell_batches();
+        conn.report_batches();
         pair.server.take_events();
         assert_eq!(reported(&pair.server, server), 1);
     }

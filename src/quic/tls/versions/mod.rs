@@ -98,7 +98,7 @@ impl Versions {
     }
 
     /// One version, decided: for a server's answer to a first packet, before there is a connection.
-    pub(super) fn only(side: Side, version: u32) -> Arc<Self> {
+    pub fn only(side: Side, version: u32) -> Arc<Self> {
         let versions = Self::new(side, version, vec![version]);
         versions.decide(version);
         Arc::new(versions)
