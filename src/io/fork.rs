@@ -18,7 +18,7 @@
 //!   program (`Engine::share_sockets`). Connections that were accepted and not delivered stay with the parent. QUIC
 //!   endpoints stay with the parent too: two processes with the same keys would repeat nonces.
 //! - Values that a process has once for all its loops (places for open files, the list of memory budgets, a
-//!   journal's thread) are created again in the child (`per_process`). A memory budget stays with the endpoints
+//!   thread of `background_files`) are created again in the child (`per_process`). A memory budget stays with the endpoints
 //!   that were made with it; endpoints made by the child share a new one.
 
 use std::io;

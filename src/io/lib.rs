@@ -13,7 +13,7 @@
 //! | `file` | file operations: open, read, write, and changes of directories |
 //! | `sent_file` | a file that is read to be sent |
 //! | `shared_bytes` | a file of bytes that several processes share |
-//! | `journal/` | files that grow record by record, written by a thread |
+//! | `background_files/` | files that grow record by record, written by a thread |
 //! | `stable_vec` | a vector whose elements never move |
 //! | `op` | the operation slab: identifiers, generations, memory for the kernel |
 //! | `completion` | completions and their outcomes |
@@ -32,6 +32,7 @@
 //! Not here: protocols, timers, write queues, and anything that depends on Python or QUIC. This is the only room where
 //! `unsafe` is normal; every block names the invariant it relies on.
 
+pub mod background_files;
 mod buffer_ring;
 mod common;
 mod completion;
@@ -45,7 +46,6 @@ mod file;
 mod fork;
 pub mod heap;
 mod incoming;
-pub mod journal;
 mod memory;
 mod message;
 pub mod net;

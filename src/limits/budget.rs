@@ -124,7 +124,8 @@ impl Budget {
     /// How many bytes to release until shedding stops. The target is a little below the limit, so that not every
     /// further byte causes a search.
     pub fn excess(&self) -> usize {
-        self.held().saturating_sub(self.limit - self.limit / 8)
+        self.held()
+            .saturating_sub(self.limit - self.limit / SHED_BELOW)
     }
 
     /// How much each account may hold.
@@ -136,15 +137,15 @@ impl Budget {
     /// entered.
     fn connections_share(&self, pending: usize) -> usize {
         let taken = self.fixed().saturating_add(pending);
-        (self.limit / 2).saturating_sub(taken)
+        (self.limit / CONNECTIONS_PART).saturating_sub(taken)
     }
 
-    /// True if another connection of `bytes` fits in the half of the budget that connections themselves may take.
+    /// True if another connection of `bytes` fits in the part of the budget that connections themselves may take.
     pub fn has_room(&self, bytes: usize, pending: usize) -> bool {
         bytes <= self.connections_share(pending)
     }
 
-    /// True if the connection fits in the part of that half that connections of these addresses may take.
+    /// True if the connection fits in the share of that part that connections of these addresses may take.
     pub fn has_room_at(
         &self,
         block: impl Into<AddressBlock>,
@@ -360,6 +361,10 @@ fn move_by(sum: &AtomicUsize, old: usize, new: usize) {
 
 /// Changes below this do not reach the account.
 const STEP: usize = 4 << 10;
+/// Connections themselves may take this part of the budget: a half.
+const CONNECTIONS_PART: usize = 2;
+/// Shedding stops this part of the budget, an eighth, below its limit.
+const SHED_BELOW: usize = 8;
 /// Below this part of the budget an account is not a cause of memory shortage.
 const FEW: usize = 64;
 

@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | [`budget`] | bytes that clients make a process hold, in total and by address |
 //! | [`semaphore`] | a semaphore for expensive things of one client |
-//! | [`shares`] | places for something scarce, shared fairly among clients |
+//! | [`shares`] | permits for something scarce, shared fairly among clients |
 //! | [`token_bucket`] | events at a rate, with a burst after a quiet time |
 //!
 //! QUIC, HTTP and applications share them. Not here: the reaction to a limit that is reached.

@@ -1,21 +1,21 @@
-//! Places for something scarce, shared fairly among clients. The host defines the resource and the clients.
+//! Permits for something scarce, shared fairly among clients. The host defines the resource and the clients.
 //!
-//! A holder *works* with a place, or *keeps* an item in one until it works again. A kept item only saves the host from
-//! making it again, so it can be dropped: when a place is needed, the client that keeps the most loses its oldest item.
-//! A place in work is not taken away; other holders wait, and get places in the order of how many places their clients
-//! work with.
+//! A holder *works* with a permit, or *keeps* an item with one until it works again. A kept item only saves the host from
+//! making it again, so it can be dropped: when a permit is needed, the client that keeps the most loses its oldest item.
+//! A permit in work is not taken away; other holders wait, and get permits in the order of how many permits their
+//! clients work with.
 //!
-//! One client works with no more places than are left for all others (a dynamic threshold, as switches have for their
+//! One client works with no more permits than are left for all others (a dynamic threshold, as switches have for their
 //! buffers): a single client gets half of all, and the next one finds room.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use rustc_hash::FxHashMap;
 
-/// Identifies the holder of a place, or one that waits for a place.
+/// Identifies the holder of a permit, or one that waits for a permit.
 pub type HolderId = u64;
 
-/// The places of all clients. `K` identifies a client, `T` is a kept item.
+/// The permits of all clients. `K` identifies a client, `T` is a kept item.
 pub struct Shares<K, T> {
     holders: FxHashMap<HolderId, Holder<K, T>>,
     clients: BTreeMap<K, Client>,
@@ -25,7 +25,7 @@ pub struct Shares<K, T> {
     kept: usize,
     /// Clients by the number of items they keep; clients that keep none are absent.
     by_kept: BTreeSet<(usize, K)>,
-    /// Clients with waiting holders, by the places that they work with and their oldest waiting holder.
+    /// Clients with waiting holders, by the permits that they work with and their oldest waiting holder.
     by_wait: BTreeSet<(usize, HolderId, K)>,
     changes: Changes<T>,
 }
@@ -33,26 +33,26 @@ pub struct Shares<K, T> {
 /// Results that the host must handle.
 #[derive(Debug)]
 pub struct Changes<T> {
-    /// Items that lost their place, to be dropped.
+    /// Items that lost their permit, to be dropped.
     pub dropped: Vec<T>,
-    /// Holders that waited and have a place now.
+    /// Holders that waited and have a permit now.
     pub granted: Vec<HolderId>,
 }
 
-/// The result of a request for a place.
+/// The result of a request for a permit.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Taken<T> {
     /// The kept item is still there.
     Kept(T),
-    /// A place without an item.
+    /// A permit without an item.
     Empty,
-    /// [`Changes::granted`] lists the holder when it gets a place.
+    /// [`Changes::granted`] lists the holder when it gets a permit.
     Waits,
 }
 
 struct Holder<K, T> {
     client: K,
-    /// The total of places, as this holder counts it.
+    /// The total of permits, as this holder counts it.
     max: usize,
     state: State<T>,
 }
@@ -77,7 +77,7 @@ impl<K: Ord + Clone, T> Shares<K, T> {
         Self::default()
     }
 
-    /// Adds a holder without a place. The caller must [`leave`](Self::leave) in the end.
+    /// Adds a holder without a permit. The caller must [`leave`](Self::leave) in the end.
     pub fn join(&mut self, client: K, max: usize) -> HolderId {
         self.next_id += 1;
         let holder = Holder {
@@ -89,18 +89,18 @@ impl<K: Ord + Clone, T> Shares<K, T> {
         self.next_id
     }
 
-    /// True if the holder has a place to work with.
+    /// True if the holder has a permit to work with.
     pub fn is_working(&self, id: HolderId) -> bool {
         let holder = self.holders.get(&id);
         holder.is_some_and(|holder| matches!(holder.state, State::Working))
     }
 
-    /// Places in use, worked with or kept.
+    /// Permits in use, worked with or kept.
     pub fn used(&self) -> usize {
         self.working + self.kept
     }
 
-    /// Requests a place to work with. For a holder that waits, returns the current state.
+    /// Requests a permit to work with. For a holder that waits, returns the current state.
     pub fn take(&mut self, id: HolderId) -> Taken<T> {
         let Some(holder) = self.holders.get_mut(&id) else {
             return Taken::Waits;
@@ -135,7 +135,7 @@ impl<K: Ord + Clone, T> Shares<K, T> {
         }
     }
 
-    /// The holder stops working and keeps `item` until the place is needed. If it has no place, the item is
+    /// The holder stops working and keeps `item` until the permit is needed. If it has no permit, the item is
     /// returned.
     pub fn keep(&mut self, id: HolderId, item: T) -> Option<T> {
         match self.holders.get(&id) {
@@ -155,7 +155,7 @@ impl<K: Ord + Clone, T> Shares<K, T> {
         None
     }
 
-    /// Releases the place, or stops waiting for one.
+    /// Releases the permit, or stops waiting for one.
     pub fn release(&mut self, id: HolderId) {
         let Some(holder) = self.holders.get_mut(&id) else {
             return;
@@ -206,7 +206,7 @@ impl<K: Ord + Clone, T> Shares<K, T> {
         is_first && left > 0 && working < left
     }
 
-    /// Frees a place for `id` if all are in use.
+    /// Frees a permit for `id` if all are in use.
     fn make_room(&mut self, client: &K, id: HolderId) {
         let max = self.holders.get(&id).map_or(1, |holder| holder.max);
         while self.used() >= max && self.kept > 0 {
@@ -238,7 +238,7 @@ impl<K: Ord + Clone, T> Shares<K, T> {
         true
     }
 
-    /// Gives free places to waiting holders.
+    /// Gives free permits to waiting holders.
     fn admit(&mut self) {
         while let Some((working, id, client)) = self.by_wait.first().cloned() {
             let max = self.holders.get(&id).map_or(1, |holder| holder.max);
@@ -263,12 +263,12 @@ impl<K: Ord + Clone, T> Shares<K, T> {
         Some(holder.client.clone())
     }
 
-    /// Changes a client and its places in the indices.
+    /// Changes a client and its entries in the indices.
     fn change<R>(&mut self, key: &K, change: impl FnOnce(&mut Client) -> R) -> R {
         let client = self.clients.entry(key.clone()).or_default();
-        let before = (client.keeping.len(), client.place_in_line());
+        let before = (client.keeping.len(), client.first_waiting());
         let result = change(client);
-        let after = (client.keeping.len(), client.place_in_line());
+        let after = (client.keeping.len(), client.first_waiting());
         if client.working == 0 && after == (0, None) {
             self.clients.remove(key);
         }
@@ -291,7 +291,7 @@ impl<K: Ord + Clone, T> Shares<K, T> {
 }
 
 impl Client {
-    fn place_in_line(&self) -> Option<(usize, HolderId)> {
+    fn first_waiting(&self) -> Option<(usize, HolderId)> {
         self.waiting.first().map(|id| (self.working, *id))
     }
 }
@@ -349,7 +349,7 @@ mod tests {
         working(&mut shares, 2);
         assert_eq!(shares.take_changes().dropped, [0]);
         assert_eq!(shares.used(), MAX);
-        // The holder requests a place again and gets one at the expense of its own client.
+        // The holder requests a permit again and gets one at the expense of its own client.
         assert_eq!(shares.take(ids[0]), Taken::Empty);
         assert_eq!(shares.take_changes().dropped, [1]);
     }

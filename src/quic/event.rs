@@ -65,7 +65,7 @@ pub enum Event {
     /// section 9.2).
     Datagram { data: Bytes, early: bool },
     /// The next packets issue a further connection ID of this side to the peer. Only with
-    /// [`tells_connection_ids`](super::EndpointSettings::tells_connection_ids).
+    /// [`reports_connection_ids`](super::EndpointSettings::reports_connection_ids).
     ConnectionIdIssued { id: Vec<u8> },
     /// The peer has retired one of this side's connection IDs.
     ConnectionIdRetired { id: Vec<u8> },

@@ -8,6 +8,7 @@
 //! - `connection`: one connection: commands in, [`Event`]s out.
 //! - `streams`: extends the state machine's streams.
 //! - `paths`: the addresses and sockets of a connection (RFC 9000 section 9).
+//! - `deadlines`, `datagram_queue`: collections that several of these use.
 //! - `event`, `error`, `stats`: types that the host gets.
 //! - `read_on_demand`: streams and datagrams that a program reads on demand.
 //! - `tls`: certificates, verification, the crypto session under QUIC; `qlog`: qlog events from packets.
@@ -21,6 +22,8 @@
 
 mod accept_policy;
 mod connection;
+mod datagram_queue;
+mod deadlines;
 mod endpoint;
 mod error;
 mod event;
@@ -42,6 +45,7 @@ pub use connection::{
     Connection,
     pre_connect::{Command, CommandError, PreConnectCommands},
 };
+pub use deadlines::Deadlines;
 pub use endpoint::{ConnectionKey, DatagramMeta, Endpoint, Transmit};
 pub use error::{ConnectError, DatagramError, MigrationError, StreamError};
 pub use event::{Chunks, CloseKind, Event, Received, StreamEnd};

@@ -130,7 +130,7 @@ pub struct EndpointStats {
     pub connections_accepted: u64,
     pub connections_closed: u64,
     /// Refused incoming connections, in all and by reason: the host accepts no more; `max_connections`;
-    /// `max_incoming`; `max_connections_per_address`.
+    /// `max_handshakes`; `max_connections_per_address`.
     pub incoming_refused: u64,
     pub refused_for_closing: u64,
     pub refused_for_connections: u64,

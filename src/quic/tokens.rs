@@ -1,8 +1,7 @@
-//! Address validation tokens of NEW_TOKEN frames (RFC 9000 section 8.1.3): a client's store of them, and a server's
-//! log, which enforces single use.
+//! Address validation tokens: how long a server accepts those of Retry packets and of NEW_TOKEN frames (RFC 9000
+//! sections 8.1.2 and 8.1.3), its log of the latter, which enforces single use, and a client's store of them.
 //!
-//! Not here: the content and authenticity of a token, which the state machine handles, and the tokens of Retry
-//! packets.
+//! Not here: the content and authenticity of a token, which the state machine handles.
 
 use std::{
     collections::BTreeMap,
@@ -137,11 +136,12 @@ impl ServerTokens {
     pub fn enter(&self, config: &mut ServerConfig, context: &TokenContext) {
         let mut validation = ValidationTokenConfig::default();
         validation
-            .lifetime(LIFETIME)
+            .lifetime(NEW_TOKEN_LIFETIME)
             .log(context.log(self.used.clone()))
             .sent(SENT);
         config
             .token_key(context.key(self.key.clone()))
+            .retry_token_lifetime(RETRY_TOKEN_LIFETIME)
             .validation_token_config(validation);
     }
 }
@@ -180,8 +180,11 @@ impl TokenLog for UsedTokens {
 
 /// A packet has at least 1,200 bytes, and a ClientHello of 300 should fit in the first.
 pub(crate) const TOKEN_BYTES_MAX: usize = 600;
-/// The lifetime of a server's tokens.
-const LIFETIME: Duration = Duration::from_secs(86_400);
+/// How long a server accepts a token of its Retry packets, which a client uses at once, and as often as it repeats its
+/// first packet.
+const RETRY_TOKEN_LIFETIME: Duration = Duration::from_secs(15);
+/// How long a server accepts a token of its NEW_TOKEN frames.
+const NEW_TOKEN_LIFETIME: Duration = Duration::from_secs(86_400);
 /// How many tokens a server gives a client: one for its next connection, and a spare one.
 const SENT: u32 = 2;
 const INBOX_MAX: usize = 16;
@@ -202,7 +205,10 @@ mod tests {
     fn a_token_is_good_once() {
         let context = TokenContext::default();
         let used = context.log(Arc::new(UsedTokens::default()));
-        let check = |nonce, issued| used.check_and_insert(nonce, at(issued), LIFETIME).is_ok();
+        let check = |nonce, issued| {
+            used.check_and_insert(nonce, at(issued), NEW_TOKEN_LIFETIME)
+                .is_ok()
+        };
         assert!(check(1, 1_000_000));
         assert_eq!(context.take_accepted(), Some(1));
         assert_eq!(context.take_accepted(), None);
@@ -219,7 +225,10 @@ mod tests {
     #[test]
     fn the_log_is_bounded_and_forgets_what_is_dead() {
         let used = UsedTokens::default();
-        let check = |nonce, issued| used.check_and_insert(nonce, at(issued), LIFETIME).is_ok();
+        let check = |nonce, issued| {
+            used.check_and_insert(nonce, at(issued), NEW_TOKEN_LIFETIME)
+                .is_ok()
+        };
         for nonce in 0..USED_MAX as u128 {
             assert!(check(nonce, 0));
         }

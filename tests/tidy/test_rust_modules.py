@@ -21,10 +21,12 @@ ORDER = {
         "event",
         "tokens",
         "settings",
+        "deadlines",
         "accept_policy",
         "stats",
         "paths",
         "streams",
+        "datagram_queue",
         "connection",
         "endpoint",
         # Of endpoints and connections a program's streams need the public face only.
@@ -41,7 +43,7 @@ NEVER = {
         "uring": {"driver", "epoll"},
         "epoll": {"driver", "uring"},
         "net": {"driver", "epoll", "op", "pool", "uring"},
-        "journal": {"driver", "epoll", "net", "op", "pool", "uring"},
+        "background_files": {"driver", "epoll", "net", "op", "pool", "uring"},
     },
     "engine": {
         "transport": {"host", "quic", "turn"},

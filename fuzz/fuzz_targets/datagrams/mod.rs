@@ -256,7 +256,7 @@ fn server_endpoint(settings: &ServerSettings, options: u8) -> Endpoint {
 fn endpoint_settings(seed: u8) -> EndpointSettings {
     EndpointSettings {
         max_connections: 2 * CONNECTIONS_MAX,
-        retry_incoming: 2,
+        retry_handshakes: 2,
         rng_seed: Some([seed; 32]),
         ..EndpointSettings::default()
     }

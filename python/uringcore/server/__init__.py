@@ -125,10 +125,10 @@ The memory and time that one HTTP/3 client can occupy are bounded. Each limit is
 | its wait for the last acknowledgements | 10 s | the connection is closed |
 | a forced stop's wait for applications that it has cancelled | 1 s | left to the loop's end |
 
-All connections of a process share the places for open files of ``http.response.pathsend`` and
-``zerocopysend``. The places are divided among client addresses (IPv6 by /64), so a slow reader takes no
-descriptor from other clients. If all places are in use, or the system has no descriptor left, a response
-waits and its file is opened later. Files that the application opens itself, and TCP clients, are not
+All connections of a process share the open files of ``http.response.pathsend`` and ``zerocopysend``. Their
+number is divided among client addresses (IPv6 by /64), so a slow reader takes no descriptor from other
+clients. If it is used up, or the system has no descriptor left, a response waits and its file is opened
+later. Files that the application opens itself, and TCP clients, are not
 counted. The command, and :func:`run`, raise the soft limit of RLIMIT_NOFILE to the hard one (up to
 524,288) at the start, and child processes inherit that; a :class:`Server` that a program runs by itself,
 and gunicorn, do not change the limit. The hard limit (``LimitNOFILE=`` of a systemd unit, ``ulimit -Hn``)

@@ -107,7 +107,7 @@ class HTTP3Limits:
     max_process_files: int | None = None
     """Files that are open for responses of the whole process, shared fairly among client addresses (IPv6 by
     /64). The default is a quarter of the descriptors that the process may have (RLIMIT_NOFILE), 16,384 at
-    most. The value is capped at half of them. A response that finds no free place waits for one."""
+    most. The value is capped at half of them. A response beyond the limit waits."""
 
     max_large_messages: int = 4
     """Messages of more than 256 KiB that may be in transit at once on a connection's WebSockets. Others

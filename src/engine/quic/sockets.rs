@@ -3,12 +3,11 @@
 //! A client program may have thousands of sockets, each with one connection. So no step of a turn goes through all of
 //! them: a turn handles the sockets with work and the due deadlines.
 
-use std::collections::BTreeSet;
 use std::io;
 use std::time::Instant;
 
 use uringcore_io::{Completion, Driver};
-use uringcore_quic::EndpointStats;
+use uringcore_quic::{Deadlines, EndpointStats};
 
 use crate::event::EngineEvent;
 use crate::event_queue::EventQueue;
@@ -22,7 +21,7 @@ pub(crate) struct QuicSockets {
     /// Sockets with commands or completions since their last flush, each once.
     dirty: Vec<Key>,
     /// One entry for each socket with a [`SocketEntry::deadline`].
-    deadlines: BTreeSet<(Instant, u64)>,
+    deadlines: Deadlines<u64>,
     /// Counters of the sockets that have ended.
     past: EndpointStats,
 }
@@ -83,7 +82,7 @@ impl QuicSockets {
 
     /// The earliest timer of the flushed sockets.
     pub fn next_deadline(&self) -> Option<Instant> {
-        self.deadlines.first().map(|(at, _)| *at)
+        self.deadlines.next()
     }
 
     pub fn handle_completion(&mut self, key: Key, sub: u8, completion: Completion, now: Instant) {
@@ -126,12 +125,12 @@ impl QuicSockets {
     /// Runs due timers. Queues an event for each socket whose completions and timers in this turn made events of
     /// connections.
     pub fn handle_timeouts(&mut self, now: Instant, events: &mut EventQueue) {
-        while let Some((_, raw)) = self.deadlines.first().copied().filter(|(at, _)| *at <= now) {
-            let key = Key::from_u64(raw);
-            // The flush that follows enters the next deadline.
-            self.forget_deadline(key);
-            if let Some(socket) = self.get(key) {
-                socket.handle_timeout(now);
+        while let Some(key) = self.deadlines.pop_due(now).map(Key::from_u64) {
+            self.mark_dirty(key);
+            if let Some(entry) = self.table.get_mut(key) {
+                // The flush that follows enters the next deadline.
+                entry.deadline = None;
+                entry.socket.handle_timeout(now);
             }
         }
         for key in &self.dirty {
@@ -167,24 +166,16 @@ impl QuicSockets {
     }
 
     fn enter_deadline(&mut self, key: Key) {
-        let Some(entry) = self.table.get_mut(key) else {
-            return;
-        };
-        let deadline = entry.socket.next_deadline();
-        let entered = std::mem::replace(&mut entry.deadline, deadline);
-        if entered == deadline {
-            return;
+        if let Some(entry) = self.table.get_mut(key) {
+            let deadline = entry.socket.next_deadline();
+            self.deadlines
+                .set(key.as_u64(), &mut entry.deadline, deadline);
         }
-        if let Some(at) = entered {
-            self.deadlines.remove(&(at, key.as_u64()));
-        }
-        self.deadlines.extend(deadline.map(|at| (at, key.as_u64())));
     }
 
     fn forget_deadline(&mut self, key: Key) {
-        let entry = self.table.get_mut(key);
-        if let Some(at) = entry.and_then(|entry| entry.deadline.take()) {
-            self.deadlines.remove(&(at, key.as_u64()));
+        if let Some(entry) = self.table.get_mut(key) {
+            self.deadlines.remove(key.as_u64(), &mut entry.deadline);
         }
     }
 }

@@ -23,7 +23,7 @@ struct Entry {
     account: Weak<Account>,
     class: usize,
     /// The index in `classes[class]`.
-    place: usize,
+    position: usize,
 }
 
 /// The class of an account that holds `held` bytes.
@@ -57,7 +57,7 @@ impl Accounts {
         let entry = Entry {
             account: Arc::downgrade(&account),
             class: 0,
-            place: self.classes[0].len(),
+            position: self.classes[0].len(),
         };
         self.classes[0].push(block);
         self.entries.insert(block, entry);
@@ -76,7 +76,7 @@ impl Accounts {
             return;
         }
         if let Some(entry) = self.entries.remove(&account.block) {
-            self.take_out(entry.class, entry.place);
+            self.take_out(entry.class, entry.position);
         }
         if self.entries.is_empty() {
             self.entries.shrink_to(ACCOUNTS_KEPT);
@@ -93,14 +93,14 @@ impl Accounts {
         if !self.has(account) {
             return;
         }
-        let place = self.classes[class].len();
+        let position = self.classes[class].len();
         if let Some(entry) = self.entries.get_mut(&account.block)
             && entry.class != class
         {
-            let (old, old_place) = (entry.class, entry.place);
-            (entry.class, entry.place) = (class, place);
+            let (old, old_position) = (entry.class, entry.position);
+            (entry.class, entry.position) = (class, position);
             self.classes[class].push(account.block);
-            self.take_out(old, old_place);
+            self.take_out(old, old_position);
         }
     }
 
@@ -120,12 +120,12 @@ impl Accounts {
     }
 
     /// Fills the gap with the last account of the class.
-    fn take_out(&mut self, class: usize, place: usize) {
-        self.classes[class].swap_remove(place);
-        if let Some(moved) = self.classes[class].get(place)
+    fn take_out(&mut self, class: usize, position: usize) {
+        self.classes[class].swap_remove(position);
+        if let Some(moved) = self.classes[class].get(position)
             && let Some(entry) = self.entries.get_mut(moved)
         {
-            entry.place = place;
+            entry.position = position;
         }
     }
 

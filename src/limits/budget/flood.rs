@@ -49,7 +49,7 @@ impl Flood {
             if held > most {
                 most = peak.fetch_max(held, Ordering::Relaxed).max(held);
             }
-            has_gone |= most >= self.least && held <= most / 4;
+            has_gone |= most >= self.least && held <= most / RECEDED;
         }
         if !has_gone && !self.is_scheduled.load(Ordering::Relaxed) {
             return None;
@@ -89,6 +89,8 @@ impl Flood {
 }
 
 const KINDS: usize = 2;
+/// A flood is over when this part of its peak is left.
+const RECEDED: usize = 4;
 /// An idle heap may keep this part of the budget, clamped to the bounds below.
 const PART: usize = 16;
 const LEAST: usize = 16 << 20;

@@ -14,7 +14,7 @@ use pyo3::{PyTraverseError, PyVisit};
 use uringcore_limits::budget::Charge;
 
 use super::file::{FileBody, FileRequest};
-use super::open_files::{Place, SetFuture};
+use super::open_files::{FileShare, SetFuture};
 use super::request::{Asked, Request};
 use super::response::Sent;
 use crate::capi::awaited::{as_sent, raised, returned, used_up};
@@ -327,11 +327,11 @@ impl Answer {
             }
             Sent::FileFull(file) => self.wait(py, true, Step::SendFile(file))?,
             Sent::FileUnopened(file) => {
-                let future = self.wait_for_place(py, file.place(), file.retry_delay())?;
+                let future = self.wait_for_file(py, file.share(), file.retry_delay())?;
                 self.wait_for(py, &future, Step::OpenFile(file))?;
             }
             Sent::FileUnopenable(file) => {
-                let future = self.wait_for_place(py, file.place(), file.retry_delay())?;
+                let future = self.wait_for_file(py, file.share(), file.retry_delay())?;
                 self.wait_for(py, &future, Step::SendFile(file))?;
             }
             Sent::FileUnread(mut file) => {
@@ -345,17 +345,17 @@ impl Answer {
 
     /// A future that is set when a file may be opened, or after `delay` seconds for another try; also when the client has
     /// gone.
-    fn wait_for_place<'py>(
+    fn wait_for_file<'py>(
         &self,
         py: Python<'py>,
-        place: &Place,
+        share: &FileShare,
         delay: Option<f64>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let request = self.request.get();
         let future = request.waiter(py, true)?;
         let event_loop = &request.service.get().event_loop;
         match delay {
-            None => place.wait(py, event_loop, &future),
+            None => share.wait(py, event_loop, &future),
             Some(delay) => {
                 let set = SetFuture {
                     future: future.clone().unbind(),

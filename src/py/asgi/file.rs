@@ -2,8 +2,8 @@
 //!
 //! A file's bytes go from the page cache to the connection without becoming a Python object. A thread of the loop's
 //! executor reads bytes that the cache does not have. For a slow client one part of the file stays in memory. Its
-//! descriptor stays open while there is a [`Permit`] for it among the connection's and a [`Place`] among the
-//! process's; else the file is opened again for each part. A file without a place, or without a descriptor, is opened
+//! descriptor stays open while there is a [`Permit`] for it among the connection's and a [`FileShare`] among the
+//! process's; else the file is opened again for each part. A file without a permit, or without a descriptor, is opened
 //! later.
 //!
 //! Ranges are the application's part: it sets Content-Range and sends a part.
@@ -26,7 +26,7 @@ use uringcore_io::{Errno, FileIdentity, SentFile};
 use uringcore_limits::semaphore::Permit;
 
 use super::message::{is_true, optional, required};
-use super::open_files::{self, Granted, Place};
+use super::open_files::{self, FileShare, Granted};
 use super::request::Request;
 use super::response::{PART_BYTES, Sent};
 use super::service::Blame;
@@ -37,7 +37,7 @@ use crate::capi::error;
 /// A file that the application has named and that is not open yet.
 pub(super) struct FileRequest {
     source: Source,
-    place: Arc<Place>,
+    share: Arc<FileShare>,
     /// `None`: from the descriptor's position on, which moves.
     offset: Option<u64>,
     count: Option<u64>,
@@ -50,7 +50,7 @@ pub(super) struct FileRequest {
 pub(super) struct FileBody {
     /// `None` while it waits.
     file: Option<Arc<SentFile>>,
-    place: Arc<Place>,
+    share: Arc<FileShare>,
     /// The source to open it again, and the identity that the file must have then.
     source: Source,
     identity: FileIdentity,
@@ -76,7 +76,7 @@ enum Source {
 
 /// The reason why a file is not open.
 enum Unopened {
-    /// All places are taken.
+    /// All permits are taken.
     NoPlace,
     /// The process, or the system, has no descriptor left.
     NoDescriptor,
@@ -87,7 +87,7 @@ enum Unopened {
 #[pyclass(frozen, module = "uringcore._uringcore")]
 struct Reading {
     /// Taken once: by the thread that reads, or by the response if that ends earlier.
-    file: GilCell<Option<(Arc<SentFile>, Arc<Place>)>>,
+    file: GilCell<Option<(Arc<SentFile>, Arc<FileShare>)>>,
     offset: u64,
     length: usize,
     outcome: GilCell<Option<io::Result<Vec<u8>>>>,
@@ -96,8 +96,8 @@ struct Reading {
 #[pymethods]
 impl Reading {
     fn __call__(&self, py: Python<'_>) {
-        // This thread keeps the place until the file is closed.
-        let Some((file, _place)) = self.file.take(py) else {
+        // This thread keeps the permit until the file is closed.
+        let Some((file, _share)) = self.file.take(py) else {
             return;
         };
         let outcome = py.detach(move || file.read(self.length, self.offset));
@@ -171,20 +171,20 @@ fn is_out_of_descriptors(error: &io::Error) -> bool {
 
 impl FileRequest {
     fn open(&self, py: Python<'_>) -> Result<SentFile, Unopened> {
-        match self.place.take(py) {
+        match self.share.take(py) {
             Granted::Later => Err(Unopened::NoPlace),
             Granted::Open(_) | Granted::Room => {
                 let opened = self.source.open(py);
                 if opened.is_err() {
-                    self.place.release(py);
+                    self.share.release(py);
                 }
                 opened
             }
         }
     }
 
-    pub fn place(&self) -> &Place {
-        &self.place
+    pub fn share(&self) -> &FileShare {
+        &self.share
     }
 
     pub fn retry_delay(&self) -> Option<f64> {
@@ -193,7 +193,7 @@ impl FileRequest {
 
     pub fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
         self.source.traverse(visit)?;
-        self.place.traverse(visit)
+        self.share.traverse(visit)
     }
 }
 
@@ -227,10 +227,10 @@ impl FileBody {
         // The application may close its own open file, which could then not be opened again. So that descriptor is kept
         // even without a permit.
         match self.permit.is_some() || matches!(self.source, Source::Object(_)) {
-            true => self.place.keep(py, file),
+            true => self.share.keep(py, file),
             false => {
                 drop(file);
-                self.place.release(py);
+                self.share.release(py);
             }
         }
     }
@@ -240,7 +240,7 @@ impl FileBody {
         if self.file.is_some() {
             return Ok(true);
         }
-        let file = match self.place.take(py) {
+        let file = match self.share.take(py) {
             Granted::Open(file) => file,
             Granted::Later => return Err(Unopened::NoPlace),
             Granted::Room => match self.source.open(py) {
@@ -248,11 +248,11 @@ impl FileBody {
                     Arc::new(file)
                 }
                 Err(Unopened::NoDescriptor) => {
-                    self.place.release(py);
+                    self.share.release(py);
                     return Err(Unopened::NoDescriptor);
                 }
                 _ => {
-                    self.place.release(py);
+                    self.share.release(py);
                     return Ok(false);
                 }
             },
@@ -262,8 +262,8 @@ impl FileBody {
         Ok(true)
     }
 
-    pub fn place(&self) -> &Place {
-        &self.place
+    pub fn share(&self) -> &FileShare {
+        &self.share
     }
 
     pub fn retry_delay(&self) -> Option<f64> {
@@ -273,7 +273,7 @@ impl FileBody {
     pub fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
         visit.call(&self.reading)?;
         self.source.traverse(visit)?;
-        self.place.traverse(visit)
+        self.share.traverse(visit)
     }
 
     fn part_length(&self) -> usize {
@@ -290,7 +290,7 @@ impl FileBody {
             return Err(PyRuntimeError::new_err("the file is closed"));
         };
         let reading = Reading {
-            file: GilCell::new(Some((file, self.place.clone()))),
+            file: GilCell::new(Some((file, self.share.clone()))),
             offset: self.offset,
             length: self.part_length(),
             outcome: GilCell::new(None),
@@ -364,7 +364,7 @@ impl Request {
         let client = client.ok_or_else(|| runtime_error("the application has returned"))?;
         Ok(Box::new(FileRequest {
             source,
-            place: Place::new(client),
+            share: FileShare::new(client),
             offset,
             count,
             more_body,
@@ -419,13 +419,13 @@ impl Request {
         }
         let FileRequest {
             source,
-            place,
+            share,
             more_body,
             ..
         } = *request;
         let body = FileBody {
             file: Some(Arc::new(file)),
-            place,
+            share,
             name: source.name(),
             source,
             identity,

@@ -1,11 +1,11 @@
-//! The files that a process has open for its responses: places that clients share fairly (`limits::shares`).
+//! The files that a process has open for its responses: permits that clients share fairly (`limits::shares`).
 //!
-//! A response holds a place while it reads, also while a thread reads for it, and keeps its file open in the place
-//! while its client accepts nothing. A kept file is closed when another response needs the place, and is opened again
+//! A response holds a permit while it reads, also while a thread reads for it, and keeps its file open with the permit
+//! while its client accepts nothing. A kept file is closed when another response needs the permit, and is opened again
 //! later. So a client that reads slowly takes no descriptor from others, and no response fails because it lacks one:
 //! it waits.
 //!
-//! The places belong to the process, whatever loops and servers it has. Not here: reading (`file`), and the identity
+//! The permits belong to the process, whatever loops and servers it has. Not here: reading (`file`), and the identity
 //! of a client (the version of HTTP gives it through `Wire::file_client`).
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -22,8 +22,8 @@ use crate::capi::awaited;
 use crate::capi::cell::GilCell;
 use crate::capi::error::with_pending_set_aside;
 
-/// One response's claim to a place.
-pub(super) struct Place {
+/// One response's share of the process's open files.
+pub(super) struct FileShare {
     /// The files of the process that made it. A forked child has copies of its parent's objects.
     files: &'static Mutex<Files>,
     id: HolderId,
@@ -38,17 +38,17 @@ pub struct FileClient {
     pub max: Option<usize>,
 }
 
-/// The result of a request for a place.
+/// The result of a request for a permit.
 pub(super) enum Granted {
     /// The file that was kept.
     Open(Arc<SentFile>),
-    /// A place to open one.
+    /// A permit to open one.
     Room,
-    /// [`Place::wait`] reports the time.
+    /// [`FileShare::wait`] reports the time.
     Later,
 }
 
-/// A future of a loop that is set when there is a place.
+/// A future of a loop that is set when there is a permit.
 struct Waiter {
     event_loop: Py<PyAny>,
     future: Py<PyAny>,
@@ -57,11 +57,11 @@ struct Waiter {
 #[derive(Default)]
 struct Files {
     shares: Shares<AddressBlock, Arc<SentFile>>,
-    /// The places own their waiters, so the waiter of a loop that has gone is dropped with its response.
+    /// The shares own their waiters, so the waiter of a loop that has gone is dropped with its response.
     waiters: FxHashMap<HolderId, Weak<Waiter>>,
 }
 
-/// A forked child starts with all places, because its parent's responses do not run in it.
+/// A forked child starts with all permits, because its parent's responses do not run in it.
 static FILES: PerProcess<Mutex<Files>> = PerProcess::new();
 
 /// Runs `run` on the files. It calls no Python code.
@@ -91,7 +91,7 @@ pub(super) fn close_one(py: Python<'_>) -> bool {
     change(py, |files| files.shares.drop_one())
 }
 
-impl Place {
+impl FileShare {
     pub fn new(client: FileClient) -> Arc<Self> {
         let limit = descriptors::limit();
         let max = match client.max {
@@ -110,7 +110,7 @@ impl Place {
         !std::ptr::eq(self.files, FILES.get())
     }
 
-    /// Requests a place to work with.
+    /// Requests a permit to work with.
     pub fn take(&self, py: Python<'_>) -> Granted {
         if self.is_inherited() {
             return Granted::Later;
@@ -122,7 +122,7 @@ impl Place {
         }
     }
 
-    /// Keeps the file open until another response needs the place.
+    /// Keeps the file open until another response needs the permit.
     pub fn keep(&self, py: Python<'_>, file: Arc<SentFile>) {
         if !self.is_inherited() {
             drop(change(py, |files| files.shares.keep(self.id, file)));
@@ -135,7 +135,7 @@ impl Place {
         }
     }
 
-    /// Sets `future` when there is a place.
+    /// Sets `future` when there is a permit.
     pub fn wait(&self, py: Python<'_>, event_loop: &Py<PyAny>, future: &Bound<'_, PyAny>) {
         let waiter = Arc::new(Waiter {
             event_loop: event_loop.clone_ref(py),
@@ -147,7 +147,7 @@ impl Place {
         if self.is_inherited() {
             return;
         }
-        // Another thread's loop may have released its place since.
+        // Another thread's loop may have released its permit since.
         let is_granted = with_files(|files| {
             let is_granted = files.shares.is_working(self.id);
             if !is_granted {
@@ -173,7 +173,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for FileShare {
     fn drop(&mut self) {
         if self.is_inherited() {
             return;
@@ -233,5 +233,5 @@ impl SetFuture {
 
 /// The divisor of the process's limit of descriptors. The others are for TCP clients, listeners and the application.
 const SHARE_OF_DESCRIPTORS: usize = 4;
-/// More places would not save any opening.
+/// More permits would not save any opening.
 const FILES_MAX: usize = 16_384;

@@ -65,7 +65,7 @@ impl QuicEndpoint {
             connection_id_length,
             max_connections: 1,
             first_connection_id: connection_id,
-            tells_connection_ids: true,
+            reports_connection_ids: true,
             ..EndpointSettings::default()
         };
         let settings = endpoint_settings::checked(py, settings)?;

@@ -2,7 +2,7 @@
 //! draft-ietf-quic-qlog-main-schema section "qlog to JSON Text Sequences mapping").
 //!
 //! Each event goes from the connection's recorder into its file's buffer as it happens, without Python, and a thread
-//! writes the buffers (`uringcore_io::journal`). An event that does not fit is dropped and counted; a
+//! writes the buffers (`uringcore_io::background_files`). An event that does not fit is dropped and counted; a
 //! `loglevel:warning` with the number precedes the next event. Not here: the events (the recorder's) and the first
 //! record (Python's).
 
@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
-use uringcore_io::journal::{Append, Entry, Journal, Limits};
+use uringcore_io::background_files::{Append, BackgroundFile, BackgroundFiles, Limits};
 use uringcore_quic::qlog::{Recorded, Sink};
 
 use super::clock::WallTime;
@@ -22,7 +22,7 @@ use super::clock::WallTime;
 /// that are being written at once. Several processes may share it. The files have mode 0600 and names
 /// `trace-<time>-<random number>.sqlog`, so a peer chooses no part of a name.
 #[pyclass(frozen, module = "uringcore._uringcore")]
-pub struct TraceFolder(Journal);
+pub struct TraceFolder(BackgroundFiles);
 
 #[pymethods]
 impl TraceFolder {
@@ -48,7 +48,7 @@ impl TraceFolder {
             files: traces,
             open: open_traces,
         };
-        Ok(Self(Journal::new(path, SUFFIX, limits)))
+        Ok(Self(BackgroundFiles::new(path, SUFFIX, limits)))
     }
 
     /// A new trace that begins with this record, a JSON object. `None` if the limit of open traces is reached, or all
@@ -118,7 +118,7 @@ impl Sink for Output {
 /// The records of one file.
 struct Records {
     /// None after the end.
-    entry: Option<Entry>,
+    entry: Option<BackgroundFile>,
     /// The number of dropped events since the last one that fitted.
     dropped: u64,
     /// The buffer in which a record is built.

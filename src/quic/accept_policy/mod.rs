@@ -2,7 +2,10 @@
 //!
 //! Every answer is cheap. Until a client has proved its address by a Retry, the server keeps nothing for it except one
 //! handshake, and those are bounded: a flood from spoofed addresses costs no more memory than
-//! [`EndpointSettings::retry_incoming`] handshakes, and does not exclude other clients.
+//! [`EndpointSettings::retry_handshakes`] handshakes, and does not exclude other clients.
+//!
+//! The limits are settings (`settings::endpoint` has their defaults): connections in all, of one address, and accepted
+//! in a second; handshakes in progress, and from how many on clients must prove their address; memory (`budget`).
 //!
 //! - `client_hello`: the ClientHello of one connection, for a host.
 //! - `first_packets`: the ClientHello in a client's first packets.
@@ -17,7 +20,7 @@ pub(super) mod first_packets;
 pub(super) mod pending_accepts;
 
 use super::{EndpointSettings, Retry, Worker};
-pub(super) use uringcore_limits::budget::AddressBlock as Neighbour;
+use uringcore_limits::budget::AddressBlock;
 use uringcore_limits::token_bucket::TokenBucket;
 
 /// Why a client is refused, with CONNECTION_REFUSED (RFC 9000 section 20.1). A bound of the budget counts as the
@@ -69,11 +72,11 @@ pub(super) struct AcceptPolicy {
     max_per_address: Option<usize>,
     bucket: Option<TokenBucket>,
     is_refusing: bool,
-    has_neighbours: bool,
+    has_other_workers: bool,
     handshakes: usize,
     /// Connections of each client address; stored only if there is a limit. At most as large as the table of
     /// connections.
-    neighbours: HashMap<Neighbour, Count>,
+    blocks: HashMap<AddressBlock, Count>,
 }
 
 /// The connections of one client address.
@@ -87,7 +90,7 @@ struct Count {
 
 impl Count {
     fn is_full(self, limit: usize) -> bool {
-        self.open >= limit || self.open + self.lingering >= limit.saturating_mul(2)
+        self.open >= limit || self.open + self.lingering >= limit.saturating_mul(WITH_LINGERING)
     }
 }
 
@@ -95,14 +98,14 @@ impl AcceptPolicy {
     pub fn new(settings: &EndpointSettings) -> Self {
         Self {
             max_connections: settings.max_connections,
-            max_handshakes: settings.max_incoming,
-            retry_handshakes: settings.retry_incoming,
+            max_handshakes: settings.max_handshakes,
+            retry_handshakes: settings.retry_handshakes,
             max_per_address: settings.max_connections_per_address,
             bucket: settings.accept_rate.map(TokenBucket::new),
             is_refusing: false,
-            has_neighbours: settings.worker.is_some_and(Worker::has_neighbours),
+            has_other_workers: settings.worker.is_some_and(Worker::has_others),
             handshakes: 0,
-            neighbours: HashMap::new(),
+            blocks: HashMap::new(),
         }
     }
 
@@ -128,7 +131,7 @@ impl AcceptPolicy {
         connections: usize,
     ) -> Verdict {
         if self.is_refusing {
-            return match self.has_neighbours && applicant.may_retry {
+            return match self.has_other_workers && applicant.may_retry {
                 true => Verdict::HandOver,
                 false => Verdict::Refuse(Cause::Closing),
             };
@@ -172,7 +175,7 @@ impl AcceptPolicy {
     fn is_proof_wanted(&mut self, now: Instant, address: IpAddr) -> bool {
         let is_address_half_full = self
             .max_per_address
-            .is_some_and(|limit| self.count_of(address).open >= limit.div_ceil(2));
+            .is_some_and(|limit| self.count_of(address).open >= limit.div_ceil(PROVED_FROM));
         let is_hurried = self
             .bucket
             .as_mut()
@@ -181,28 +184,28 @@ impl AcceptPolicy {
     }
 
     fn count_of(&self, address: IpAddr) -> Count {
-        let neighbour = Neighbour::from(address);
-        self.neighbours.get(&neighbour).copied().unwrap_or_default()
+        let block = AddressBlock::from(address);
+        self.blocks.get(&block).copied().unwrap_or_default()
     }
 
     /// Counts an accepted client, even if its handshake does not begin at once. The result is for
     /// [`closed`](Self::closed) and [`forgotten`](Self::forgotten), or [`gave_up`](Self::gave_up).
-    pub fn entered(&mut self, now: Instant, address: IpAddr) -> Option<Neighbour> {
+    pub fn entered(&mut self, now: Instant, address: IpAddr) -> Option<AddressBlock> {
         self.handshakes += 1;
         if let Some(bucket) = &mut self.bucket {
             bucket.take(now);
         }
         self.max_per_address?;
-        let neighbour = Neighbour::from(address);
-        self.neighbours.entry(neighbour).or_default().open += 1;
-        Some(neighbour)
+        let block = AddressBlock::from(address);
+        self.blocks.entry(block).or_default().open += 1;
+        Some(block)
     }
 
     /// An accepted client did not begin a handshake.
-    pub fn gave_up(&mut self, neighbour: Option<Neighbour>) {
+    pub fn gave_up(&mut self, block: Option<AddressBlock>) {
         self.handshake_ended();
-        if let Some(neighbour) = neighbour {
-            self.left(neighbour);
+        if let Some(block) = block {
+            self.left(block);
         }
     }
 
@@ -214,51 +217,55 @@ impl AcceptPolicy {
     /// The client of an open connection has proved another address. The connection counts there from now on, unless
     /// that address has reached its limit. Then it stays with its old address, which could otherwise open
     /// connections without limit.
-    pub fn moved(&mut self, old: Neighbour, address: IpAddr) -> Neighbour {
-        let new = Neighbour::from(address);
+    pub fn moved(&mut self, old: AddressBlock, address: IpAddr) -> AddressBlock {
+        let new = AddressBlock::from(address);
         let is_full = self
             .max_per_address
             .is_some_and(|limit| self.count_of(address).is_full(limit));
         if new == old || is_full {
             return old;
         }
-        self.neighbours.entry(new).or_default().open += 1;
+        self.blocks.entry(new).or_default().open += 1;
         self.left(old);
         new
     }
 
     /// An accepted connection is closed, and lingers until it is [forgotten](Self::forgotten).
-    pub fn closed(&mut self, neighbour: Neighbour) {
-        if let Some(count) = self.neighbours.get_mut(&neighbour) {
+    pub fn closed(&mut self, block: AddressBlock) {
+        if let Some(count) = self.blocks.get_mut(&block) {
             count.open -= 1;
             count.lingering += 1;
         }
     }
 
     /// A closed connection no longer lingers.
-    pub fn forgotten(&mut self, neighbour: Neighbour) {
-        self.take_out(neighbour, |count| count.lingering -= 1);
+    pub fn forgotten(&mut self, block: AddressBlock) {
+        self.take_out(block, |count| count.lingering -= 1);
     }
 
     /// An open connection was removed.
-    pub fn left(&mut self, neighbour: Neighbour) {
-        self.take_out(neighbour, |count| count.open -= 1);
+    pub fn left(&mut self, block: AddressBlock) {
+        self.take_out(block, |count| count.open -= 1);
     }
 
-    fn take_out(&mut self, neighbour: Neighbour, one: impl FnOnce(&mut Count)) {
-        if let Some(count) = self.neighbours.get_mut(&neighbour) {
+    fn take_out(&mut self, block: AddressBlock, one: impl FnOnce(&mut Count)) {
+        if let Some(count) = self.blocks.get_mut(&block) {
             one(count);
             if count.open + count.lingering == 0 {
-                self.neighbours.remove(&neighbour);
+                self.blocks.remove(&block);
             }
         }
-        if self.neighbours.is_empty() {
-            self.neighbours.shrink_to(NEIGHBOURS_KEPT);
+        if self.blocks.is_empty() {
+            self.blocks.shrink_to(BLOCKS_KEPT);
         }
     }
 }
 
-const NEIGHBOURS_KEPT: usize = 128;
+/// Open and closed connections of one address together, as a multiple of the limit of open ones.
+const WITH_LINGERING: usize = 2;
+/// The part of an address's limit, a half, above which clients must prove their address.
+const PROVED_FROM: usize = 2;
+const BLOCKS_KEPT: usize = 128;
 
 #[cfg(test)]
 mod tests {
@@ -334,7 +341,7 @@ mod tests {
             Verdict::Accept
         );
         entered.drain(..).for_each(|one| accept_policy.left(one));
-        assert!(accept_policy.neighbours.is_empty());
+        assert!(accept_policy.blocks.is_empty());
     }
 
     #[test]
@@ -390,7 +397,7 @@ mod tests {
         assert_eq!(accept_policy.decide(now, client, Retry::Never, 0), accepted);
         accept_policy.closed(all[0]);
         (0..3).for_each(|_| accept_policy.forgotten(all[0]));
-        assert!(accept_policy.neighbours.is_empty());
+        assert!(accept_policy.blocks.is_empty());
     }
 
     #[test]
@@ -416,7 +423,7 @@ mod tests {
         assert_eq!(decide(&mut accept_policy), [accepted, refused]);
         assert_eq!(accept_policy.moved(second, clients[1].address), second);
         accept_policy.left(second);
-        assert!(accept_policy.neighbours.is_empty());
+        assert!(accept_policy.blocks.is_empty());
     }
 
     #[test]

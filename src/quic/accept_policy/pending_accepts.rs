@@ -16,7 +16,7 @@
 //! processes have accepted: a used token is answered with a Retry.
 
 use std::{
-    collections::{BTreeSet, HashMap, VecDeque, hash_map::Entry},
+    collections::{HashMap, VecDeque, hash_map::Entry},
     net::{IpAddr, SocketAddr},
     time::{Duration, Instant},
 };
@@ -25,8 +25,8 @@ use quinn_proto::Incoming;
 use uringcore_limits::budget::AddressBlock;
 use uringcore_wire::tls::client_hello::HELLO_BYTES_MAX;
 
-use super::{Neighbour, first_packets::FirstPackets};
-use crate::Event;
+use super::first_packets::FirstPackets;
+use crate::{Deadlines, Event};
 
 /// Waiting connections, by number.
 #[derive(Default)]
@@ -36,7 +36,7 @@ pub(crate) struct PendingAccepts {
     next_number: u64,
     /// Connections with an incomplete ClientHello, by their destination connection ID.
     pub unfinished: HashMap<Vec<u8>, u64>,
-    pub deadlines: BTreeSet<(Instant, u64)>,
+    deadlines: Deadlines<u64>,
     /// The number of waiting clients without a proved address.
     pub unproved: usize,
     /// Lookups that the host has not received yet.
@@ -53,7 +53,7 @@ pub(crate) struct PendingAccept {
     pub incoming: Incoming,
     pub packets: FirstPackets,
     /// The client address that the connection counts for.
-    pub neighbour: Option<Neighbour>,
+    pub block: Option<AddressBlock>,
     /// True if the host has been asked, with this number. Otherwise the ClientHello is incomplete.
     pub is_asked: bool,
     pub is_unproved: bool,
@@ -65,7 +65,8 @@ pub(crate) struct PendingAccept {
     pub received: usize,
     /// The version of its first packet: a token of ours is for that version.
     pub version: u32,
-    pub deadline: Instant,
+    /// The time of its entry among the deadlines.
+    pub deadline: Option<Instant>,
 }
 
 impl PendingAccepts {
@@ -78,7 +79,15 @@ impl PendingAccepts {
     }
 
     pub fn deadline(&self) -> Option<Instant> {
-        self.deadlines.first().map(|(deadline, _)| *deadline)
+        self.deadlines.next()
+    }
+
+    /// The next connection whose time is over, and whether it has shown a token. It still waits, without a deadline.
+    pub fn next_overdue(&mut self, now: Instant) -> Option<(u64, bool)> {
+        let number = self.deadlines.pop_due(now)?;
+        let pending = self.waiting.get_mut(&number)?;
+        pending.deadline = None;
+        Some((number, pending.token.is_some()))
     }
 
     pub fn poll_question(&mut self) -> Option<Event> {
@@ -140,8 +149,10 @@ impl PendingAccepts {
         self.next_number - 1
     }
 
-    pub fn insert(&mut self, number: u64, pending: PendingAccept) {
-        self.deadlines.insert((pending.deadline, number));
+    /// Adds a connection, or one that was removed, with another deadline.
+    pub fn insert(&mut self, number: u64, mut pending: PendingAccept, deadline: Instant) {
+        self.deadlines
+            .set(number, &mut pending.deadline, Some(deadline));
         self.count(pending.address(), pending.packets.kept_bytes());
         self.unproved += usize::from(pending.is_unproved);
         if !pending.is_asked {
@@ -152,8 +163,8 @@ impl PendingAccepts {
     }
 
     pub fn remove(&mut self, number: u64) -> Option<PendingAccept> {
-        let pending = self.waiting.remove(&number)?;
-        self.deadlines.remove(&(pending.deadline, number));
+        let mut pending = self.waiting.remove(&number)?;
+        self.deadlines.remove(number, &mut pending.deadline);
         self.uncount(pending.address(), pending.packets.kept_bytes());
         self.unproved -= usize::from(pending.is_unproved);
         if !pending.is_asked {
@@ -185,10 +196,9 @@ impl PendingAccepts {
         tickets: Vec<Vec<u8>>,
     ) {
         pending.is_asked = true;
-        pending.deadline = now + ANSWER_TIMEOUT;
         pending.packets.forget();
-        let (deadline, token) = (pending.deadline, pending.token);
-        self.insert(number, pending);
+        let (deadline, token) = (now + ANSWER_TIMEOUT, pending.token);
+        self.insert(number, pending, deadline);
         self.unreported.push_back(Event::SessionsAsked {
             question: number,
             deadline,

@@ -162,7 +162,7 @@ impl Connection {
     }
 
     /// Serves a stream before less urgent ones (RFC 9218). Data that the state machine has taken already, about two
-    /// congestion windows at most, keeps its place.
+    /// congestion windows at most, leaves in its earlier order.
     pub fn set_priority(&mut self, stream_id: u64, priority: Priority) -> Result<(), StreamError> {
         self.lifetime.check_open()?;
         self.streams

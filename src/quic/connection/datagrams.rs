@@ -10,23 +10,19 @@
 //! are kept until the server has accepted or rejected them. After a rejection, and after a Retry, the server has
 //! not processed them, and they are sent again (`seams::early_data`).
 
-use std::collections::VecDeque;
-
 use bytes::Bytes;
 use quinn_proto::{self as quinn, SendDatagramError};
 
 use crate::{
     DatagramError,
+    datagram_queue::{DatagramQueue, cost},
     seams::{datagram_buffer::in_hand, early_data},
 };
 
-pub(crate) struct DatagramQueue {
+pub(crate) struct DatagramSender {
     /// False if this side has DATAGRAM frames disabled.
     enabled: bool,
-    queue: VecDeque<Bytes>,
-    bytes: usize,
-    bytes_max: usize,
-    dropped: u64,
+    queue: DatagramQueue,
     /// True if streams are assumed to have data to send.
     streams_wait: bool,
     /// Bytes of datagrams that may be passed on while they do. Probes may make it negative.
@@ -56,14 +52,11 @@ enum Probe {
     },
 }
 
-impl DatagramQueue {
+impl DatagramSender {
     pub fn new(enabled: bool, bytes_max: usize) -> Self {
         Self {
             enabled,
-            queue: VecDeque::new(),
-            bytes: 0,
-            bytes_max,
-            dropped: 0,
+            queue: DatagramQueue::new(bytes_max),
             streams_wait: false,
             credit: CREDIT_FIRST,
             probe: Probe::None,
@@ -80,12 +73,12 @@ impl DatagramQueue {
     }
 
     pub fn dropped(&self) -> u64 {
-        self.dropped
+        self.queue.dropped()
     }
 
     /// Queued bytes, including an overhead for each datagram.
     pub fn queued_bytes(&self) -> usize {
-        self.bytes
+        self.queue.bytes()
     }
 
     /// Queued datagrams, oldest first.
@@ -95,16 +88,16 @@ impl DatagramQueue {
 
     /// See [`Connection::rest`](super::Connection::rest).
     pub fn rest(&mut self) {
-        self.queue.shrink_to_fit();
+        self.queue.rest();
         self.early.shrink_to_fit();
     }
 
     pub fn is_half_full(&self) -> bool {
-        self.bytes > self.bytes_max / 2
+        self.queue.bytes() > self.queue.bytes_max() / 2
     }
 
     pub fn is_nearly_empty(&self) -> bool {
-        self.bytes <= self.bytes_max / 4
+        self.queue.bytes() <= self.queue.bytes_max() / 4
     }
 
     /// `size_max` is known once the handshake is complete. Datagrams queued before are sent then, if the peer
@@ -122,19 +115,8 @@ impl DatagramQueue {
         if data.len() > max {
             return Err(DatagramError::TooLarge { max });
         }
-        self.bytes += data.len() + OVERHEAD;
-        self.queue.push_back(data);
-        self.keep_to_bound();
+        self.queue.push(data);
         Ok(())
-    }
-
-    fn keep_to_bound(&mut self) {
-        while self.bytes > self.bytes_max
-            && let Some(oldest) = self.queue.pop_front()
-        {
-            self.bytes -= oldest.len() + OVERHEAD;
-            self.dropped += 1;
-        }
     }
 
     /// Stream data was passed to the state machine.
@@ -195,11 +177,8 @@ impl DatagramQueue {
     }
 
     fn queue_early_again(&mut self) {
-        for data in std::mem::take(&mut self.early).into_iter().rev() {
-            self.bytes += data.len() + OVERHEAD;
-            self.queue.push_front(data);
-        }
-        self.keep_to_bound();
+        let early = std::mem::take(&mut self.early);
+        self.queue.push_all_first(early.into_iter());
     }
 
     /// With `early_max` all of it is 0-RTT data, and no longer datagram is passed on.
@@ -222,7 +201,7 @@ impl DatagramQueue {
             room = room.min(usize::try_from(self.credit).unwrap_or(0));
         }
         while room > 0 {
-            let early = match (self.queue.front(), early_max) {
+            let early = match (self.queue.first(), early_max) {
                 (Some(data), Some(max)) if data.len() > max => return,
                 (data, Some(_)) => data.cloned(),
                 (_, None) => None,
@@ -268,18 +247,17 @@ impl DatagramQueue {
 
     /// Passes one datagram on and returns its cost. `None` if the queue is empty or the state machine is full.
     fn hand_over(&mut self, conn: &mut quinn::Connection) -> Option<usize> {
-        let data = self.queue.pop_front()?;
-        let cost = data.len() + OVERHEAD;
+        let data = self.queue.pop()?;
+        let cost = cost(&data);
         match conn.datagrams().send(data, false) {
             Ok(()) => {}
             Err(SendDatagramError::Blocked(data)) => {
-                self.queue.push_front(data);
+                self.queue.put_back(data);
                 return None;
             }
             // The path's MTU shrank, or the peer accepts no datagrams.
-            Err(_) => self.dropped += 1,
+            Err(_) => self.queue.count_dropped(1),
         }
-        self.bytes -= cost;
         self.credit = self.credit.saturating_sub_unsigned(cost as u64);
         Some(cost)
     }
@@ -287,14 +265,11 @@ impl DatagramQueue {
     pub fn clear(&mut self) {
         self.queue.clear();
         self.early.clear();
-        self.bytes = 0;
     }
 }
 
 /// Credit before any stream has earned some: real-time data should not wait at the start.
 const CREDIT_FIRST: i64 = 16 << 10;
-/// The overhead of a queued datagram, so that empty ones are not free.
-const OVERHEAD: usize = size_of::<Bytes>();
 /// Fits on any path: 1,200 bytes less packet and frame headers.
 const SIZE_BEFORE_HANDSHAKE: usize = 1_150;
 
@@ -309,17 +284,17 @@ mod tests {
         Bytes::from(vec![byte; 10])
     }
 
-    fn push(queue: &mut DatagramQueue, byte: u8) {
+    fn push(queue: &mut DatagramSender, byte: u8) {
         queue.push(data(byte), true, Some(100)).unwrap();
     }
 
-    fn first_bytes(queue: &DatagramQueue) -> Vec<u8> {
+    fn first_bytes(queue: &DatagramSender) -> Vec<u8> {
         queue.waiting().map(|data| data[0]).collect()
     }
 
     #[test]
     fn a_full_queue_drops_its_oldest_datagrams() {
-        let mut queue = DatagramQueue::new(true, 3 * (10 + OVERHEAD));
+        let mut queue = DatagramSender::new(true, 3 * cost(&data(0)));
         for byte in 0..5 {
             push(&mut queue, byte);
         }
@@ -332,10 +307,10 @@ mod tests {
 
     #[test]
     fn datagrams_that_neither_side_could_send_are_refused() {
-        let mut disabled = DatagramQueue::new(false, 1_000);
+        let mut disabled = DatagramSender::new(false, 1_000);
         let unsupported = Err(DatagramError::Unsupported);
         assert_eq!(disabled.push(data(0), true, Some(100)), unsupported);
-        let mut queue = DatagramQueue::new(true, 10_000);
+        let mut queue = DatagramSender::new(true, 10_000);
         assert_eq!(queue.push(data(0), true, None), unsupported);
         let too_large = Err(DatagramError::TooLarge { max: 9 });
         assert_eq!(queue.push(data(0), true, Some(9)), too_large);
@@ -351,12 +326,12 @@ mod tests {
         let mut transport = TransportConfig::default();
         transport.datagram_receive_buffer_size(Some(1 << 20));
         let mut bare = Bare::connected(transport);
-        let mut queue = DatagramQueue::new(true, 1 << 20);
+        let mut queue = DatagramSender::new(true, 1 << 20);
         (0..5).for_each(|byte| push(&mut queue, byte));
-        let batch = 2 * (10 + OVERHEAD);
+        let batch = 2 * cost(&data(0));
         queue.feed(bare.client.connection(), batch);
         assert_eq!(first_bytes(&queue), [2, 3, 4]);
-        assert_eq!(queue.queued_bytes(), 3 * (10 + OVERHEAD));
+        assert_eq!(queue.queued_bytes(), 3 * cost(&data(0)));
         bare.exchange();
         queue.feed(bare.client.connection(), 1_000);
         bare.exchange();
@@ -373,7 +348,7 @@ mod tests {
         let mut transport = TransportConfig::default();
         transport.datagram_receive_buffer_size(Some(1 << 20));
         let mut bare = Bare::resuming(transport);
-        let mut queue = DatagramQueue::new(true, 1 << 20);
+        let mut queue = DatagramSender::new(true, 1 << 20);
         (0..2).for_each(|byte| push(&mut queue, byte));
         queue.feed_early(bare.client.connection(), 1_000);
         assert_eq!(first_bytes(&queue), [0; 0]);

@@ -78,7 +78,7 @@ pub(super) use account::CONNECTION_BYTES;
 use account::PeerAccount;
 use counters::DatagramCounters;
 use credentials::Credentials;
-use datagrams::DatagramQueue;
+use datagrams::DatagramSender;
 use ending::internal;
 use event_queue::EventQueue;
 use key_use::KeyUse;
@@ -97,7 +97,7 @@ pub struct Connection {
     negotiated: Negotiated,
     credentials: Credentials,
     streams: Streams,
-    datagrams: DatagramQueue,
+    datagrams: DatagramSender,
     events: EventQueue,
     account: PeerAccount,
     path: Path,
@@ -144,7 +144,7 @@ impl Connection {
             negotiated: Negotiated::new(&details, server_name),
             credentials: Credentials::new(details.tickets, tokens),
             streams,
-            datagrams: DatagramQueue::new(
+            datagrams: DatagramSender::new(
                 settings.datagram_recv_bytes.is_some(),
                 settings.datagram_send_bytes,
             ),

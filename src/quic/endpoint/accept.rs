@@ -5,10 +5,11 @@
 use std::time::Instant;
 
 use quinn_proto::Incoming;
+use uringcore_limits::budget::AddressBlock;
 
 use super::Endpoint;
 use crate::{
-    accept_policy::{Applicant, Cause, Neighbour, Verdict},
+    accept_policy::{Applicant, Cause, Verdict},
     connection::ending::closed_event,
     seams::layout,
 };
@@ -34,11 +35,11 @@ impl Endpoint {
         {
             Verdict::Accept => {
                 if let Some(incoming) = self.keep_waiting(now, incoming) {
-                    let neighbour = self
+                    let block = self
                         .accept_policy
                         .entered(now, incoming.remote_address().ip());
                     let received = std::mem::take(&mut self.arrival_bytes);
-                    self.begin(now, incoming, neighbour, received);
+                    self.begin(now, incoming, block, received);
                 }
             }
             Verdict::Retry => self.retry(incoming),
@@ -78,16 +79,16 @@ impl Endpoint {
         }
     }
 
-    /// Begins the handshake of an accepted client that counts as `neighbour` and has sent `received` bytes so far.
+    /// Begins the handshake of an accepted client that counts for `block` and has sent `received` bytes so far.
     pub(super) fn begin(
         &mut self,
         now: Instant,
         incoming: Incoming,
-        neighbour: Option<Neighbour>,
+        block: Option<AddressBlock>,
         received: usize,
     ) {
         let Some(transport) = self.server.as_ref().map(|setup| setup.transport.clone()) else {
-            self.accept_policy.gave_up(neighbour);
+            self.accept_policy.gave_up(block);
             return self.quinn.ignore(incoming);
         };
         let is_validated = incoming.remote_address_validated();
@@ -100,14 +101,14 @@ impl Endpoint {
                 let key = self.insert(handle, conn, &transport, (None, None), deadline);
                 let entry = &mut self.connections[key.index()];
                 entry.incoming_handshake = true;
-                entry.neighbour = neighbour;
+                entry.block = block;
                 entry
                     .connection
                     .begin_at_client(received as u64, is_validated);
                 self.open_account(key, is_validated.then_some(address));
             }
             Err(error) => {
-                self.accept_policy.gave_up(neighbour);
+                self.accept_policy.gave_up(block);
                 self.stats.incoming_ignored += 1;
                 log::debug!("incoming connection refused: {}", error.cause);
                 if let Some(transmit) = error.response {

@@ -28,7 +28,7 @@ pub(crate) struct NextId(Arc<Flags>);
 
 #[derive(Debug, Default)]
 struct Flags {
-    is_neighbours: AtomicBool,
+    is_next_workers: AtomicBool,
     is_named: AtomicBool,
     /// IDs generated since the last `take_made`, if they are recorded.
     made: Option<Mutex<Vec<ConnectionId>>>,
@@ -59,8 +59,10 @@ impl NextId {
     }
 
     /// If true, generates an ID of the next worker: a client that gets it is routed there.
-    pub fn hand_over(&self, is_neighbours: bool) {
-        self.0.is_neighbours.store(is_neighbours, Ordering::Relaxed);
+    pub fn hand_over(&self, is_next_workers: bool) {
+        self.0
+            .is_next_workers
+            .store(is_next_workers, Ordering::Relaxed);
     }
 
     /// Uses the host's ID for the next one, if it has set one: also after a Retry or a restart, because the host
@@ -117,7 +119,7 @@ impl ConnectionIds {
             return id;
         };
         let mut bytes = id.to_vec();
-        let worker = match self.next.0.is_neighbours.load(Ordering::Relaxed) {
+        let worker = match self.next.0.is_next_workers.load(Ordering::Relaxed) {
             true => worker.next(),
             false => worker,
         };

@@ -11,7 +11,7 @@ use std::{
 
 use quinn_proto::ConnectionId;
 
-/// Indices of the table of connections. An entry is removed with its [`Place`].
+/// Indices of the table of connections. An entry is removed by its [`HandshakeKeys`].
 #[derive(Default)]
 pub(crate) struct Handshakes {
     by_peer: BTreeSet<(IpAddr, u16, usize)>,
@@ -20,29 +20,34 @@ pub(crate) struct Handshakes {
     clients: HashMap<(SocketAddr, ConnectionId), usize>,
 }
 
-/// The keys of a handshake in the tables.
-pub(crate) struct Place {
+/// The keys of a handshake in the indices.
+pub(crate) struct HandshakeKeys {
     peer: SocketAddr,
     /// A client's own ID. It changes when the connection begins again, but not with a Retry.
     client_id: Option<ConnectionId>,
 }
 
 impl Handshakes {
-    pub fn enter(&mut self, index: usize, peer: SocketAddr, client_id: Option<&[u8]>) -> Place {
+    pub fn enter(
+        &mut self,
+        index: usize,
+        peer: SocketAddr,
+        client_id: Option<&[u8]>,
+    ) -> HandshakeKeys {
         let client_id = client_id.map(ConnectionId::new);
         let (ip, port) = canonical(peer);
         self.by_peer.insert((ip, port, index));
         if let Some(id) = client_id {
             self.clients.insert((peer, id), index);
         }
-        Place { peer, client_id }
+        HandshakeKeys { peer, client_id }
     }
 
-    pub fn leave(&mut self, index: usize, place: Place) {
-        let (ip, port) = canonical(place.peer);
+    pub fn leave(&mut self, index: usize, keys: HandshakeKeys) {
+        let (ip, port) = canonical(keys.peer);
         self.by_peer.remove(&(ip, port, index));
-        if let Some(id) = place.client_id {
-            let key = (place.peer, id);
+        if let Some(id) = keys.client_id {
+            let key = (keys.peer, id);
             // Without connection IDs a later client may have taken the key.
             if self.clients.get(&key) == Some(&index) {
                 self.clients.remove(&key);

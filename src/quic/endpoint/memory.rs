@@ -188,10 +188,10 @@ impl Endpoint {
             let Some(holding) = entry.connection.account().holding() else {
                 continue;
             };
-            let Some(place) = accounts.iter().position(|it| holding.is_of(it)) else {
+            let Some(position) = accounts.iter().position(|it| holding.is_of(it)) else {
                 continue;
             };
-            let (open, closed) = &mut found[place];
+            let (open, closed) = &mut found[position];
             match entry.connection.is_closed() {
                 true => *closed += holding.data(),
                 false => open.push(index),

@@ -79,10 +79,10 @@ impl Endpoint {
         let Some(address) = entry.connection.validated_addr() else {
             return;
         };
-        if let Some(old) = entry.neighbour
+        if let Some(old) = entry.block
             && !entry.lingers
         {
-            entry.neighbour = Some(self.accept_policy.moved(old, address.ip()));
+            entry.block = Some(self.accept_policy.moved(old, address.ip()));
         }
         if let Some(holding) = entry.connection.account_mut().holding_mut() {
             holding.move_to(address.ip());

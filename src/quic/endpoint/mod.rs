@@ -3,7 +3,7 @@
 //! - `arrival`: dispatches datagrams; `handshakes`: indices of the handshakes in progress.
 //! - `accept`, `pending_accepts`: new connections, and those that wait for the host first.
 //! - `negotiation`: versions, and clients that begin again with another one.
-//! - `table`, `reconcile`, `timers`: the table of connections, updates after each change, deadlines.
+//! - `table`, `reconcile`: the table of connections, and updates after each change.
 //! - `transmit`: sending.
 //! - `connection_ids`: generates connection IDs.
 //! - `migration`: changes of address.
@@ -21,14 +21,14 @@ use std::{
 use bytes::BytesMut;
 use quinn_proto::{self as quinn, ConnectionHandle};
 use slab::Slab;
-use uringcore_limits::budget::Budget;
+use uringcore_limits::budget::{AddressBlock, Budget};
 use uringcore_limits::token_bucket::{Rate, TokenBucket};
 use uringcore_wire::header::KNOWN_VERSIONS;
 
 use super::{
-    ClientSetup, CloseKind, ConnectError, Connection, EndpointSettings, EndpointStats, Event,
-    ServerSetup,
-    accept_policy::{AcceptPolicy, Neighbour, pending_accepts::PendingAccepts},
+    ClientSetup, CloseKind, ConnectError, Connection, Deadlines, EndpointSettings, EndpointStats,
+    Event, ServerSetup,
+    accept_policy::{AcceptPolicy, pending_accepts::PendingAccepts},
     paths::aliases::Aliases,
 };
 use crate::{seams::token_context::TokenContext, tls};
@@ -43,14 +43,12 @@ pub(super) mod negotiation;
 mod pending_accepts;
 mod reconcile;
 mod table;
-mod timers;
 mod transmit;
 
 use connection_ids::{ConnectionIds, NextId};
-use handshakes::{Handshakes, Place};
+use handshakes::{HandshakeKeys, Handshakes};
 use memory::Shedding;
 use negotiation::Restart;
-use timers::Timers;
 pub use transmit::Transmit;
 
 /// Identifies a connection of an endpoint. A key is never reused for another connection.
@@ -124,7 +122,7 @@ pub struct Endpoint {
     /// Connections that may have events.
     eventful: VecDeque<usize>,
     pub(super) handshakes: Handshakes,
-    timers: Timers,
+    deadlines: Deadlines<usize>,
     pending_accepts: PendingAccepts,
     /// The end of the only connection of this endpoint, if its first flight was already answered with a close.
     failed: Option<Event>,
@@ -151,11 +149,11 @@ pub(super) struct Entry {
     /// The bytes of the connection that `EndpointStats` count.
     held_bytes: usize,
     /// While its handshake is in progress.
-    pub handshake: Option<Place>,
+    pub handshake: Option<HandshakeKeys>,
     /// A server's connection whose handshake is in progress.
     incoming_handshake: bool,
     /// The client address that the connection counts for, until it is forgotten.
-    neighbour: Option<Neighbour>,
+    block: Option<AddressBlock>,
     /// It counts there as a closed connection.
     lingers: bool,
     handshake_deadline: Option<Instant>,
@@ -179,7 +177,7 @@ impl Endpoint {
         settings
             .check()
             .expect("the endpoint's settings were checked");
-        let next_id = NextId::new(settings.tells_connection_ids);
+        let next_id = NextId::new(settings.reports_connection_ids);
         let tokens = TokenContext::default();
         Self {
             quinn: state_machine(&settings, server.as_ref(), next_id.clone(), &tokens),
@@ -201,7 +199,7 @@ impl Endpoint {
             sending: VecDeque::new(),
             eventful: VecDeque::new(),
             handshakes: Handshakes::default(),
-            timers: Timers::default(),
+            deadlines: Deadlines::default(),
             pending_accepts: PendingAccepts::default(),
             failed: None,
             responses: VecDeque::new(),
@@ -318,7 +316,7 @@ impl Endpoint {
 
     /// The time of the next [`handle_timeout`](Self::handle_timeout). May be early.
     pub fn next_timeout(&self) -> Option<Instant> {
-        self.timers
+        self.deadlines
             .next()
             .into_iter()
             .chain(self.pending_accepts.deadline())
@@ -329,7 +327,7 @@ impl Endpoint {
     /// and must not fire before the first probe was sent.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.drop_overdue(now);
-        for index in self.timers.take_due(now) {
+        for index in self.deadlines.take_due(now) {
             self.connections[index].timer = None;
             self.rest_if_quiet(now, index);
             self.reconcile(index);
@@ -341,7 +339,7 @@ impl Endpoint {
                 continue;
             }
             // The next entry is a future deadline.
-            self.timers.remove(index, &mut entry.timer);
+            self.deadlines.remove(index, &mut entry.timer);
             if entry.connection.is_handshaking()
                 && entry.handshake_deadline.is_some_and(|at| at <= now)
             {

@@ -235,8 +235,8 @@ mod tests {
         let index = endpoint.connections.len() - 1;
         let entry = &mut endpoint.connections[index];
         let elsewhere = Handshakes::default().enter(index, meta.remote, Some(&ours));
-        let place = entry.handshake.replace(elsewhere).unwrap();
-        endpoint.handshakes.leave(index, place);
+        let keys = entry.handshake.replace(elsewhere).unwrap();
+        endpoint.handshakes.leave(index, keys);
         assert!(endpoint.is_genuine_retry(meta.remote, &retry));
         endpoint.handle_datagram(now, meta, negotiation.clone());
         endpoint.handle_unreachable(now, meta.remote, 111);
@@ -247,8 +247,8 @@ mod tests {
         let mut ended = others.iter().filter_map(|other| endpoint.peek(*other));
         assert!(ended.all(|connection| connection.is_closed()));
         // The same packet has its effect once the index has the handshake again.
-        let place = endpoint.handshakes.enter(index, meta.remote, Some(&ours));
-        endpoint.connections[index].handshake = Some(place);
+        let keys = endpoint.handshakes.enter(index, meta.remote, Some(&ours));
+        endpoint.connections[index].handshake = Some(keys);
         endpoint.handle_datagram(now, meta, negotiation);
         assert_eq!(endpoint.stats().connections_begun_again, 1);
         endpoint.handle_unreachable(now, meta.remote, 111);

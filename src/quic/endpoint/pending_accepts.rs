@@ -98,25 +98,28 @@ impl Endpoint {
             self.retry(incoming);
             return None;
         }
-        let neighbour = self
+        let block = self
             .accept_policy
             .entered(now, incoming.remote_address().ip());
         let pending = PendingAccept {
             incoming,
             packets,
-            neighbour,
+            block,
             is_asked: false,
             is_unproved,
             arrival: self.arrival,
             token,
             received: std::mem::take(&mut self.arrival_bytes),
             version: version_of(&datagram).unwrap_or_default(),
-            deadline: now + HELLO_TIMEOUT,
+            deadline: None,
         };
         let number = self.pending_accepts.next_number();
         match tickets {
             Some(tickets) => self.pending_accepts.ask(now, number, pending, tickets),
-            None => self.pending_accepts.insert(number, pending),
+            None => {
+                let deadline = now + HELLO_TIMEOUT;
+                self.pending_accepts.insert(number, pending, deadline);
+            }
         }
         None
     }
@@ -140,7 +143,7 @@ impl Endpoint {
     fn prove(&mut self, number: u64) {
         if let Some(pending) = self.pending_accepts.remove(number) {
             let arrival = std::mem::replace(&mut self.arrival, pending.arrival);
-            self.accept_policy.gave_up(pending.neighbour);
+            self.accept_policy.gave_up(pending.block);
             self.tokens.set(pending.version);
             self.retry(pending.incoming);
             self.arrival = arrival;
@@ -150,25 +153,16 @@ impl Endpoint {
     fn go_on(&mut self, now: Instant, number: u64) {
         if let Some(pending) = self.pending_accepts.remove(number) {
             let arrival = std::mem::replace(&mut self.arrival, pending.arrival);
-            self.begin(now, pending.incoming, pending.neighbour, pending.received);
+            self.begin(now, pending.incoming, pending.block, pending.received);
             self.arrival = arrival;
         }
     }
 
     /// Begins handshakes whose ClientHello stays incomplete, and those that the host does not answer.
     pub(super) fn drop_overdue(&mut self, now: Instant) {
-        while let Some(&(deadline, number)) = self.pending_accepts.deadlines.first() {
-            if deadline > now {
-                return;
-            }
+        while let Some((number, has_token)) = self.pending_accepts.next_overdue(now) {
             // Neither an incomplete hello nor a slow host may bypass the lookup of a token.
-            let has_token = |pending: &PendingAccept| pending.token.is_some();
-            match self
-                .pending_accepts
-                .waiting
-                .get(&number)
-                .is_some_and(has_token)
-            {
+            match has_token {
                 true => self.prove(number),
                 false => self.go_on(now, number),
             }
@@ -178,7 +172,7 @@ impl Endpoint {
     /// Drops all waiting connections without an answer.
     pub(super) fn drop_pending_accepts(&mut self) {
         for pending in self.pending_accepts.take_all() {
-            self.accept_policy.gave_up(pending.neighbour);
+            self.accept_policy.gave_up(pending.block);
             self.quinn.ignore(pending.incoming);
         }
     }
@@ -187,7 +181,7 @@ impl Endpoint {
     pub(super) fn refuse_pending_accepts(&mut self) {
         for pending in self.pending_accepts.take_all() {
             let arrival = std::mem::replace(&mut self.arrival, pending.arrival);
-            self.accept_policy.gave_up(pending.neighbour);
+            self.accept_policy.gave_up(pending.block);
             self.refuse(pending.incoming, Cause::Closing);
             self.arrival = arrival;
         }

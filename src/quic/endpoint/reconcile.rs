@@ -72,18 +72,18 @@ impl Endpoint {
             if std::mem::take(&mut entry.incoming_handshake) {
                 self.accept_policy.handshake_ended();
             }
-            if let Some(place) = entry.handshake.take() {
-                self.handshakes.leave(index, place);
+            if let Some(keys) = entry.handshake.take() {
+                self.handshakes.leave(index, keys);
             }
         }
-        if let Some(neighbour) = entry.neighbour
+        if let Some(block) = entry.block
             && entry.connection.is_closed()
             && !std::mem::replace(&mut entry.lingers, true)
         {
-            self.accept_policy.closed(neighbour);
+            self.accept_policy.closed(block);
         }
         if entry.drained {
-            self.timers.remove(index, &mut entry.timer);
+            self.deadlines.remove(index, &mut entry.timer);
         } else {
             let mut deadline = entry.connection.quinn().poll_timeout();
             let path_deadline = entry.connection.path_deadline();
@@ -92,7 +92,7 @@ impl Endpoint {
             if entry.connection.is_handshaking() {
                 deadline = deadline.into_iter().chain(entry.handshake_deadline).min();
             }
-            self.timers.advance(index, &mut entry.timer, deadline);
+            self.deadlines.advance(index, &mut entry.timer, deadline);
         }
         self.reconcile_memory(index);
         let entry = &mut self.connections[index];

@@ -30,7 +30,7 @@ impl Endpoint {
             quinn::Side::Client => Local::default(),
         };
         let mut connection = Connection::new(conn, transport, server_name, tokens, local);
-        if self.settings.tells_connection_ids {
+        if self.settings.reports_connection_ids {
             connection.watch_connection_ids();
             // A server's preferred address has an ID of its own (RFC 9000 section 18.2). IDs before the
             // connection's first were for a Retry.
@@ -47,7 +47,7 @@ impl Endpoint {
             held_bytes: 0,
             handshake: None,
             incoming_handshake: false,
-            neighbour: None,
+            block: None,
             lingers: false,
             handshake_deadline,
             alias: None,
@@ -83,13 +83,13 @@ impl Endpoint {
         let connection = &entry.connection;
         let is_client = connection.is_client();
         let id = connection.host_connection_id().filter(|_| is_client);
-        let place = self.handshakes.enter(index, connection.remote_addr(), id);
-        entry.handshake = Some(place);
+        let keys = self.handshakes.enter(index, connection.remote_addr(), id);
+        entry.handshake = Some(keys);
     }
 
     pub(super) fn leave_handshake(&mut self, index: usize) {
-        if let Some(place) = self.connections[index].handshake.take() {
-            self.handshakes.leave(index, place);
+        if let Some(keys) = self.connections[index].handshake.take() {
+            self.handshakes.leave(index, keys);
         }
     }
 
@@ -114,14 +114,14 @@ impl Endpoint {
     pub(super) fn remove_if_over(&mut self, index: usize) {
         let entry = &mut self.connections[index];
         if entry.drained && !entry.is_sending && !entry.is_eventful {
-            self.timers.remove(index, &mut entry.timer);
+            self.deadlines.remove(index, &mut entry.timer);
             self.leave_handshake(index);
             self.drop_alias(index);
             self.forget_dialed(index);
             let entry = &self.connections[index];
-            match entry.neighbour {
-                Some(neighbour) if entry.lingers => self.accept_policy.forgotten(neighbour),
-                Some(neighbour) => self.accept_policy.left(neighbour),
+            match entry.block {
+                Some(block) if entry.lingers => self.accept_policy.forgotten(block),
+                Some(block) => self.accept_policy.left(block),
                 None => {}
             }
             let held = self.connections[index].held_bytes as u64;

@@ -73,7 +73,7 @@ impl Endpoint {
         None
     }
 
-    /// Writes the next batch of one connection. The connection keeps its place for
+    /// Writes the next batch of one connection. The connection keeps its turn in
     /// [`poll_transmit`](Self::poll_transmit), which must be called as well.
     pub fn poll_transmit_of(
         &mut self,

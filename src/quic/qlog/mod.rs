@@ -26,6 +26,7 @@ mod recovery;
 mod trail;
 
 use std::{
+    net::SocketAddr,
     sync::{
         Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -47,7 +48,7 @@ use arrivals::Arrivals;
 use json::{List, Object};
 pub(crate) use keys::{Epoch, KeyName};
 pub(crate) use parameters::ConnectionIds;
-pub(crate) use path::{Place, Started};
+pub(crate) use path::Started;
 pub(crate) use recovery::Metrics;
 use recovery::Recovery;
 use trail::Trail;
@@ -121,18 +122,18 @@ impl Recorder {
     pub fn hand_to(&self, sink: Box<dyn Sink>) {
         let mut state = self.state();
         state.trail.hand_to(sink);
-        self.settle(state);
+        self.free_if_over(state);
     }
 
     /// Stops the recording.
     pub fn end(&self) {
         let mut state = self.state();
         state.trail.end();
-        self.settle(state);
+        self.free_if_over(state);
     }
 
     /// Frees the state once no events are wanted.
-    fn settle(&self, mut state: MutexGuard<'_, State>) {
+    fn free_if_over(&self, mut state: MutexGuard<'_, State>) {
         if state.trail.is_over() && !self.is_over.swap(true, Ordering::Relaxed) {
             *state = State::default();
             state.trail.end();
@@ -379,7 +380,7 @@ impl Recorder {
             state.trail.push(name, data);
         }
         // Runs after each batch and each datagram, so a sink that refuses events is noticed here.
-        self.settle(state);
+        self.free_if_over(state);
     }
 
     /// The server rejected 0-RTT data: its packets are neither acknowledged nor lost.
@@ -428,7 +429,7 @@ impl Recorder {
     }
 
     /// A path change has begun or ended, for an address of the peer.
-    pub(crate) fn migration(&self, state_name: &'static str, remote: Place) {
+    pub(crate) fn migration(&self, state_name: &'static str, remote: SocketAddr) {
         let data = path::migration(state_name, remote);
         self.state()
             .trail

@@ -4,12 +4,9 @@ use std::net::{IpAddr, SocketAddr};
 
 use super::{ConnectionIds, json::Object};
 
-/// An address of the peer.
-pub(crate) type Place = SocketAddr;
-
 /// The addresses and IDs at a connection's beginning.
 pub(crate) struct Started<'a> {
-    pub remote: Place,
+    pub remote: SocketAddr,
     /// This side's address, if known.
     pub local: Option<IpAddr>,
     pub ids: &'a ConnectionIds,
@@ -38,7 +35,7 @@ impl Started<'_> {
 }
 
 /// The states have the names of draft-ietf-quic-qlog-quic-events-08 section 4.10.
-pub(super) fn migration(state: &'static str, remote: Place) -> String {
+pub(super) fn migration(state: &'static str, remote: SocketAddr) -> String {
     let mut path = Object::new();
     let ip = remote.ip().to_canonical();
     let (ip_name, port_name) = match ip.is_ipv4() {

@@ -1,9 +1,9 @@
 //! Received DATAGRAM frames that wait for the program.
 
-use std::collections::VecDeque;
-
 use bytes::Bytes;
 use uringcore_limits::budget::Charge;
+
+use crate::datagram_queue::DatagramQueue;
 
 /// Which datagrams are dropped when the queue is full.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -15,28 +15,20 @@ pub enum Overflow {
     Newest,
 }
 
-/// A bounded queue of datagrams.
-///
-/// The bound is a number of bytes, including an overhead for each frame. Dropped datagrams are counted. Small
-/// datagrams are copied when they have to wait, because their receive buffer may hold many packets.
+/// A bounded queue of datagrams, which counts those that it drops. Small datagrams are copied when they have to wait,
+/// because their receive buffer may hold many packets.
 #[derive(Debug)]
 pub struct Datagrams {
-    queue: VecDeque<Bytes>,
-    bytes: usize,
-    bytes_max: usize,
+    queue: DatagramQueue,
     overflow: Overflow,
-    dropped: u64,
     charge: Charge,
 }
 
 impl Datagrams {
     pub fn new(bytes_max: usize) -> Self {
         Self {
-            queue: VecDeque::new(),
-            bytes: 0,
-            bytes_max,
+            queue: DatagramQueue::new(bytes_max),
             overflow: Overflow::default(),
-            dropped: 0,
             charge: Charge::default(),
         }
     }
@@ -52,44 +44,38 @@ impl Datagrams {
     }
 
     pub fn push(&mut self, mut data: Bytes) {
-        if self.overflow == Overflow::Newest && self.bytes + cost(&data) > self.bytes_max {
-            self.dropped += 1;
+        if self.overflow == Overflow::Newest && !self.queue.has_room(&data) {
+            self.queue.count_dropped(1);
             return;
         }
         // A datagram that is taken at once is not copied.
         if !self.queue.is_empty() && data.len() < SMALL {
             data = Bytes::copy_from_slice(&data);
         }
-        self.bytes += cost(&data);
-        self.queue.push_back(data);
-        while self.bytes > self.bytes_max && self.pop().is_some() {
-            self.dropped += 1;
-        }
+        self.queue.push(data);
         self.recharge();
     }
 
     pub fn pop(&mut self) -> Option<Bytes> {
-        let data = self.queue.pop_front()?;
-        self.bytes -= cost(&data);
+        let data = self.queue.pop()?;
         self.recharge();
         Some(data)
     }
 
     /// Drops all datagrams; the program will not read them.
     pub fn clear(&mut self) {
-        self.dropped += self.queue.len() as u64;
-        self.queue = VecDeque::new();
-        self.bytes = 0;
+        self.queue.count_dropped(self.queue.len() as u64);
+        self.queue.clear();
         self.recharge();
     }
 
     fn recharge(&mut self) {
         self.charge
-            .set(self.bytes + self.queue.len() * HEAP_OVERHEAD);
+            .set(self.queue.bytes() + self.queue.len() * HEAP_OVERHEAD);
     }
 
     pub fn dropped(&self) -> u64 {
-        self.dropped
+        self.queue.dropped()
     }
 }
 
@@ -98,11 +84,6 @@ const SMALL: usize = 600;
 
 /// Overhead of a small datagram: its heap allocation, and its share of the queue's spare capacity.
 const HEAP_OVERHEAD: usize = 48;
-
-/// Empty datagrams cost their entry.
-fn cost(data: &Bytes) -> usize {
-    data.len() + size_of::<Bytes>()
-}
 
 #[cfg(test)]
 mod tests {
@@ -119,7 +100,7 @@ mod tests {
             .map(|data| data[0])
             .collect();
         assert_eq!(kept, [2, 3, 4]);
-        assert_eq!(datagrams.bytes, 0);
+        assert_eq!(datagrams.queue.bytes(), 0);
     }
 
     #[test]
@@ -139,9 +120,16 @@ mod tests {
     }
 
     #[test]
-    fn empty_ones_are_bounded_too() {
-        let mut datagrams = Datagrams::new(10 * size_of::<Bytes>());
-        (0..1_000).for_each(|_| datagrams.push(Bytes::new()));
-        assert_eq!(datagrams.queue.len(), 10);
+    fn waiting_datagrams_are_charged_and_what_is_cleared_is_dropped() {
+        let mut datagrams = Datagrams::new(1_000);
+        let queued = std::sync::Arc::<uringcore_limits::budget::Queued>::default();
+        datagrams.push(Bytes::from(vec![0; 100]));
+        datagrams.set_charge(Charge::new(queued.clone()));
+        let each = 100 + size_of::<Bytes>() + HEAP_OVERHEAD;
+        assert_eq!(queued.bytes(), each);
+        datagrams.push(Bytes::from(vec![1; 100]));
+        assert_eq!(queued.bytes(), 2 * each);
+        datagrams.clear();
+        assert_eq!((queued.bytes(), datagrams.dropped()), (0, 2));
     }
 }

@@ -92,7 +92,7 @@ impl StreamReader {
     }
 
     pub fn receive(&mut self, received: Received) {
-        self.settle();
+        self.copy_out();
         self.fresh = received.data;
         self.end = received.end;
     }
@@ -114,7 +114,7 @@ impl StreamReader {
 
     /// Puts bytes back in front.
     pub fn put_back(&mut self, bytes: &[u8]) {
-        self.settle();
+        self.copy_out();
         let behind = std::mem::replace(&mut self.held, BytesMut::from(bytes));
         self.held.extend_from_slice(&behind);
         self.searched = 0;
@@ -151,7 +151,7 @@ impl StreamReader {
     }
 
     fn take_until(&mut self, separator: &[u8], max: usize) -> Outcome {
-        self.settle();
+        self.copy_out();
         // The last read may have been cancelled and have had another separator.
         if self.sought != separator {
             self.sought = separator.to_vec();
@@ -185,7 +185,7 @@ impl StreamReader {
         match self.end {
             Some(StreamEnd::Reset { error_code }) => Outcome::Reset { error_code },
             _ => {
-                self.settle();
+                self.copy_out();
                 Outcome::Wait
             }
         }
@@ -204,12 +204,12 @@ impl StreamReader {
         let held = self.held.split_to(count.min(self.held.len()));
         let fresh = self.fresh.split_to(count - held.len());
         // The rest may wait for long, so it is copied out of its receive buffers.
-        self.settle();
+        self.copy_out();
         Portion { held, fresh }
     }
 
     /// Copies data out of the buffers that it was received in.
-    fn settle(&mut self) {
+    fn copy_out(&mut self) {
         if self.fresh.is_empty() {
             return;
         }

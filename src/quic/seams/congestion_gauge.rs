@@ -331,7 +331,7 @@ mod tests {
         });
         let mut bare = Bare::begin(1, transport);
         bare.server.mark = Some(EcnCodepoint::Ect0);
-        bare.settle();
+        bare.complete();
         heard.lock().unwrap().clear();
         (bare, heard)
     }

@@ -51,7 +51,7 @@ mod tests {
     fn bare_quinn_numbers_ids_in_the_order_in_which_they_are_made_and_has_none_twice() {
         let mut bare = Bare::begin(1, quinn_proto::TransportConfig::default());
         bare.server.ids.repeats.store(true, Ordering::Relaxed);
-        bare.settle();
+        bare.complete();
         let made = bare.server.ids.made.lock().unwrap().clone();
         let mut issued = IssuedIds::new(made[0].to_vec());
         for id in &made[1..] {

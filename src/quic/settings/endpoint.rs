@@ -24,9 +24,9 @@ pub struct EndpointSettings {
     /// them again; with [`Retry::Auto`], the second half of a burst must prove the address.
     pub accept_rate: Option<Rate>,
     /// Incoming handshakes in progress at a time. Further ones are refused.
-    pub max_incoming: usize,
+    pub max_handshakes: usize,
     /// The number of incoming handshakes from which on [`Retry::Auto`] requires clients to prove their address.
-    pub retry_incoming: usize,
+    pub retry_handshakes: usize,
     /// How long an incoming handshake may take before its state is dropped.
     pub handshake_timeout: Duration,
     /// The largest UDP payload that we accept (RFC 9000 section 18.2), 1,200 to 65,527.
@@ -46,7 +46,7 @@ pub struct EndpointSettings {
     pub first_connection_id: Option<Vec<u8>>,
     /// True if `ConnectionIdIssued` and `ConnectionIdRetired` report a connection's IDs besides the first: for a
     /// host that routes packets to connections itself.
-    pub tells_connection_ids: bool,
+    pub reports_connection_ids: bool,
     /// The budget for the memory of a server's clients, possibly shared with other servers. `None`: only the limits
     /// of the connections apply.
     pub budget: Option<Arc<Budget>>,
@@ -58,12 +58,12 @@ impl Default for EndpointSettings {
     fn default() -> Self {
         Self {
             connection_id_length: 8,
-            max_connections: 65_536,
+            max_connections: CONNECTIONS_MAX,
             max_connections_per_address: None,
             accept_rate: None,
-            max_incoming: 4_096,
-            retry_incoming: 2_048,
-            handshake_timeout: Duration::from_secs(10),
+            max_handshakes: HANDSHAKES_MAX,
+            retry_handshakes: HANDSHAKES_MAX / 2,
+            handshake_timeout: HANDSHAKE_TIMEOUT,
             max_udp_payload_size: 1_472,
             dont_fragment: true,
             reset_key: None,
@@ -71,7 +71,7 @@ impl Default for EndpointSettings {
             worker: None,
             empty_places: None,
             first_connection_id: None,
-            tells_connection_ids: false,
+            reports_connection_ids: false,
             budget: None,
             rng_seed: None,
         }
@@ -120,3 +120,8 @@ impl EndpointSettings {
         }
     }
 }
+
+/// Defaults of a server's limits (`accept_policy`).
+const CONNECTIONS_MAX: usize = 65_536;
+const HANDSHAKES_MAX: usize = 4_096;
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);

@@ -61,7 +61,7 @@ pub struct ServerSettings {
 pub enum Retry {
     Always,
     Never,
-    /// When `retry_incoming` handshakes are in progress, or half of an address's limit or of the accept rate is
+    /// When `retry_handshakes` handshakes are in progress, or half of an address's limit or of the accept rate is
     /// used up.
     #[default]
     Auto,

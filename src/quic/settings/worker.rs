@@ -27,7 +27,7 @@ impl Worker {
     }
 
     /// True if there are other workers.
-    pub(crate) fn has_neighbours(self) -> bool {
+    pub(crate) fn has_others(self) -> bool {
         self.count > 1
     }
 

@@ -88,13 +88,13 @@ impl Streams {
     /// The ready streams, the most urgent first. Within a rank the stream that has waited longest is first.
     fn take_ready(&mut self) -> Vec<u64> {
         let mut ready = std::mem::take(&mut self.ready);
-        let place = |id: &u64| {
+        let order = |id: &u64| {
             let send = self.table.get(id).map(|stream| &stream.send);
             send.map_or((Reverse(0), 0), |send| (Reverse(send.rank), send.served_at))
         };
         if ready.len() > 1 {
             // Each stream is looked up once, not once for each comparison.
-            ready.sort_by_cached_key(place);
+            ready.sort_by_cached_key(order);
         }
         ready
     }

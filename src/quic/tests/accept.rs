@@ -120,8 +120,8 @@ fn a_server_that_takes_no_more_refuses_at_once_and_keeps_what_it_has() {
 #[test]
 fn many_handshakes_at_once_are_made_to_prove_their_addresses_and_then_dropped() {
     let settings = EndpointSettings {
-        max_incoming: 8,
-        retry_incoming: 4,
+        max_handshakes: 8,
+        retry_handshakes: 4,
         ..EndpointSettings::default()
     };
     let mut pair = Pair::with(client_settings(), server_settings(), settings);
@@ -302,8 +302,8 @@ fn events_of_one_connection_come_in_a_row() {
 #[test]
 fn completed_handshakes_do_not_count_as_under_way() {
     let settings = EndpointSettings {
-        max_incoming: 4,
-        retry_incoming: 2,
+        max_handshakes: 4,
+        retry_handshakes: 2,
         ..EndpointSettings::default()
     };
     let mut pair = Pair::with(client_settings(), server_settings(), settings);

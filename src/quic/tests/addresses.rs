@@ -24,7 +24,7 @@ const FORGED: &str = "203.0.113.5:5000";
 const CLIENT: &str = "10.0.0.1:50000";
 
 /// A pair whose handshake is confirmed and that has nothing left to send.
-fn settled() -> (Pair, ConnectionKey, ConnectionKey) {
+fn idle_pair() -> (Pair, ConnectionKey, ConnectionKey) {
     let mut pair = Pair::default_pair();
     let (client, server) = pair.establish();
     pair.run_for(Duration::from_secs(2));
@@ -71,7 +71,7 @@ fn a_first_address_is_validated_by_the_handshake() {
 
 #[test]
 fn a_packet_from_a_forged_address_moves_nobody() {
-    let (mut pair, client, server) = settled();
+    let (mut pair, client, server) = idle_pair();
     forge(&mut pair, addr(FORGED));
     let conn = pair.client.endpoint.connection(client).unwrap();
     conn.send_stream(0, Bytes::from_static(b"GET"), true)
@@ -93,7 +93,7 @@ fn a_packet_from_a_forged_address_moves_nobody() {
 
 #[test]
 fn a_small_packet_from_a_forged_address_brings_no_more_than_three_times_as_much_there() {
-    let (mut pair, client, server) = settled();
+    let (mut pair, client, server) = idle_pair();
     let conn = pair.server.endpoint.connection(server).unwrap();
     conn.send_stream(1, pattern(2, 1_000_000), true).unwrap();
     forge(&mut pair, addr(FORGED));
@@ -114,7 +114,7 @@ fn a_small_packet_from_a_forged_address_brings_no_more_than_three_times_as_much_
 #[test]
 fn a_client_behind_a_nat_that_forgets_it_goes_on_within_a_few_round_trips() {
     for source in ["10.0.0.1:6000", "192.0.2.7:6000"] {
-        let (mut pair, client, server) = settled();
+        let (mut pair, client, server) = idle_pair();
         let data = pattern(3, 4 << 20);
         let conn = pair.server.endpoint.connection(server).unwrap();
         conn.send_stream(1, data.clone(), true).unwrap();
@@ -147,7 +147,7 @@ fn a_client_behind_a_nat_that_forgets_it_goes_on_within_a_few_round_trips() {
 
 #[test]
 fn a_challenge_that_is_lost_is_repeated() {
-    let (mut pair, client, server) = settled();
+    let (mut pair, client, server) = idle_pair();
     let there = addr("192.0.2.7:6000");
     let conn = pair.server.endpoint.connection(server).unwrap();
     conn.send_stream(1, pattern(4, 8_000), false).unwrap();
@@ -252,7 +252,7 @@ fn a_datagram_that_waits_does_not_leave_after_the_connection_was_closed() {
 
 #[test]
 fn moves_are_bounded() {
-    let (mut pair, client, _) = settled();
+    let (mut pair, client, _) = idle_pair();
     for number in 0..100 {
         forge(
             &mut pair,
@@ -294,7 +294,7 @@ fn random_moves(seed: u64) {
     let mut pair = Pair::new(client, server).link(link);
     pair.random = Random::new(seed + 1);
     let (client, server) = pair.establish();
-    let places: Vec<_> = (1..7)
+    let addresses: Vec<_> = (1..7)
         .map(|port| SocketAddr::from(([192, 0, 2, 1], port)))
         .collect();
     let data = pattern(seed, 600_000);
@@ -305,8 +305,8 @@ fn random_moves(seed: u64) {
     pair.record = true;
     for _ in 0..120 {
         match random.below(4) {
-            0 => pair.nat = Some(places[random.below(places.len())]),
-            1 => pair.dead = vec![places[random.below(places.len())]],
+            0 => pair.nat = Some(addresses[random.below(addresses.len())]),
+            1 => pair.dead = vec![addresses[random.below(addresses.len())]],
             2 => pair.nat = None,
             _ => {
                 let sent = |(who, _): &&(Who, Vec<u8>)| *who == Who::Client;

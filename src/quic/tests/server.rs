@@ -60,8 +60,8 @@ fn ended(pair: &mut Pair, key: ConnectionKey) -> (u64, CloseKind) {
 #[test]
 fn a_flood_from_invented_addresses_is_answered_with_retries_and_a_client_gets_in() {
     let settings = EndpointSettings {
-        max_incoming: 64,
-        retry_incoming: 32,
+        max_handshakes: 64,
+        retry_handshakes: 32,
         ..EndpointSettings::default()
     };
     let mut pair = Pair::with(client_settings(), with_retry(Retry::Auto), settings);
@@ -95,8 +95,8 @@ fn a_flood_from_invented_addresses_is_answered_with_retries_and_a_client_gets_in
 #[test]
 fn without_retries_a_flood_keeps_clients_out_but_costs_no_more_than_the_limit() {
     let settings = EndpointSettings {
-        max_incoming: 64,
-        retry_incoming: 32,
+        max_handshakes: 64,
+        retry_handshakes: 32,
         ..EndpointSettings::default()
     };
     let mut pair = Pair::with(client_settings(), with_retry(Retry::Never), settings);

@@ -92,7 +92,7 @@ fn without_being_asked_nothing_is_logged() {
 #[test]
 fn ids_are_told_before_a_packet_gives_them_out() {
     let settings = EndpointSettings {
-        tells_connection_ids: true,
+        reports_connection_ids: true,
         ..EndpointSettings::default()
     };
     let (client, mut server) = (client_settings(), server_settings());

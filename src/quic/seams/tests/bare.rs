@@ -621,12 +621,12 @@ impl Bare {
     /// A connected pair with nothing left to send.
     pub fn connected(transport: quinn::TransportConfig) -> Self {
         let mut bare = Self::begin(1, transport);
-        bare.settle();
+        bare.complete();
         bare
     }
 
     /// Runs the handshake until nothing is left to send.
-    pub fn settle(&mut self) {
+    pub fn complete(&mut self) {
         for _ in 0..8 {
             self.exchange();
             // Delayed acknowledgements.

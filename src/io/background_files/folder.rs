@@ -1,8 +1,8 @@
-//! The folder of a journal: the names of its files, their size, and removal of old ones.
+//! The folder of the files: their names, their size, and removal of old ones.
 //!
 //! Several processes may share a folder. Each process locks the files that it writes, and lists the folder to count
 //! the files of all processes. The bounds therefore hold up to the bytes that other processes wrote since the last
-//! listing. A file is removed if its name has a journal's form, this user owns it, and no process has locked it.
+//! listing. A file is removed if its name has the form of these files, this user owns it, and no process has locked it.
 
 use std::{
     collections::HashSet,
@@ -214,7 +214,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_names_of_a_journal_are_recognised() {
+    fn only_names_of_these_files_are_recognised() {
         let limits = Limits {
             file_bytes: 1,
             total_bytes: 1,

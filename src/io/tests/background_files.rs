@@ -1,4 +1,4 @@
-//! A journal's files: their content, size and ownership.
+//! Files that are written in the background: their content, size and ownership.
 
 use std::fs;
 use std::os::fd::AsRawFd;
@@ -6,7 +6,9 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use uringcore_io::journal::{Append, Entry, Journal, LAST_RECORD_MAX, Limits};
+use uringcore_io::background_files::{
+    Append, BackgroundFile, BackgroundFiles, LAST_RECORD_MAX, Limits,
+};
 
 const LIMITS: Limits = Limits {
     file_bytes: 1 << 20,
@@ -21,20 +23,20 @@ struct Folder(PathBuf);
 
 impl Folder {
     fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("journal-{name}-{}", std::process::id()));
+        let path = std::env::temp_dir().join(format!("files-{name}-{}", std::process::id()));
         fs::create_dir(&path).unwrap();
         Self(path)
     }
 
-    fn journal(&self, limits: Limits) -> Journal {
-        Journal::new(self.0.clone(), ".log", limits)
+    fn background(&self, limits: Limits) -> BackgroundFiles {
+        BackgroundFiles::new(self.0.clone(), ".log", limits)
     }
 
     /// The files, by name.
     fn files(&self) -> Vec<PathBuf> {
         let mut found: Vec<PathBuf> = fs::read_dir(&self.0)
             .unwrap()
-            .map(|entry| entry.unwrap().path())
+            .map(|file| file.unwrap().path())
             .collect();
         found.sort();
         found
@@ -57,20 +59,20 @@ impl Drop for Folder {
     }
 }
 
-fn begin(journal: &Journal) -> Entry {
-    journal.begin().unwrap().unwrap()
+fn begin(background: &BackgroundFiles) -> BackgroundFile {
+    background.begin().unwrap().unwrap()
 }
 
-fn flush(journal: &Journal) {
-    assert!(journal.flush(PATIENCE), "nothing was written");
+fn flush(background: &BackgroundFiles) {
+    assert!(background.flush(PATIENCE), "nothing was written");
 }
 
 /// Appends until the file accepts no more, and returns the last result.
-fn fill(journal: &Journal, entry: &Entry, record: &[u8]) -> Append {
+fn fill(background: &BackgroundFiles, file: &BackgroundFile, record: &[u8]) -> Append {
     loop {
-        match entry.append(record) {
+        match file.append(record) {
             Append::Taken => {}
-            Append::NoRoom => flush(journal),
+            Append::NoRoom => flush(background),
             other => return other,
         }
     }
@@ -79,15 +81,15 @@ fn fill(journal: &Journal, entry: &Entry, record: &[u8]) -> Append {
 #[test]
 fn records_are_written_in_order_into_files_of_the_user_alone() {
     let folder = Folder::new("order");
-    let journal = folder.journal(LIMITS);
-    let entries = [begin(&journal), begin(&journal)];
+    let background = folder.background(LIMITS);
+    let opened = [begin(&background), begin(&background)];
     for number in 0..1000 {
-        for (index, entry) in entries.iter().enumerate() {
+        for (index, file) in opened.iter().enumerate() {
             let record = format!("{index} {number}\n");
-            assert_eq!(entry.append(record.as_bytes()), Append::Taken);
+            assert_eq!(file.append(record.as_bytes()), Append::Taken);
         }
     }
-    flush(&journal);
+    flush(&background);
     let files = folder.files();
     assert_eq!(files.len(), 2);
     let mut texts: Vec<String> = files
@@ -105,10 +107,10 @@ fn records_are_written_in_order_into_files_of_the_user_alone() {
         let mode = fs::metadata(path).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
     }
-    let [first, second] = entries;
+    let [first, second] = opened;
     first.finish(b"last\n");
     drop(second);
-    flush(&journal);
+    flush(&background);
     let ends = files
         .iter()
         .filter(|path| fs::read_to_string(path).unwrap().ends_with("last\n"));
@@ -118,13 +120,13 @@ fn records_are_written_in_order_into_files_of_the_user_alone() {
 #[test]
 fn a_record_without_room_is_refused_whole() {
     let folder = Folder::new("room");
-    let journal = folder.journal(LIMITS);
-    let entry = begin(&journal);
-    assert_eq!(entry.append(b"first"), Append::Taken);
-    assert_eq!(entry.append(&vec![0; 300 << 10]), Append::NoRoom);
-    assert_eq!(entry.append(b" second"), Append::Taken);
-    drop(entry);
-    flush(&journal);
+    let background = folder.background(LIMITS);
+    let file = begin(&background);
+    assert_eq!(file.append(b"first"), Append::Taken);
+    assert_eq!(file.append(&vec![0; 300 << 10]), Append::NoRoom);
+    assert_eq!(file.append(b" second"), Append::Taken);
+    drop(file);
+    flush(&background);
     assert_eq!(fs::read(&folder.files()[0]).unwrap(), b"first second");
 }
 
@@ -135,11 +137,11 @@ fn a_file_has_a_size_and_room_for_its_last_record() {
         file_bytes: 10_000,
         ..LIMITS
     };
-    let journal = folder.journal(limits);
-    let entry = begin(&journal);
-    assert_eq!(fill(&journal, &entry, &[b'x'; 100]), Append::Full);
-    entry.finish(&[b'y'; LAST_RECORD_MAX]);
-    flush(&journal);
+    let background = folder.background(limits);
+    let file = begin(&background);
+    assert_eq!(fill(&background, &file, &[b'x'; 100]), Append::Full);
+    file.finish(&[b'y'; LAST_RECORD_MAX]);
+    flush(&background);
     let text = fs::read(&folder.files()[0]).unwrap();
     assert!(text.len() <= 10_000 && text.len() > 9_000, "{}", text.len());
     assert!(text.ends_with(&[b'y'; LAST_RECORD_MAX]));
@@ -155,11 +157,11 @@ fn the_oldest_files_make_room() {
         total_bytes: 1_000_000,
         ..LIMITS
     };
-    let journal = folder.journal(limits);
-    let entry = begin(&journal);
-    fill(&journal, &entry, &[b'x'; 1000]);
-    drop(entry);
-    flush(&journal);
+    let background = folder.background(limits);
+    let file = begin(&background);
+    fill(&background, &file, &[b'x'; 1000]);
+    drop(file);
+    flush(&background);
     let total: u64 = folder
         .files()
         .iter()
@@ -174,12 +176,12 @@ fn the_oldest_files_make_room() {
 fn files_are_counted_too() {
     let folder = Folder::new("count");
     let limits = Limits { files: 8, ..LIMITS };
-    let journal = folder.journal(limits);
+    let background = folder.background(limits);
     for number in 0..40 {
-        let entry = begin(&journal);
-        assert_eq!(entry.append(format!("{number}").as_bytes()), Append::Taken);
-        drop(entry);
-        flush(&journal);
+        let file = begin(&background);
+        assert_eq!(file.append(format!("{number}").as_bytes()), Append::Taken);
+        drop(file);
+        flush(&background);
         assert!(folder.files().len() <= 8);
     }
     let texts: Vec<String> = folder
@@ -203,16 +205,22 @@ fn a_file_that_is_being_written_stays() {
         total_bytes: 1_000,
         ..LIMITS
     };
-    let journal = folder.journal(limits);
-    let entry = begin(&journal);
-    assert_eq!(entry.append(b"record"), Append::Taken);
-    flush(&journal);
+    let background = folder.background(limits);
+    let file = begin(&background);
+    assert_eq!(file.append(b"record"), Append::Taken);
+    flush(&background);
     assert!(path.exists());
     assert_eq!(folder.files(), [path]);
     // There is no room for a new file.
-    assert_eq!(entry.append(b"record"), Append::Failed);
-    assert!(journal.take_error().unwrap().to_string().contains("full"));
-    assert!(journal.take_error().is_none());
+    assert_eq!(file.append(b"record"), Append::Failed);
+    assert!(
+        background
+            .take_error()
+            .unwrap()
+            .to_string()
+            .contains("full")
+    );
+    assert!(background.take_error().is_none());
 }
 
 #[test]
@@ -226,11 +234,11 @@ fn links_are_neither_followed_nor_counted() {
         total_bytes: 4_000,
         ..LIMITS
     };
-    let journal = folder.journal(limits);
-    let entry = begin(&journal);
-    fill(&journal, &entry, &[b'x'; 100]);
-    drop(entry);
-    flush(&journal);
+    let background = folder.background(limits);
+    let file = begin(&background);
+    fill(&background, &file, &[b'x'; 100]);
+    drop(file);
+    flush(&background);
     assert!(is_link(&link));
     assert_eq!(fs::read(&target).unwrap(), vec![0; 5_000]);
 }
@@ -242,51 +250,51 @@ fn is_link(path: &Path) -> bool {
 #[test]
 fn a_few_files_are_open_at_once() {
     let folder = Folder::new("open");
-    let journal = folder.journal(Limits { open: 2, ..LIMITS });
-    let first = begin(&journal);
-    let second = begin(&journal);
+    let background = folder.background(Limits { open: 2, ..LIMITS });
+    let first = begin(&background);
+    let second = begin(&background);
     assert_eq!(first.append(b"1"), Append::Taken);
-    assert!(journal.begin().unwrap().is_none());
+    assert!(background.begin().unwrap().is_none());
     drop(first);
-    flush(&journal);
-    let third = begin(&journal);
+    flush(&background);
+    let third = begin(&background);
     assert_eq!(third.append(b"3"), Append::Taken);
     drop((second, third));
-    flush(&journal);
+    flush(&background);
     // One had no records.
     assert_eq!(folder.files().len(), 2);
 }
 
 #[test]
 fn a_folder_that_is_gone_is_an_error_and_no_more_than_that() {
-    let journal = Journal::new("/nonexistent/folder".into(), ".log", LIMITS);
-    let entry = begin(&journal);
-    assert_eq!(entry.append(b"1"), Append::Taken);
-    flush(&journal);
-    assert_eq!(entry.append(b"2"), Append::Failed);
-    let error = journal.take_error().unwrap();
+    let background = BackgroundFiles::new("/nonexistent/folder".into(), ".log", LIMITS);
+    let file = begin(&background);
+    assert_eq!(file.append(b"1"), Append::Taken);
+    flush(&background);
+    assert_eq!(file.append(b"2"), Append::Failed);
+    let error = background.take_error().unwrap();
     assert_eq!(error.kind(), std::io::ErrorKind::NotFound);
-    entry.finish(b"3");
-    flush(&journal);
+    file.finish(b"3");
+    flush(&background);
 }
 
 #[test]
 fn a_forked_child_has_a_thread_of_its_own() {
     let folder = Folder::new("fork");
-    let journal = folder.journal(LIMITS);
-    let entry = begin(&journal);
-    assert_eq!(entry.append(b"parent\n"), Append::Taken);
-    flush(&journal);
+    let background = folder.background(LIMITS);
+    let file = begin(&background);
+    assert_eq!(file.append(b"parent\n"), Append::Taken);
+    flush(&background);
     // SAFETY: the child leaves by _exit, and runs nothing that another thread of this process may have locked
     // except the allocator, which glibc makes usable after a fork.
     let child = unsafe { libc::fork() };
     if child == 0 {
-        let refused = entry.append(b"child\n") == Append::Failed;
-        entry.finish(b"child\n");
-        let own = begin(&journal);
+        let refused = file.append(b"child\n") == Append::Failed;
+        file.finish(b"child\n");
+        let own = begin(&background);
         let taken = own.append(b"own\n") == Append::Taken;
         drop(own);
-        let status = i32::from(!(refused && taken && journal.flush(PATIENCE)));
+        let status = i32::from(!(refused && taken && background.flush(PATIENCE)));
         // SAFETY: ends the process at once.
         unsafe { libc::_exit(status) };
     }
@@ -294,9 +302,9 @@ fn a_forked_child_has_a_thread_of_its_own() {
     // SAFETY: waits for the child made above and writes to a local.
     unsafe { libc::waitpid(child, &mut status, 0) };
     assert_eq!(status, 0);
-    assert_eq!(entry.append(b"more\n"), Append::Taken);
-    drop(entry);
-    flush(&journal);
+    assert_eq!(file.append(b"more\n"), Append::Taken);
+    drop(file);
+    flush(&background);
     let mut texts: Vec<String> = folder
         .files()
         .iter()

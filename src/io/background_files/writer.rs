@@ -1,7 +1,7 @@
-//! The thread that writes a journal's files.
+//! The thread that writes the files.
 //!
-//! It sleeps until an entry has data, collects for a moment, because a write for each record would cost a system
-//! call each, and then writes all entries with data. A file that cannot be written is abandoned: its producer finds
+//! It sleeps until a file has data, collects for a moment, because a write for each record would cost a system
+//! call each, and then writes all files with data. A file that cannot be written is abandoned: its producer finds
 //! out with its next record.
 
 use std::{
@@ -13,12 +13,12 @@ use std::{
 };
 
 use super::folder::Folder;
-use super::{File, FilePhase, JournalState, SharedJournal};
+use super::{File, FilePhase, QueueState, Shared};
 
 pub(super) struct Writer {
-    shared: Arc<SharedJournal>,
+    shared: Arc<Shared>,
     folder: Folder,
-    /// By the address of the state shared with their entries, which the value keeps alive.
+    /// By the address of the state shared with their producers, which the value keeps alive.
     open: HashMap<usize, Output>,
 }
 
@@ -31,7 +31,7 @@ struct Output {
 }
 
 impl Writer {
-    pub fn new(shared: Arc<SharedJournal>, folder: Folder) -> Self {
+    pub fn new(shared: Arc<Shared>, folder: Folder) -> Self {
         Self {
             shared,
             folder,
@@ -39,7 +39,7 @@ impl Writer {
         }
     }
 
-    /// Runs until the journal and then its last entry is dropped.
+    /// Runs until the [`BackgroundFiles`](super::BackgroundFiles) and then the last file is dropped.
     pub fn run(mut self) {
         while let Some(listed) = self.next() {
             for file in listed {
@@ -55,7 +55,7 @@ impl Writer {
 
     fn next(&self) -> Option<Vec<Arc<File>>> {
         let shared = &self.shared;
-        let is_idle = |state: &mut JournalState| {
+        let is_idle = |state: &mut QueueState| {
             state.listed.is_empty() && !(state.is_closed && state.open == 0)
         };
         let state = shared.state();

@@ -1,9 +1,9 @@
-//! Files that grow record by record, written by a separate thread: [`Journal`] and its [`Entry`]s.
+//! Files that grow record by record, written by a thread in the background.
 //!
 //! - `folder`: the files' names, their total size, and removal.
 //! - `writer`: the thread.
 //!
-//! An append copies bytes into the entry's buffer and returns; it never waits for a disk. There are bounds for each
+//! An append copies bytes into the file's buffer and returns; it never waits for a disk. There are bounds for each
 //! buffer, all buffers together, each file, all files of the folder together, and open files. A record without room
 //! is rejected, and its producer counts it. Not here: the format of records.
 //!
@@ -29,7 +29,7 @@ use crate::spawn::SignalMask;
 use folder::Folder;
 use writer::Writer;
 
-/// The bounds of a journal.
+/// The bounds of the files of a folder.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
     /// Bytes of one file.
@@ -49,7 +49,7 @@ pub enum Append {
     Taken,
     /// The buffers are full. There is room once the thread has written.
     NoRoom,
-    /// The file or the folder has reached its size: only [`Entry::finish`] adds to it.
+    /// The file or the folder has reached its size: only [`BackgroundFile::finish`] adds to it.
     Full,
     /// The file could not be written.
     Failed,
@@ -57,15 +57,15 @@ pub enum Append {
 
 /// Files in one folder, with unpredictable names.
 #[derive(Debug)]
-pub struct Journal {
+pub struct BackgroundFiles {
     folder: PathBuf,
     suffix: &'static str,
     limits: Limits,
-    /// `None` before the first entry. A forked child makes its own, because the parent's thread does not run there.
-    shared: PerProcess<Mutex<Option<Arc<SharedJournal>>>>,
+    /// `None` before the first file. A forked child makes its own, because the parent's thread does not run there.
+    shared: PerProcess<Mutex<Option<Arc<Shared>>>>,
 }
 
-impl Journal {
+impl BackgroundFiles {
     pub fn new(folder: PathBuf, suffix: &'static str, limits: Limits) -> Self {
         Self {
             folder,
@@ -78,7 +78,7 @@ impl Journal {
     /// A new file, which the thread creates with its first record. `None` if the limit of open files is reached.
     ///
     /// Fails if the thread cannot be created.
-    pub fn begin(&self) -> io::Result<Option<Entry>> {
+    pub fn begin(&self) -> io::Result<Option<BackgroundFile>> {
         let shared = self.started()?;
         let mut state = shared.state();
         if state.open >= self.limits.open {
@@ -87,13 +87,13 @@ impl Journal {
         state.open += 1;
         drop(state);
         let file = Arc::new(File::default());
-        Ok(Some(Entry { shared, file }))
+        Ok(Some(BackgroundFile { shared, file }))
     }
 
-    /// Waits until everything appended before was passed to the kernel. False if `patience` ended first.
-    pub fn flush(&self, patience: Duration) -> bool {
+    /// Waits until everything appended before was passed to the kernel. False if `timeout` ended first.
+    pub fn flush(&self, timeout: Duration) -> bool {
         let shared = lock(self.shared.get()).clone();
-        shared.is_none_or(|shared| shared.flush(patience))
+        shared.is_none_or(|shared| shared.flush(timeout))
     }
 
     /// The newest error of a file that could not be written, once.
@@ -102,12 +102,12 @@ impl Journal {
         shared.state().error.take()
     }
 
-    fn started(&self) -> io::Result<Arc<SharedJournal>> {
+    fn started(&self) -> io::Result<Arc<Shared>> {
         let mut slot = lock(self.shared.get());
         if let Some(shared) = slot.as_ref() {
             return Ok(shared.clone());
         }
-        let shared = Arc::new(SharedJournal {
+        let shared = Arc::new(Shared {
             birthplace: Birthplace::here()?,
             file_bytes: self
                 .limits
@@ -123,7 +123,7 @@ impl Journal {
         // The thread inherits the mask: signals are for threads that run Python.
         let before = SignalMask::block_all();
         let started = thread::Builder::new()
-            .name("uringcore-journal".into())
+            .name("uringcore-files".into())
             .spawn(move || writer.run());
         before.restore();
         started?;
@@ -132,7 +132,7 @@ impl Journal {
     }
 }
 
-impl Drop for Journal {
+impl Drop for BackgroundFiles {
     fn drop(&mut self) {
         if let Some(shared) = lock(self.shared.get()).take() {
             shared.state().is_closed = true;
@@ -141,14 +141,14 @@ impl Drop for Journal {
     }
 }
 
-/// One file of a journal. Dropping it finishes it.
+/// One file. Dropping it finishes it.
 #[derive(Debug)]
-pub struct Entry {
-    shared: Arc<SharedJournal>,
+pub struct BackgroundFile {
+    shared: Arc<Shared>,
     file: Arc<File>,
 }
 
-impl Entry {
+impl BackgroundFile {
     /// Appends a record, whole or not at all.
     pub fn append(&self, record: &[u8]) -> Append {
         let shared = &self.shared;
@@ -206,7 +206,7 @@ impl Entry {
     }
 }
 
-impl Drop for Entry {
+impl Drop for BackgroundFile {
     fn drop(&mut self) {
         if self.shared.birthplace.is_here() {
             let mut buffer = self.file.buffer();
@@ -221,10 +221,10 @@ impl Drop for Entry {
 
 /// The state shared by producers and the thread. Locks are taken in this order: a buffer's, then the state's.
 #[derive(Debug)]
-struct SharedJournal {
+struct Shared {
     birthplace: Birthplace,
     file_bytes: u64,
-    state: Mutex<JournalState>,
+    state: Mutex<QueueState>,
     /// The thread waits here.
     wake: Condvar,
     /// `flush` waits here.
@@ -234,7 +234,7 @@ struct SharedJournal {
 }
 
 #[derive(Debug, Default)]
-struct JournalState {
+struct QueueState {
     /// Files to write, or to close.
     listed: Vec<Arc<File>>,
     open: usize,
@@ -259,7 +259,7 @@ struct Buffer {
     phase: FilePhase,
     is_listed: bool,
     was_urgent: bool,
-    /// Its entry was dropped.
+    /// Its [`BackgroundFile`] was dropped.
     is_over: bool,
 }
 
@@ -273,8 +273,8 @@ enum FilePhase {
     Failed,
 }
 
-impl SharedJournal {
-    fn state(&self) -> MutexGuard<'_, JournalState> {
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, QueueState> {
         lock(&self.state)
     }
 
@@ -295,8 +295,8 @@ impl SharedJournal {
         self.wake.notify_one();
     }
 
-    fn flush(&self, patience: Duration) -> bool {
-        let deadline = Instant::now() + patience;
+    fn flush(&self, timeout: Duration) -> bool {
+        let deadline = Instant::now() + timeout;
         let mut state = self.state();
         // The current round may have passed the last appended record.
         let wanted = state.rounds + 2;
@@ -330,5 +330,5 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 const BUFFER_MAX: usize = 256 << 10;
 /// For all files together.
 const BUFFERS_MAX: usize = 2 << 20;
-/// For the record of [`Entry::finish`].
+/// For the record of [`BackgroundFile::finish`].
 pub const LAST_RECORD_MAX: usize = 1 << 10;
