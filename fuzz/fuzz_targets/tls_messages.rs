@@ -41,7 +41,6 @@ fn check_hello(data: &[u8]) {
         assert_eq!(hello.tickets().unwrap_or_default(), tickets);
         let parameters = hello.transport_parameters().unwrap_or_default();
         assert!(parameters.len() <= content.len());
-        let _ = hello.has_draft_transport_parameters();
     } else {
         assert!(tickets.is_empty());
     }

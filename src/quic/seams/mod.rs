@@ -36,7 +36,6 @@
 //! - `hkdf`: cipher suites whose key derivation is wrapped.
 //! - `labels`: keys of another QUIC version than the one that a TLS session began with.
 //! - `tickets`: exports and imports clients' sessions.
-//! - `draft_parameters`: transport parameters in the extension number of drafts.
 //!
 //! Each file's tests check the assumptions on the bare library: `cargo test -p uringcore-quic seams`, the first test
 //! to run after an upgrade (CONTRIBUTING.md).
@@ -49,7 +48,6 @@ pub(crate) mod credit;
 pub(crate) mod datagram_buffer;
 pub(crate) mod datagram_limit;
 pub(crate) mod delivered;
-pub(crate) mod draft_parameters;
 pub(crate) mod duplicates;
 pub(crate) mod early_data;
 pub(crate) mod forged_retry;

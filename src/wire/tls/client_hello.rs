@@ -28,11 +28,6 @@ impl<'a> ClientHello<'a> {
         self.extension(QUIC_TRANSPORT_PARAMETERS)
     }
 
-    /// True if there is an extension with the number that transport parameters had in drafts.
-    pub fn has_draft_transport_parameters(&self) -> bool {
-        self.extension(DRAFT_TRANSPORT_PARAMETERS).is_some()
-    }
-
     /// The tickets of sessions that the client offers to resume (RFC 8446 section 4.2.11).
     pub fn tickets(&self) -> Option<Vec<Vec<u8>>> {
         let mut identities = counted::<2>(&mut self.extension(PRE_SHARED_KEY)?)?;
@@ -78,7 +73,6 @@ pub fn shown_tickets(bytes: &[u8]) -> Option<Vec<Vec<u8>>> {
 
 const PRE_SHARED_KEY: u16 = 41;
 const QUIC_TRANSPORT_PARAMETERS: u16 = 0x39;
-const DRAFT_TRANSPORT_PARAMETERS: u16 = 0xffa5;
 /// Clients offer one or two.
 const TICKETS_MAX: usize = 4;
 /// The part of a handshake that QUIC must be able to buffer (RFC 9000 section 7.5); more than rustls sends.

@@ -38,7 +38,7 @@ use crate::{
     qlog::{ConnectionIds, Epoch},
     seams::{
         datagram_limit::{self, DatagramLimit},
-        draft_parameters, early_data,
+        early_data,
         labels::Scope,
         phases::Phases,
         reset_stream_at,
@@ -213,16 +213,13 @@ impl Session {
             ));
         }
         let hello = waiting.first.hello();
-        if let Some((error, alert)) = hello.as_ref().and_then(draft_parameters::fault) {
-            return Err(transport_error(&error, Some(alert)));
-        }
-        let said = match hello.and_then(|hello| hello.transport_parameters()) {
+        let theirs = match hello.and_then(|hello| hello.transport_parameters()) {
             Some(params) => Information::find(params)?,
             None => None,
         };
-        versions.decide(versions.choose(said.as_ref())?);
+        versions.decide(versions.choose(theirs.as_ref())?);
         if let Some(recorder) = tap.recorder() {
-            let theirs = said.as_ref().map(|said| &said.available[..]);
+            let theirs = theirs.as_ref().map(|theirs| &theirs.available[..]);
             recorder.version_chosen(versions.supported(), theirs, versions.current());
         }
         let mut params = waiting.params.clone();
