@@ -189,7 +189,7 @@ impl Connection {
         writing.place = exchange.writing.as_ref().and_then(|before| before.place);
         if waits_for_connection_credit {
             // Either event ends the wait: room in the connection, or a nearly empty queue of the stream.
-            quic.tell_when_low(stream_id);
+            quic.report_when_low(stream_id);
             if writing.place.is_none() {
                 writing.place = Some(self.next_place);
                 self.next_place += 1;

@@ -144,8 +144,8 @@ impl Connection {
 
     /// Emits [`StreamWritable`](Event::StreamWritable) when the stream's queue has fallen to the low watermark,
     /// even if it was never above the high one.
-    pub fn tell_when_low(&mut self, stream_id: u64) {
-        self.streams.tell_when_low(stream_id);
+    pub fn report_when_low(&mut self, stream_id: u64) {
+        self.streams.report_when_low(stream_id);
     }
 
     /// Frees the unused capacity of the last burst. An endpoint calls it for connections that have been idle for a

@@ -5,7 +5,7 @@ use quinn_proto::{self as quinn, Dir, StreamEvent};
 
 use super::ending::closed_event;
 use super::{Connection, event_queue::Pending, session_details};
-use crate::{Event, Received, StreamEnd, seams::early_data, streams::Heard};
+use crate::{Event, Received, StreamEnd, seams::early_data, streams::Readiness};
 
 impl Connection {
     /// Takes the state machine's events. Called often, because its queue has no bound.
@@ -193,12 +193,12 @@ impl Connection {
     fn readable(&mut self, stream_id: u64) {
         let is_early = self.is_handshaking();
         match self.streams.readable(&mut self.quinn, stream_id, is_early) {
-            Heard::Nothing => {}
-            Heard::Readable if self.streams.is_on_demand(stream_id) => {
+            Readiness::Nothing => {}
+            Readiness::Readable if self.streams.is_on_demand(stream_id) => {
                 self.events.push(Event::StreamReadable { stream_id });
             }
-            Heard::Readable => self.events.push_readable(stream_id),
-            Heard::Reset { error_code } => self.events.push(Event::StreamReset {
+            Readiness::Readable => self.events.push_readable(stream_id),
+            Readiness::Reset { error_code } => self.events.push(Event::StreamReset {
                 stream_id,
                 error_code,
             }),

@@ -139,7 +139,7 @@ impl ConnectionObserver {
     /// Inserts RESET_STREAM frames into the packets that the state machine gets, until it has accepted one.
     pub fn insert_resets(&mut self, conn: &quinn::Connection, due: Vec<ResetAt>) {
         if !due.is_empty() {
-            self.tap.resets().say(due);
+            self.tap.resets().insert(due);
             self.resets_accepted = conn.stats().frame_rx.reset_stream;
         }
     }
@@ -148,7 +148,7 @@ impl ConnectionObserver {
     pub fn confirm_resets(&mut self, conn: &quinn::Connection) {
         let resets = self.tap.resets();
         if resets.is_due() && conn.stats().frame_rx.reset_stream != self.resets_accepted {
-            resets.said();
+            resets.accepted();
         }
     }
 

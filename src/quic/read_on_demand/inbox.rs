@@ -59,8 +59,8 @@ pub struct Inbox {
 #[derive(Debug)]
 enum Numbers {
     /// All streams of the connection are the program's. A stream opens those of its kind with lower numbers (RFC
-    /// 9000 section 2.1); `heard` counts the open ones of each direction.
-    All { is_client: bool, heard: [u64; 2] },
+    /// 9000 section 2.1); `opened` counts the open ones of each direction.
+    All { is_client: bool, opened: [u64; 2] },
     /// Some streams of the connection are the program's; each is [announced](Self::announced).
     Some,
 }
@@ -68,8 +68,8 @@ enum Numbers {
 impl Inbox {
     /// For all streams of a connection.
     pub fn new(is_client: bool, datagram_bytes_max: usize) -> Self {
-        let heard = [0; 2];
-        Self::of(Numbers::All { is_client, heard }, datagram_bytes_max)
+        let opened = [0; 2];
+        Self::of(Numbers::All { is_client, opened }, datagram_bytes_max)
     }
 
     /// For the streams of a session, each of which is announced.
@@ -130,7 +130,7 @@ impl Inbox {
                 error_code,
                 ..
             } => {
-                self.hear_of(stream_id, &mut wake);
+                self.count_opened(stream_id, &mut wake);
                 self.keep_code(stream_id, error_code);
                 wake(Key::Writable(stream_id));
                 wake(Key::Finished(stream_id));
@@ -232,24 +232,24 @@ impl Inbox {
     }
 
     fn readable(&mut self, stream_id: u64, wake: &mut impl FnMut(Key)) {
-        self.hear_of(stream_id, wake);
+        self.count_opened(stream_id, wake);
         wake(Key::Readable(stream_id));
     }
 
     /// RFC 9000 section 2.1: a stream opens all of its kind with lower numbers.
-    fn hear_of(&mut self, stream_id: u64, wake: &mut impl FnMut(Key)) {
-        let Numbers::All { is_client, heard } = &mut self.numbers else {
+    fn count_opened(&mut self, stream_id: u64, wake: &mut impl FnMut(Key)) {
+        let Numbers::All { is_client, opened } = &mut self.numbers else {
             return;
         };
         if !is_peers(stream_id, *is_client) {
             return;
         }
         let unidirectional = is_unidirectional(stream_id);
-        let heard = &mut heard[usize::from(unidirectional)];
+        let opened = &mut opened[usize::from(unidirectional)];
         let kind = stream_id & 3;
-        while *heard <= stream_id >> 2 {
-            self.waiting[usize::from(unidirectional)].push_back(*heard << 2 | kind);
-            *heard += 1;
+        while *opened <= stream_id >> 2 {
+            self.waiting[usize::from(unidirectional)].push_back(*opened << 2 | kind);
+            *opened += 1;
             wake(Key::Accept { unidirectional });
         }
     }

@@ -123,14 +123,14 @@ impl ResetSlot {
         std::mem::take(&mut state.found)
     }
 
-    /// Queues RESET_STREAM frames for the state machine.
-    pub fn say(&self, resets: impl IntoIterator<Item = ResetAt>) {
+    /// Inserts RESET_STREAM frames for the state machine, until it has accepted them.
+    pub fn insert(&self, resets: impl IntoIterator<Item = ResetAt>) {
         self.state().due.extend(resets);
         self.is_used.store(true, Ordering::Relaxed);
     }
 
     /// The state machine has accepted RESET_STREAM frames, the due ones among them.
-    pub fn said(&self) {
+    pub fn accepted(&self) {
         let mut state = self.state();
         state.due = Vec::new();
         self.is_used
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn bare_quinn_hears_of_a_reset_in_front_of_the_next_packet() {
+    fn bare_quinn_reads_a_reset_in_front_of_the_next_packet() {
         let (mut bare, slot) = resetting();
         let id = written(&mut bare);
         bare.exchange();
@@ -228,14 +228,14 @@ mod tests {
         let _ = chunks.finalize();
         assert_eq!(stream.received_reset(), Ok(None));
         stream.stop(VarInt::from_u32(7)).unwrap();
-        slot.say([expected]);
+        slot.insert([expected]);
         assert_eq!(server.stats().frame_rx.reset_stream, 0);
         assert!(bare.client.connection().streams().open(Dir::Uni).is_none());
         bare.exchange();
         bare.sleep(Duration::from_millis(30));
         bare.exchange();
         assert!(bare.server.connection().stats().frame_rx.reset_stream > 0);
-        slot.said();
+        slot.accepted();
         // The stream has ended, and the limit allows another one.
         assert!(bare.client.connection().streams().open(Dir::Uni).is_some());
     }
@@ -276,12 +276,12 @@ mod tests {
         };
         assert_eq!(slot.take_found(), [reset]);
         assert_eq!(slot.take_found(), []);
-        slot.say([reset]);
+        slot.insert([reset]);
         // The frame is inserted into every packet until it was accepted.
         for _ in 0..2 {
             assert_eq!(opened(&slot, b"\x01"), b"\x04\x40\x41\x07\x40\x64\x01");
         }
-        slot.said();
+        slot.accepted();
         assert_eq!(opened(&slot, b"\x01"), b"\x01");
     }
 

@@ -226,7 +226,7 @@ mod tests {
 
     use super::*;
     use crate::seams::bare::Bare;
-    use crate::streams::Heard;
+    use crate::streams::Readiness;
 
     fn arrived(end: u64, packet_bytes: usize) -> Arrived {
         Arrived::new(0, end, false, packet_bytes)
@@ -324,8 +324,8 @@ mod tests {
         let client = bare.client.connection();
         client.send_stream(id).reset(VarInt::from_u32(7)).unwrap();
         bare.exchange();
-        let heard = streams.readable(bare.server.connection(), id.into(), false);
-        assert_eq!(heard, Heard::Reset { error_code: 7 });
+        let readiness = streams.readable(bare.server.connection(), id.into(), false);
+        assert_eq!(readiness, Readiness::Reset { error_code: 7 });
         // In the same turn.
         streams.arrived(Arrived::new(id.into(), 1_000, true, 0));
         assert_eq!(

@@ -95,7 +95,7 @@ pub struct StreamState {
 
 /// The result of a readable stream.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Heard {
+pub(super) enum Readiness {
     /// Nothing to report now.
     Nothing,
     Readable,
@@ -218,7 +218,7 @@ impl Streams {
     }
 
     /// Treats the stream's queue as if it had grown to the high watermark, if it is above the low one.
-    pub fn tell_when_low(&mut self, id: u64) {
+    pub fn report_when_low(&mut self, id: u64) {
         let low_water = self.low_water;
         if let Some(stream) = self.table.get_mut(&id) {
             stream.send.above_high_water |= stream.send.queue.len() > low_water;
@@ -334,30 +334,30 @@ impl Streams {
     }
 
     /// Handles a readable stream; `early` if its data came as 0-RTT data.
-    pub fn readable(&mut self, conn: &mut quinn::Connection, id: u64, early: bool) -> Heard {
+    pub fn readable(&mut self, conn: &mut quinn::Connection, id: u64, early: bool) -> Readiness {
         let read_on_demand = self.is_on_demand(id);
         let Some(stream) = self.table.get_mut(&id) else {
-            return Heard::Nothing;
+            return Readiness::Nothing;
         };
         let receive = &mut stream.receive;
         receive.early |= early;
         if !receive.open {
-            return Heard::Nothing;
+            return Readiness::Nothing;
         }
         if receive.paused && !read_on_demand {
             return self.hold_back(conn, id);
         }
         match receive.announce() {
-            true => Heard::Readable,
-            false => Heard::Nothing,
+            true => Readiness::Readable,
+            false => Readiness::Nothing,
         }
     }
 
     /// Handles a readable stream that is paused. Only its end by a reset is reported: a reset lets the receiver
     /// drop unread data (RFC 9000 section 3.2).
-    fn hold_back(&mut self, conn: &mut quinn::Connection, id: u64) -> Heard {
+    fn hold_back(&mut self, conn: &mut quinn::Connection, id: u64) -> Readiness {
         let Some(stream) = self.table.get_mut(&id) else {
-            return Heard::Nothing;
+            return Readiness::Nothing;
         };
         match conn.recv_stream(stream_id(id)).received_reset() {
             Ok(Some(code)) => {
@@ -365,11 +365,11 @@ impl Streams {
                 self.held.stop(id, &mut stream.receive);
                 self.forget_if_over(id);
                 let error_code = code.into_inner();
-                Heard::Reset { error_code }
+                Readiness::Reset { error_code }
             }
             _ => {
                 stream.receive.held_back = true;
-                Heard::Nothing
+                Readiness::Nothing
             }
         }
     }
@@ -402,8 +402,8 @@ impl Streams {
             stream.receive.announced = false;
         }
         let end = match self.hold_back(conn, id) {
-            Heard::Reset { error_code } => Some(StreamEnd::Reset { error_code }),
-            Heard::Nothing | Heard::Readable => None,
+            Readiness::Reset { error_code } => Some(StreamEnd::Reset { error_code }),
+            Readiness::Nothing | Readiness::Readable => None,
         };
         Received {
             end,

@@ -195,10 +195,10 @@ impl Versions {
     /// The version to begin again with after a Version Negotiation packet with `offered` (RFC 9000 section 6.2, RFC
     /// 9368 section 2.1). No other packet of the server may have arrived before.
     pub fn answer(&self, offered: &[u32]) -> Answer {
-        let heard_before = self.received.load(Ordering::Relaxed) != UNDECIDED
+        let was_answered = self.received.load(Ordering::Relaxed) != UNDECIDED
             || self.is_retried()
             || self.beginning == Beginning::Reported;
-        if heard_before || offered.contains(&self.first) {
+        if was_answered || offered.contains(&self.first) {
             return Answer::Ignore;
         }
         match preferred(&self.supported, offered) {
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn initial_packets_of_which_versions_are_heard() {
+    fn initial_packets_of_which_versions_are_accepted() {
         let both = [VERSION_1, VERSION_2];
         let client = Versions::client(VERSION_1, VERSION_1, &both, Beginning::Chosen);
         assert!(client.is_acceptable(VERSION_1) && client.is_acceptable(VERSION_2));
