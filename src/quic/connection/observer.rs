@@ -30,7 +30,7 @@ use crate::{
 };
 
 /// The host's side of the observation of one connection's packets.
-pub(crate) struct ConnectionObserver {
+pub(super) struct ConnectionObserver {
     tap: Arc<Tap>,
     inner: Arc<Inner>,
     /// Pings of the host that wait for the end of the handshake.
