@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
-use uringcore_h3::{Code, Connection, Event, Field, Output, Priority, Role, Settings, settings};
+use uringcore_h3::{Code, QueuedConnection, Event, Field, Output, Priority, Role, Settings, settings};
 
 fuzz_target!(|data: &[u8]| {
     let Some((&options, script)) = data.split_first() else {
@@ -68,7 +68,7 @@ fn run(options: u8, mut script: &[u8], byte_by_byte: bool) -> Outcome {
         extra: vec![(settings::id::ENABLE_WEBTRANSPORT, 1)],
         ..Settings::default()
     };
-    let mut connection = Connection::new(role, settings, uni);
+    let mut connection = QueuedConnection::new(role, settings, uni);
     connection.set_strict(options & 4 != 0);
     connection.set_answers_large_requests(options & 32 != 0);
     if role == Role::Client {
@@ -125,7 +125,7 @@ fn run(options: u8, mut script: &[u8], byte_by_byte: bool) -> Outcome {
     outcome
 }
 
-fn feed(connection: &mut Connection, stream_id: u64, data: &[u8], fin: bool, byte_by_byte: bool) {
+fn feed(connection: &mut QueuedConnection, stream_id: u64, data: &[u8], fin: bool, byte_by_byte: bool) {
     if !byte_by_byte || data.is_empty() {
         connection.handle_stream_data(stream_id, Bytes::copy_from_slice(data), fin);
         return;
@@ -136,7 +136,7 @@ fn feed(connection: &mut Connection, stream_id: u64, data: &[u8], fin: bool, byt
     }
 }
 
-fn collect(connection: &mut Connection, outcome: &mut Outcome) {
+fn collect(connection: &mut QueuedConnection, outcome: &mut Outcome) {
     while let Some(output) = connection.poll_output() {
         assert!(
             outcome.closed.is_none(),

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
-use uringcore_h3::{Connection, Event, Output, Role, Settings};
+use uringcore_h3::{QueuedConnection, Event, Output, Role, Settings};
 
 fuzz_target!(|data: &[u8]| {
     let [options, script @ ..] = data else { return };
@@ -28,7 +28,7 @@ fuzz_target!(|data: &[u8]| {
 });
 
 struct End {
-    connection: Connection,
+    connection: QueuedConnection,
     closed: bool,
     /// Streams on which nothing more arrives: QUIC delivers nothing after a FIN or a reset.
     over: BTreeSet<u64>,
@@ -61,7 +61,7 @@ impl Pair {
             ..Settings::default()
         };
         let end = |role, uni| End {
-            connection: Connection::new(role, settings.clone(), uni),
+            connection: QueuedConnection::new(role, settings.clone(), uni),
             closed: false,
             over: BTreeSet::new(),
         };

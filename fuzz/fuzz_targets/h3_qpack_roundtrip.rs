@@ -98,8 +98,8 @@ fn encode(encoder: &mut Encoder, stream_id: u64, fields: &[Field]) -> Vec<u8> {
     for (name, value) in fields {
         section.field(name, value);
     }
-    let mut out = Vec::new();
-    section.finish(&mut out);
+    let prefix = section.finish();
+    let mut out = body.split_off(prefix);
     out.extend_from_slice(&body);
     out
 }

@@ -1,6 +1,6 @@
-//! The connection: dispatches input to its streams, and queues output for the host.
+//! The connection: dispatches input to its streams, and queues events for the host.
 //!
-//! This file has both queues, received datagrams, and the reaction to the peer's errors. `streams.rs` has the
+//! This file has that queue, received datagrams, and the reaction to the peer's errors. `streams.rs` has the
 //! lifecycle of requests, `send.rs` the commands, `request.rs` the receiving half of one stream.
 //!
 //! It is synchronous on purpose: an asynchronous HTTP/3 library would need a task, a waker and a lock for each request.
@@ -14,7 +14,7 @@ use super::abandoned::AbandonedStreams;
 use super::critical_streams::{self, CriticalStream, CriticalStreams};
 use super::early_priorities::EarlyPriorities;
 use super::error::{Code, ConnectionError};
-use super::event::{Event, Output, Role};
+use super::event::{Event, Role};
 use super::frame::{self, stream_type};
 use super::goaway::GoAway;
 use super::log::{Log, Logged};
@@ -26,6 +26,7 @@ use super::qpack::{Decoder, DecoderSettings, Encoder, EncoderSettings};
 use super::request::{Half, RequestStream};
 use super::request_ids::RequestIds;
 use super::settings::{PeerSettings, Settings};
+use super::sink::Sink;
 use super::stream_map::StreamMap;
 use super::uni::{UniKind, UniStream};
 use super::useless_frames::UselessFrameBudget;
@@ -35,15 +36,14 @@ use super::useless_frames::UselessFrameBudget;
 /// - Input: `handle_*`. The host passes received data, in each stream's order.
 /// - Commands: `send_*`, [`cancel_request`](Self::cancel_request) and
 ///   [`create_webtransport_stream`](Self::create_webtransport_stream).
-/// - Output: after any of these the host calls [`poll_output`](Self::poll_output) until it is empty and carries the
-///   results out, then [`poll_event`](Self::poll_event) until it is empty.
+/// - Output: most of these get a [`Sink`], which carries out commands on QUIC. After any of them the host calls
+///   [`poll_event`](Self::poll_event) until it is empty.
 ///
-/// The connection reacts to errors of the peer itself: it queues [`Output::CloseConnection`] and ignores all further
-/// input, or it abandons the one request (see [`set_strict`](Self::set_strict)).
+/// The connection reacts to errors of the peer itself: it calls [`Sink::close`] and ignores all further input, or it abandons the one request (see [`set_strict`](Self::set_strict)).
 ///
 /// Bounds: a peer can make the connection hold the QPACK table, [`Settings::max_unfinished_size`],
-/// [`Settings::max_blocked_size`], and about two hundred bytes for each stream that QUIC allows. The two queues are as
-/// long as one call makes them, if the host polls after each. Useless frames (unknown frames and streams, empty DATA
+/// [`Settings::max_blocked_size`], and about two hundred bytes for each stream that QUIC allows. The queue of events
+/// is as long as one call makes it, if the host polls after each. Useless frames (unknown frames and streams, empty DATA
 /// frames, QPACK instructions, PRIORITY_UPDATE, GOAWAY, CANCEL_PUSH, MAX_PUSH_ID, ORIGIN) may occur 4,096 times, and 64
 /// times more with each field section; then the connection is closed with H3_EXCESSIVE_LOAD.
 #[derive(Debug)]
@@ -72,7 +72,6 @@ pub struct Connection {
     pub(super) encoder: Encoder,
     pub(super) decoder: Decoder,
     pub(super) events: VecDeque<Event>,
-    pub(super) outputs: VecDeque<Output>,
     pub(super) closed: bool,
     pub(super) log: Log,
     /// The current field section; kept for its allocation.
@@ -80,11 +79,11 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// A new connection, whose SETTINGS are queued at once.
+    /// A new connection, whose SETTINGS are sent at once.
     ///
     /// `uni_streams` are the identifiers of three unidirectional streams of ours, for control, the QPACK encoder
-    /// and the QPACK decoder; the host opens them by carrying out the first outputs in order.
-    pub fn new(role: Role, settings: Settings, uni_streams: [u64; 3]) -> Self {
+    /// and the QPACK decoder. The first writes open them in this order.
+    pub fn new(role: Role, settings: Settings, uni_streams: [u64; 3], out: &mut dyn Sink) -> Self {
         let bounded = |value: u64| usize::try_from(value).unwrap_or(usize::MAX / 8);
         let decoder = Decoder::new(DecoderSettings {
             max_table_capacity: bounded(settings.qpack_max_table_capacity),
@@ -114,13 +113,12 @@ impl Connection {
             }),
             decoder,
             events: VecDeque::new(),
-            outputs: VecDeque::new(),
             closed: false,
             log: Log::default(),
             section: Vec::new(),
             settings,
         };
-        connection.open_critical_streams();
+        connection.open_critical_streams(out);
         connection
     }
 
@@ -158,33 +156,39 @@ impl Connection {
     }
 
     /// Handles data of one of the peer's streams.
-    pub fn handle_stream_data(&mut self, stream_id: u64, data: Bytes, fin: bool) {
+    pub fn handle_stream_data(
+        &mut self,
+        out: &mut dyn Sink,
+        stream_id: u64,
+        data: Bytes,
+        fin: bool,
+    ) {
         if self.closed {
             return;
         }
         let is_known = self.requests.contains_key(&stream_id);
         let result = if !frame::is_unidirectional(stream_id) || is_known {
-            self.receive_request(stream_id, data, fin)
+            self.receive_request(out, stream_id, data, fin)
         } else if self.role == Role::Client && self.push_id(stream_id).is_some() {
             // A push that has ended for us; its type must not be parsed again.
             Ok(())
         } else {
-            self.receive_uni(stream_id, data, fin)
+            self.receive_uni(out, stream_id, data, fin)
         };
         if let Err(error) = result {
-            self.close(error);
+            self.close(out, error);
         }
-        self.flush_decoder();
+        self.flush_decoder(out);
     }
 
     /// The peer reset its side of a stream (RFC 9000 section 19.4).
-    pub fn handle_stream_reset(&mut self, stream_id: u64, code: u64) {
+    pub fn handle_stream_reset(&mut self, out: &mut dyn Sink, stream_id: u64, code: u64) {
         if self.closed {
             return;
         }
         if frame::is_unidirectional(stream_id) {
             if self.critical.is_peers(stream_id) {
-                self.close(critical_streams::closed());
+                self.close(out, critical_streams::closed());
                 return;
             }
             // RFC 9114 section 6.2: a stream may be reset before its type is known.
@@ -201,23 +205,23 @@ impl Connection {
             }
             if self.requests.contains_key(&stream_id) {
                 // A push.
-                self.receive_reset(stream_id, code);
-                self.flush_decoder();
+                self.receive_reset(out, stream_id, code);
+                self.flush_decoder(out);
             }
             return;
         }
         self.abandoned.forget(stream_id);
-        self.receive_reset(stream_id, code);
-        self.flush_decoder();
+        self.receive_reset(out, stream_id, code);
+        self.flush_decoder(out);
     }
 
     /// The peer sent STOP_SENDING (RFC 9000 section 19.5). QUIC resets the stream by itself.
-    pub fn handle_stop_sending(&mut self, stream_id: u64, code: u64) {
+    pub fn handle_stop_sending(&mut self, out: &mut dyn Sink, stream_id: u64, code: u64) {
         if self.closed {
             return;
         }
         if self.is_own_critical(stream_id) {
-            self.close(critical_streams::closed());
+            self.close(out, critical_streams::closed());
             return;
         }
         if let Some(stream) = self.requests.get_mut(&stream_id) {
@@ -231,24 +235,22 @@ impl Connection {
     }
 
     /// Handles the payload of a DATAGRAM frame (RFC 9297 section 2.1).
-    pub fn handle_datagram(&mut self, mut data: Bytes) {
+    pub fn handle_datagram(&mut self, out: &mut dyn Sink, mut data: Bytes) {
         if self.closed {
             return;
         }
         let error = |reason| ConnectionError::new(Code::H3_DATAGRAM_ERROR, reason);
         match varint::get(&data) {
-            None => self.close(error("the datagram ends inside its quarter stream ID")),
+            None => self.close(out, error("the datagram ends inside its quarter stream ID")),
             Some((quarter, _)) if quarter > varint::MAX / 4 => {
-                self.close(error("quarter stream ID above 2^60-1"));
+                self.close(out, error("quarter stream ID above 2^60-1"));
             }
             Some((quarter, _))
                 if self.role == Role::Server && quarter * 4 >= self.request_ids.end() =>
             {
                 // RFC 9297 section 2.1.
-                self.close(ConnectionError::new(
-                    Code::H3_ID_ERROR,
-                    "a datagram of a request that cannot exist yet",
-                ));
+                let reason = "a datagram of a request that cannot exist yet";
+                self.close(out, ConnectionError::new(Code::H3_ID_ERROR, reason));
             }
             Some((quarter, used)) => {
                 data.advance(used);
@@ -266,18 +268,6 @@ impl Connection {
     #[inline]
     pub fn poll_event(&mut self) -> Option<Event> {
         pop(&mut self.events)
-    }
-
-    /// The next command for the QUIC connection.
-    #[inline]
-    pub fn poll_output(&mut self) -> Option<Output> {
-        pop(&mut self.outputs)
-    }
-
-    /// The commands that [`poll_output`](Self::poll_output) will return, in order.
-    #[inline]
-    pub fn outputs(&self) -> impl Iterator<Item = &Output> {
-        self.outputs.iter()
     }
 
     /// The peer's SETTINGS once they arrived.
@@ -298,9 +288,9 @@ impl Connection {
     }
 
     /// Closes the connection for an error of the peer that the host has found.
-    pub fn fail(&mut self, code: Code, reason: String) {
+    pub fn fail(&mut self, out: &mut dyn Sink, code: Code, reason: String) {
         if !self.closed {
-            self.close(ConnectionError::new(code, reason));
+            self.close(out, ConnectionError::new(code, reason));
         }
     }
 
@@ -357,7 +347,6 @@ impl Connection {
         self.abandoned.shrink_to_fit();
         self.blocked.shrink_to_fit();
         self.events.shrink_to_fit();
-        self.outputs.shrink_to_fit();
         self.section = Vec::new();
         self.encoder.rest();
         self.decoder.rest();
@@ -378,16 +367,16 @@ impl Connection {
         self.requests.len()
     }
 
-    fn open_critical_streams(&mut self) {
+    fn open_critical_streams(&mut self, out: &mut dyn Sink) {
         // RFC 9114 section 6.2.1, RFC 9204 section 4.2.
         let [control_id, encoder_id, decoder_id] = self.critical.own();
         let mut control = vec![stream_type::CONTROL as u8];
         if self.settings.separate_writes {
-            self.write(control_id, std::mem::take(&mut control).into());
+            out.write_critical(control_id, std::mem::take(&mut control).into());
         }
         control.extend_from_slice(&self.settings.to_frame());
         if self.settings.separate_writes {
-            self.write(control_id, std::mem::take(&mut control).into());
+            out.write_critical(control_id, std::mem::take(&mut control).into());
         }
         if let (Role::Client, Some(max)) = (self.role, self.settings.max_push_id) {
             let mut payload = Vec::new();
@@ -398,37 +387,29 @@ impl Connection {
             control.extend_from_slice(&origin::to_frame(&self.settings.origins));
         }
         if !control.is_empty() {
-            self.write(control_id, control.into());
+            out.write_critical(control_id, control.into());
         }
-        self.write(
+        out.write_critical(
             encoder_id,
             Bytes::from_static(&[stream_type::QPACK_ENCODER as u8]),
         );
-        self.write(
+        out.write_critical(
             decoder_id,
             Bytes::from_static(&[stream_type::QPACK_DECODER as u8]),
         );
     }
 
-    pub(super) fn write(&mut self, stream_id: u64, data: Bytes) {
-        self.outputs.push_back(Output::Write {
-            stream_id,
-            data,
-            fin: false,
-        });
-    }
-
     /// Writes pending instructions to the encoder stream, before the field section that may refer to them.
-    pub(super) fn flush_encoder(&mut self) {
+    pub(super) fn flush_encoder(&mut self, out: &mut dyn Sink) {
         let encoder_id = self.critical.id(CriticalStream::Encoder);
         match self.encoder.take_instructions() {
-            Some(data) => self.write(encoder_id, data),
-            None if self.settings.separate_writes => self.write(encoder_id, Bytes::new()),
+            Some(data) => out.write_critical(encoder_id, data),
+            None if self.settings.separate_writes => out.write_critical(encoder_id, Bytes::new()),
             None => {}
         }
     }
 
-    pub(super) fn flush_decoder(&mut self) {
+    pub(super) fn flush_decoder(&mut self, out: &mut dyn Sink) {
         if self.closed {
             return;
         }
@@ -436,7 +417,7 @@ impl Connection {
         if self.settings.separate_writes {
             if self.decoder.take_has_decoded() {
                 let data = self.decoder.take_instructions().unwrap_or_default();
-                self.write(decoder_id, data);
+                out.write_critical(decoder_id, data);
             }
             return;
         }
@@ -444,18 +425,15 @@ impl Connection {
             return;
         }
         if let Some(data) = self.decoder.take_instructions() {
-            self.write(decoder_id, data);
+            out.write_critical(decoder_id, data);
         }
     }
 
     /// Closes the connection for an error of the peer.
-    fn close(&mut self, error: ConnectionError) {
+    fn close(&mut self, out: &mut dyn Sink, error: ConnectionError) {
         log::debug!("HTTP/3 connection is closed: {error}");
         self.closed = true;
-        self.outputs.push_back(Output::CloseConnection {
-            code: error.code,
-            reason: error.reason,
-        });
+        out.close(error.code, error.reason);
         self.forget_streams();
     }
 
@@ -474,7 +452,7 @@ impl Connection {
 }
 
 /// Takes the next entry of a queue, and frees the capacity that one large call needed.
-fn pop<T>(queue: &mut VecDeque<T>) -> Option<T> {
+pub(super) fn pop<T>(queue: &mut VecDeque<T>) -> Option<T> {
     let next = queue.pop_front();
     if queue.is_empty() && queue.capacity() > QUEUE_KEPT_MAX {
         *queue = VecDeque::new();

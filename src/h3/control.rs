@@ -13,11 +13,13 @@ use super::frame;
 use super::priority::Priority;
 use super::request::check_session_id;
 use super::settings::{PeerSettings, id as setting};
+use super::sink::Sink;
 use super::uni::{ControlFrame, Prioritized, UniKind, UniStream};
 
 impl Connection {
     pub(super) fn receive_uni(
         &mut self,
+        out: &mut dyn Sink,
         stream_id: u64,
         mut data: Bytes,
         fin: bool,
@@ -43,18 +45,18 @@ impl Connection {
         }
         match &mut stream.kind {
             UniKind::Unknown | UniKind::Ignored => {}
-            UniKind::Push => return self.receive_push(stream_id, stream, data, fin),
+            UniKind::Push => return self.receive_push(out, stream_id, stream, data, fin),
             UniKind::Control(control) => {
                 while let Some(frame) =
                     control.next_frame(self.role, &mut self.useless_frames, &mut data)?
                 {
-                    self.handle_control_frame(frame)?;
+                    self.handle_control_frame(out, frame)?;
                 }
             }
             UniKind::QpackEncoder => {
                 let instructions = self.decoder.handle_encoder_stream(&data)?;
                 self.useless_frames.take(instructions)?;
-                self.resume_blocked()?;
+                self.resume_blocked(out)?;
             }
             UniKind::QpackDecoder => {
                 let cancellations = self.encoder.handle_decoder_stream(&data)?;
@@ -102,12 +104,16 @@ impl Connection {
         self.critical.claim(stream, stream_id)
     }
 
-    fn handle_control_frame(&mut self, frame: ControlFrame) -> Result<(), ConnectionError> {
+    fn handle_control_frame(
+        &mut self,
+        out: &mut dyn Sink,
+        frame: ControlFrame,
+    ) -> Result<(), ConnectionError> {
         match frame {
-            ControlFrame::Settings(payload) => self.handle_settings(&payload),
+            ControlFrame::Settings(payload) => self.handle_settings(out, &payload),
             ControlFrame::GoAway(id) => self.handle_goaway(id),
             ControlFrame::MaxPushId(id) => self.pushes.raise_max(id),
-            ControlFrame::CancelPush(id) => self.handle_cancel_push(id),
+            ControlFrame::CancelPush(id) => self.handle_cancel_push(out, id),
             ControlFrame::Origin(payload) => self.peer.add_origins(&payload),
             ControlFrame::PriorityUpdate { element, priority } => match element {
                 Prioritized::Request(id) => self.prioritize_request(id, priority),
@@ -164,7 +170,11 @@ impl Connection {
         Ok(())
     }
 
-    fn handle_settings(&mut self, payload: &[u8]) -> Result<(), ConnectionError> {
+    fn handle_settings(
+        &mut self,
+        out: &mut dyn Sink,
+        payload: &[u8],
+    ) -> Result<(), ConnectionError> {
         let settings = PeerSettings::parse(payload)?;
         if !self.settings.host_checks_settings {
             self.peer.check_settings(&settings)?;
@@ -173,7 +183,7 @@ impl Connection {
             settings.get(setting::QPACK_MAX_TABLE_CAPACITY).unwrap_or(0),
             settings.get(setting::QPACK_BLOCKED_STREAMS).unwrap_or(0),
         );
-        self.flush_encoder();
+        self.flush_encoder(out);
         self.peer.set_settings(settings);
         self.events.push_back(Event::SettingsReceived);
         Ok(())

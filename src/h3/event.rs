@@ -1,10 +1,7 @@
-//! A connection's events for its host ([`Event`]) and its commands for the QUIC connection ([`Output`]).
-
-use std::borrow::Cow;
+//! A connection's events for its host.
 
 use bytes::Bytes;
 
-use super::error::Code;
 use super::priority::Priority;
 use super::qpack::Field;
 
@@ -80,30 +77,4 @@ pub enum Event {
     StopSending { stream_id: u64, code: u64 },
     /// GOAWAY (RFC 9114 section 5.2): requests from this identifier on are not processed.
     GoAway { id: u64 },
-}
-
-/// A command for the QUIC connection; commands are in order.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Output {
-    Write {
-        stream_id: u64,
-        data: Bytes,
-        fin: bool,
-    },
-    Datagram {
-        data: Bytes,
-    },
-    ResetStream {
-        stream_id: u64,
-        code: Code,
-    },
-    StopSending {
-        stream_id: u64,
-        code: Code,
-    },
-    /// The last output: close the QUIC connection with this application error.
-    CloseConnection {
-        code: Code,
-        reason: Cow<'static, str>,
-    },
 }

@@ -7,6 +7,9 @@ use std::borrow::Cow;
 
 use super::target;
 
+/// The name and the value of a field.
+pub(super) type Line<'a> = (&'a [u8], &'a [u8]);
+
 /// Why a field section is malformed.
 pub type Reason = Cow<'static, str>;
 
@@ -101,7 +104,15 @@ where
     N: AsRef<[u8]>,
     V: AsRef<[u8]>,
 {
-    let section = Section::read(fields, SectionKind::Request)?;
+    request_head(pairs(fields), target_check)
+}
+
+/// Validates the lines of a request header section.
+pub(super) fn request_head<'a>(
+    lines: impl Iterator<Item = Line<'a>>,
+    target_check: TargetCheck,
+) -> Result<RequestHead, Reason> {
+    let section = Section::read(lines, SectionKind::Request)?;
     let name = section.method.ok_or("pseudo-header :method is missing")?;
     target::check_method(name)?;
     let method = Method::named(name);
@@ -139,7 +150,14 @@ where
     N: AsRef<[u8]>,
     V: AsRef<[u8]>,
 {
-    let section = Section::read(fields, SectionKind::Response)?;
+    response_head(pairs(fields))
+}
+
+/// Validates the lines of a response header section.
+pub(super) fn response_head<'a>(
+    lines: impl Iterator<Item = Line<'a>>,
+) -> Result<ResponseHead, Reason> {
+    let section = Section::read(lines, SectionKind::Response)?;
     let status = section.status.ok_or("pseudo-header :status is missing")?;
     // A three-digit integer (RFC 9110 section 15).
     let status = match *status {
@@ -164,33 +182,43 @@ where
     N: AsRef<[u8]>,
     V: AsRef<[u8]>,
 {
-    Section::read(fields, SectionKind::Trailers).map(|_| ())
+    trailers(pairs(fields))
+}
+
+/// Validates the lines of a trailer section.
+pub(super) fn trailers<'a>(lines: impl Iterator<Item = Line<'a>>) -> Result<(), Reason> {
+    Section::read(lines, SectionKind::Trailers).map(|_| ())
+}
+
+fn pairs<N, V>(fields: &[(N, V)]) -> impl Iterator<Item = Line<'_>>
+where
+    N: AsRef<[u8]>,
+    V: AsRef<[u8]>,
+{
+    let lines = fields.iter();
+    lines.map(|(name, value)| (name.as_ref(), value.as_ref()))
 }
 
 /// The field lines as they are sent. White space around the values of regular fields is not part of them (RFC 9110
 /// section 5.5). Connection-specific fields have no meaning here (RFC 9114 section 4.2), so the application's are
 /// removed: many send `connection: close` with any version. A received message with either is malformed.
-pub fn trimmed<N, V>(fields: &[(N, V)]) -> Vec<(&[u8], &[u8])>
+pub(super) fn trimmed<N, V>(fields: &[(N, V)]) -> impl Iterator<Item = Line<'_>> + Clone
 where
     N: AsRef<[u8]>,
     V: AsRef<[u8]>,
 {
-    let mut kept = Vec::with_capacity(fields.len());
-    kept.extend(
-        fields
-            .iter()
-            .filter(|(name, _)| !is_connection_specific(name.as_ref()))
-            .map(|(name, value)| {
-                let (name, mut value) = (name.as_ref(), value.as_ref());
-                if name.first() != Some(&b':') {
-                    while let [b' ' | b'\t', rest @ ..] | [rest @ .., b' ' | b'\t'] = value {
-                        value = rest;
-                    }
-                }
-                (name, value)
-            }),
-    );
-    kept
+    fields.iter().filter_map(|(name, value)| {
+        let (name, mut value) = (name.as_ref(), value.as_ref());
+        if is_connection_specific(name) {
+            return None;
+        }
+        if name.first() != Some(&b':') {
+            while let [b' ' | b'\t', rest @ ..] | [rest @ .., b' ' | b'\t'] = value {
+                value = rest;
+            }
+        }
+        Some((name, value))
+    })
 }
 
 /// RFC 9114 section 4.2, without `te`, which has one value that is allowed.
@@ -222,15 +250,10 @@ struct Section<'a> {
 }
 
 impl<'a> Section<'a> {
-    fn read<N, V>(fields: &'a [(N, V)], kind: SectionKind) -> Result<Self, Reason>
-    where
-        N: AsRef<[u8]>,
-        V: AsRef<[u8]>,
-    {
+    fn read(lines: impl Iterator<Item = Line<'a>>, kind: SectionKind) -> Result<Self, Reason> {
         let mut section = Self::default();
         let mut regular = false;
-        for (name, value) in fields {
-            let (name, value) = (name.as_ref(), value.as_ref());
+        for (name, value) in lines {
             validate_value(name, value)?;
             if name.first() == Some(&b':') {
                 if regular {

@@ -1,6 +1,7 @@
 //! HTTP/3 as a sans-IO state machine: both roles, QPACK included (RFC 9114, 9204, 9220, 9297).
 //!
-//! - `connection`: [`Connection`], its queues and streams. Start here.
+//! - `connection`: [`Connection`], its events and streams. Start here. `sink`: [`Sink`], its output.
+//! - `queued`: [`QueuedConnection`], whose output waits for the host.
 //! - `send`: its commands. `streams`: the lifecycle of its requests. `control`: the peer's unidirectional streams.
 //! - `request`, `uni`: parse the data of one stream. `push`: server push, both roles.
 //! - `field`, `target`: detect malformed messages. `settings`, `frame`, `priority`: codecs. `origin`: ORIGIN frames.
@@ -35,10 +36,12 @@ mod pending_input;
 pub mod priority;
 mod push;
 pub mod qpack;
+mod queued;
 mod request;
 mod request_ids;
 mod send;
 pub mod settings;
+mod sink;
 mod stream_map;
 mod streams;
 mod target;
@@ -47,12 +50,14 @@ mod useless_frames;
 
 pub use connection::Connection;
 pub use error::{Code, ConnectionError, LocalError};
-pub use event::{Event, HeadersKind, Output, Role};
+pub use event::{Event, HeadersKind, Role};
 pub use field::TargetCheck;
 pub use log::{Logged, LoggedFrame};
 pub use priority::{Priority, Signal};
 pub use qpack::Field;
+pub use queued::{Output, QueuedConnection};
 pub use request::Half;
 pub use settings::{PeerSettings, Settings};
+pub use sink::Sink;
 pub use streams::Place;
 pub use uringcore_wire::varint;

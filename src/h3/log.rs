@@ -4,6 +4,7 @@
 
 use uringcore_wire::varint;
 
+use super::field::Line;
 use super::qpack::Field;
 
 /// A frame or stream type that was sent or received.
@@ -65,23 +66,17 @@ impl Log {
         }
     }
 
-    /// A field section that we send in `frame`, which includes its header.
-    pub fn sent(
+    /// A field section that we send, in a frame with `length` bytes of payload.
+    pub fn sent<'a>(
         &mut self,
         stream_id: u64,
-        frame: &[u8],
+        length: usize,
         promise: Option<u64>,
-        fields: &[(&[u8], &[u8])],
+        lines: impl Iterator<Item = Line<'a>>,
     ) {
         if self.0.is_some() {
             let owned = |bytes: &[u8]| bytes.to_vec().into();
-            let fields = fields.iter().map(|(n, v)| (owned(n), owned(v))).collect();
-            // The type of both frames takes one byte.
-            let header = 1 + frame
-                .get(1..)
-                .and_then(varint::get)
-                .map_or(0, |(_, size)| size);
-            let length = frame.len().saturating_sub(header);
+            let fields = lines.map(|(n, v)| (owned(n), owned(v))).collect();
             self.push_section(true, stream_id, length, promise, fields);
         }
     }

@@ -12,11 +12,12 @@ use uringcore_wire::varint;
 
 use super::connection::Connection;
 use super::error::{Code, ConnectionError, LocalError};
-use super::event::{Output, Role};
-use super::field;
+use super::event::Role;
+use super::field::{self, Line, TargetCheck};
 use super::frame::{self, frame_type, stream_type};
 use super::qpack::Field;
 use super::request::{Half, RequestStream};
+use super::sink::Sink;
 use super::uni::{UniKind, UniStream};
 
 /// A connection's pushes.
@@ -105,6 +106,7 @@ impl Connection {
     /// the promised request would be malformed.
     pub fn send_push_promise<N, V>(
         &mut self,
+        out: &mut dyn Sink,
         stream_id: u64,
         push_stream_id: u64,
         fields: &[(N, V)],
@@ -114,25 +116,27 @@ impl Connection {
         V: AsRef<[u8]>,
     {
         self.check_push(stream_id)?;
-        let fields = field::trimmed(fields);
-        let head = field::validate_request(&fields)
-            .map_err(|reason| LocalError::InvalidField(reason.into_owned()))?;
-        check_promised(&fields, head.content_length)?;
-        self.check_field_section_size(&fields)?;
+        let lines = field::trimmed(fields);
+        let invalid = |reason: field::Reason| LocalError::InvalidField(reason.into_owned());
+        let head = field::request_head(lines.clone(), TargetCheck::Strict).map_err(invalid)?;
+        check_promised(lines.clone(), head.content_length)?;
+        self.check_field_section_size(lines.clone())?;
         let push_id = self.pushes.next;
         let mut id = Vec::with_capacity(varint::SIZE_MAX);
         varint::put(&mut id, push_id);
-        let (prefix, section) = self.encode_section(stream_id, &fields);
-        let promise = frame::frame(frame_type::PUSH_PROMISE, &[&id, &prefix, section]);
-        self.flush_encoder();
-        self.log.sent(stream_id, &promise, Some(push_id), &fields);
+        let prefix = self.encode_section(stream_id, lines.clone());
+        let (section, prefix) = self.section.split_at(prefix);
+        let promise = frame::frame(frame_type::PUSH_PROMISE, &[&id, prefix, section]);
+        let length = id.len() + self.section.len();
+        self.flush_encoder(out);
+        self.log.sent(stream_id, length, Some(push_id), lines);
         self.log
             .stream_type(push_stream_id, stream_type::PUSH, Some(push_id));
-        self.write(stream_id, promise);
+        out.write(stream_id, promise, false);
         let mut header = Vec::with_capacity(2 * varint::SIZE_MAX);
         varint::put(&mut header, stream_type::PUSH);
         header.extend_from_slice(&id);
-        self.write(push_stream_id, header.into());
+        out.write(push_stream_id, header.into(), false);
         self.pushes.next += 1;
         self.forget_finished_pushes();
         self.pushes.streams.push((push_id, push_stream_id));
@@ -180,6 +184,7 @@ impl Connection {
     /// A push stream to us, the client, from its push ID on.
     pub(super) fn receive_push(
         &mut self,
+        out: &mut dyn Sink,
         stream_id: u64,
         mut stream: UniStream,
         mut data: Bytes,
@@ -209,11 +214,15 @@ impl Connection {
         self.pushes.streams.push((push_id, stream_id));
         self.requests
             .insert(stream_id, RequestStream::new_push_received(stream_id));
-        self.receive_request(stream_id, data, fin)
+        self.receive_request(out, stream_id, data, fin)
     }
 
     /// RFC 9114 section 7.2.3.
-    pub(super) fn handle_cancel_push(&mut self, push_id: u64) -> Result<(), ConnectionError> {
+    pub(super) fn handle_cancel_push(
+        &mut self,
+        out: &mut dyn Sink,
+        push_id: u64,
+    ) -> Result<(), ConnectionError> {
         let is_known = match self.role {
             Role::Server => self.pushes.is_promised(push_id),
             Role::Client => self.settings.max_push_id.is_some_and(|max| push_id <= max),
@@ -230,10 +239,7 @@ impl Connection {
             && let Some(stream) = self.requests.remove(&stream_id)
             && stream.send != Half::Done
         {
-            self.outputs.push_back(Output::ResetStream {
-                stream_id,
-                code: Code::H3_REQUEST_CANCELLED,
-            });
+            out.reset_stream(stream_id, Code::H3_REQUEST_CANCELLED);
         }
         Ok(())
     }
@@ -248,13 +254,13 @@ impl Connection {
 
 /// RFC 9114 section 4.6: a promised request is safe, cacheable and without content. Of the methods of RFC 9110
 /// these are GET and HEAD.
-fn check_promised(
-    fields: &[(&[u8], &[u8])],
+fn check_promised<'a>(
+    mut lines: impl Iterator<Item = Line<'a>>,
     content_length: Option<u64>,
 ) -> Result<(), LocalError> {
     let may_push =
-        |(name, value): &(&[u8], &[u8])| *name == b":method" && matches!(*value, b"GET" | b"HEAD");
-    if !fields.iter().any(may_push) {
+        |(name, value): Line<'_>| name == b":method" && matches!(value, b"GET" | b"HEAD");
+    if !lines.any(may_push) {
         return Err(LocalError::InvalidField(
             "a promised request is one of GET or HEAD".into(),
         ));

@@ -1,17 +1,20 @@
 //! The commands: data that the host sends. Each checks first and changes nothing if it fails.
 
+use std::collections::hash_map::Entry;
+
 use bytes::{BufMut, Bytes, BytesMut};
 use uringcore_wire::varint;
 
 use super::connection::Connection;
 use super::critical_streams::CriticalStream;
 use super::error::{Code, LocalError};
-use super::event::{Output, Role};
-use super::field::{self, Method};
+use super::event::Role;
+use super::field::{self, Line, Method};
 use super::frame::{self, FrameHeader, frame_type, stream_type};
 use super::qpack::FIELD_OVERHEAD;
 use super::request::{Half, RequestStream};
 use super::settings::id as setting;
+use super::sink::Sink;
 
 impl Connection {
     /// Sends a header section: a request, an interim or final response, or trailers, whichever is next on the stream.
@@ -28,6 +31,7 @@ impl Connection {
     /// [`LocalError::GoingAway`] for a new request after the peer's GOAWAY.
     pub fn send_headers<N, V>(
         &mut self,
+        out: &mut dyn Sink,
         stream_id: u64,
         fields: &[(N, V)],
         fin: bool,
@@ -36,52 +40,143 @@ impl Connection {
         N: AsRef<[u8]>,
         V: AsRef<[u8]>,
     {
-        self.send_field_section(stream_id, field::trimmed(fields), fin)
+        self.send_section(out, stream_id, field::trimmed(fields), None, fin)
     }
 
-    fn send_field_section(
+    /// Sends a header section and content after it, in one write if the content is small. Empty content sends only
+    /// the header section.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`send_headers`](Self::send_headers), and [`LocalError::FrameUnexpected`] for content after an interim
+    /// response or after trailers.
+    pub fn send_message<N, V>(
         &mut self,
+        out: &mut dyn Sink,
         stream_id: u64,
-        mut fields: Vec<(&[u8], &[u8])>,
+        fields: &[(N, V)],
+        content: Bytes,
+        fin: bool,
+    ) -> Result<(), LocalError>
+    where
+        N: AsRef<[u8]>,
+        V: AsRef<[u8]>,
+    {
+        let content = (!content.is_empty()).then_some(content);
+        self.send_section(out, stream_id, field::trimmed(fields), content, fin)
+    }
+
+    fn send_section<'a>(
+        &mut self,
+        out: &mut dyn Sink,
+        stream_id: u64,
+        lines: impl Iterator<Item = Line<'a>> + Clone,
+        content: Option<Bytes>,
         fin: bool,
     ) -> Result<(), LocalError> {
-        self.check_open(stream_id)?;
-        let known = self
-            .requests
-            .get(&stream_id)
-            .map(|stream| (stream.send, stream.method));
-        let next = match known {
-            Some((Half::Head, method)) => self.check_head(&mut fields, method, fin)?,
-            Some((Half::Body, method)) => {
-                self.check_trailers(stream_id)?;
-                field::validate_trailers(&fields).map_err(invalid_field)?;
-                Next::plain(Half::Trailers, method)
-            }
-            Some((Half::Trailers | Half::Done, _)) => {
-                return Err(LocalError::FrameUnexpected(
-                    "HEADERS frame is not allowed in this state",
-                ));
-            }
-            None => self.check_new_request(&mut fields)?,
-        };
-        self.check_field_section_size(&fields)?;
-        let frame = self.encode_headers(stream_id, &fields);
-        self.flush_encoder();
-        self.log.sent(stream_id, &frame, None, &fields);
-        self.outputs.push_back(Output::Write {
-            stream_id,
-            data: frame,
-            fin,
-        });
-        let stream = self
-            .requests
-            .entry(stream_id)
-            .or_insert_with(|| RequestStream::new(stream_id));
-        stream.send = if fin { Half::Done } else { next.half };
-        stream.method = next.method;
-        stream.is_refused |= next.is_refused;
-        self.remove_if_done(stream_id);
+        let next = self.check_section(stream_id, lines.clone(), fin)?;
+        if content.is_some() && next.half != Half::Body {
+            return Err(LocalError::FrameUnexpected(NO_DATA));
+        }
+        let is_sent = move |(name, _): &Line<'_>| !next.drops_length || *name != b"content-length";
+        let lines = lines.filter(is_sent);
+        self.check_field_section_size(lines.clone())?;
+        let prefix = self.encode_section(stream_id, lines.clone());
+        self.flush_encoder(out);
+        self.log.sent(stream_id, self.section.len(), None, lines);
+        if let Some(content) = &content {
+            self.log.data(true, stream_id, content.len() as u64);
+        }
+        self.write_message(out, stream_id, prefix, content, fin);
+        self.sent_section(stream_id, next, fin);
         Ok(())
+    }
+
+    /// Checks a header section, and returns the state of the stream after it.
+    fn check_section<'a>(
+        &self,
+        stream_id: u64,
+        lines: impl Iterator<Item = Line<'a>>,
+        fin: bool,
+    ) -> Result<Next, LocalError> {
+        if self.closed {
+            return Err(LocalError::Closed);
+        }
+        let stream = self.requests.get(&stream_id);
+        // A server also has push streams.
+        if self.role == Role::Client || stream.is_none() {
+            check_request_stream(stream_id)?;
+        }
+        let Some(stream) = stream else {
+            return self.check_new_request(lines);
+        };
+        match stream.send {
+            Half::Head => self.check_head(lines, stream.method, fin),
+            Half::Body => {
+                self.check_trailers(stream)?;
+                field::trailers(lines).map_err(invalid_field)?;
+                Ok(Next::plain(Half::Trailers, stream.method))
+            }
+            Half::Trailers | Half::Done => Err(LocalError::FrameUnexpected(
+                "HEADERS frame is not allowed in this state",
+            )),
+        }
+    }
+
+    /// Writes the encoded section, whose prefix is at `prefix` in the buffer, and content after it.
+    fn write_message(
+        &mut self,
+        out: &mut dyn Sink,
+        stream_id: u64,
+        prefix: usize,
+        content: Option<Bytes>,
+        fin: bool,
+    ) {
+        let (lines, prefix) = self.section.split_at(prefix);
+        let header = FrameHeader::new(frame_type::HEADERS, self.section.len() as u64);
+        let content = content.unwrap_or_default();
+        let data = match content.len() {
+            0 => None,
+            length => Some(FrameHeader::new(frame_type::DATA, length as u64)),
+        };
+        let data = data.as_deref().unwrap_or_default();
+        let joined = match content.len() {
+            ..=JOINED_CONTENT_MAX => &content[..],
+            _ => &[],
+        };
+        let length = header.len() + self.section.len() + data.len() + joined.len();
+        let mut message = Vec::with_capacity(length);
+        for part in [&header[..], prefix, lines, data, joined] {
+            message.extend_from_slice(part);
+        }
+        if content.len() > joined.len() {
+            out.write(stream_id, message.into(), false);
+            out.write(stream_id, content, fin);
+        } else {
+            out.write(stream_id, message.into(), fin);
+        }
+    }
+
+    fn sent_section(&mut self, stream_id: u64, next: Next, fin: bool) {
+        let update = |stream: &mut RequestStream| {
+            stream.send = if fin { Half::Done } else { next.half };
+            stream.method = next.method;
+            stream.is_refused |= next.is_refused;
+            stream.is_done()
+        };
+        match self.requests.entry(stream_id) {
+            Entry::Occupied(mut stream) => {
+                if update(stream.get_mut()) {
+                    stream.remove();
+                }
+            }
+            Entry::Vacant(place) => {
+                // A client still waits for the response.
+                let mut stream = RequestStream::new(stream_id);
+                update(&mut stream);
+                place.insert(stream);
+            }
+        }
     }
 
     /// Sends content. Empty content without `fin` sends nothing.
@@ -89,34 +184,28 @@ impl Connection {
     /// # Errors
     ///
     /// [`LocalError::FrameUnexpected`] unless a header section was sent and the message has not ended.
-    pub fn send_data(&mut self, stream_id: u64, data: Bytes, fin: bool) -> Result<(), LocalError> {
+    pub fn send_data(
+        &mut self,
+        out: &mut dyn Sink,
+        stream_id: u64,
+        data: Bytes,
+        fin: bool,
+    ) -> Result<(), LocalError> {
         let header = self.send_data_header(stream_id, data.len() as u64, fin)?;
         let Some(header) = header else {
             if fin {
-                self.outputs.push_back(Output::Write {
-                    stream_id,
-                    data: Bytes::new(),
-                    fin,
-                });
+                out.write(stream_id, Bytes::new(), fin);
             }
             return Ok(());
         };
         if data.len() <= JOINED_CONTENT_MAX {
-            let mut frame = BytesMut::with_capacity(header.len() + data.len());
-            frame.put_slice(&header);
-            frame.put_slice(&data);
-            self.outputs.push_back(Output::Write {
-                stream_id,
-                data: frame.freeze(),
-                fin,
-            });
+            let mut frame = Vec::with_capacity(header.len() + data.len());
+            frame.extend_from_slice(&header);
+            frame.extend_from_slice(&data);
+            out.write(stream_id, frame.into(), fin);
         } else {
-            self.write(stream_id, Bytes::copy_from_slice(&header));
-            self.outputs.push_back(Output::Write {
-                stream_id,
-                data,
-                fin,
-            });
+            out.write(stream_id, Bytes::copy_from_slice(&header), false);
+            out.write(stream_id, data, fin);
         }
         Ok(())
     }
@@ -129,19 +218,24 @@ impl Connection {
         length: u64,
         fin: bool,
     ) -> Result<Option<FrameHeader>, LocalError> {
-        self.check_open(stream_id)?;
-        let stream = self
-            .requests
-            .get_mut(&stream_id)
-            .filter(|stream| stream.send == Half::Body);
-        let Some(stream) = stream else {
-            return Err(LocalError::FrameUnexpected(
-                "DATA frame is not allowed in this state",
-            ));
+        if self.closed {
+            return Err(LocalError::Closed);
+        }
+        let Entry::Occupied(mut stream) = self.requests.entry(stream_id) else {
+            check_request_stream(stream_id)?;
+            return Err(LocalError::FrameUnexpected(NO_DATA));
         };
+        if self.role == Role::Client {
+            check_request_stream(stream_id)?;
+        }
+        if stream.get().send != Half::Body {
+            return Err(LocalError::FrameUnexpected(NO_DATA));
+        }
         if fin {
-            stream.send = Half::Done;
-            self.remove_if_done(stream_id);
+            stream.get_mut().send = Half::Done;
+            if stream.get().is_done() {
+                stream.remove();
+            }
         }
         if length == 0 && !self.settings.separate_writes {
             return Ok(None);
@@ -155,7 +249,12 @@ impl Connection {
     /// # Errors
     ///
     /// [`LocalError::DatagramsNotNegotiated`] unless both sides sent SETTINGS_H3_DATAGRAM.
-    pub fn send_datagram(&mut self, stream_id: u64, data: &[u8]) -> Result<(), LocalError> {
+    pub fn send_datagram(
+        &mut self,
+        out: &mut dyn Sink,
+        stream_id: u64,
+        data: &[u8],
+    ) -> Result<(), LocalError> {
         if self.closed {
             return Err(LocalError::Closed);
         }
@@ -166,9 +265,7 @@ impl Connection {
         let mut datagram = BytesMut::with_capacity(prefix.len() + data.len());
         datagram.put_slice(&prefix);
         datagram.put_slice(data);
-        self.outputs.push_back(Output::Datagram {
-            data: datagram.freeze(),
-        });
+        out.send_datagram(datagram.freeze());
         Ok(())
     }
 
@@ -191,7 +288,7 @@ impl Connection {
     /// # Errors
     ///
     /// [`LocalError::InvalidId`] if `id` is above that of an earlier GOAWAY, or is not a request stream.
-    pub fn send_goaway(&mut self, id: u64) -> Result<(), LocalError> {
+    pub fn send_goaway(&mut self, out: &mut dyn Sink, id: u64) -> Result<(), LocalError> {
         if self.closed {
             return Err(LocalError::Closed);
         }
@@ -199,7 +296,7 @@ impl Connection {
         let mut payload = Vec::with_capacity(varint::SIZE_MAX);
         varint::put(&mut payload, id);
         let control_id = self.critical.id(CriticalStream::Control);
-        self.write(control_id, frame::frame(frame_type::GOAWAY, &[&payload]));
+        out.write_critical(control_id, frame::frame(frame_type::GOAWAY, &[&payload]));
         Ok(())
     }
 
@@ -209,19 +306,19 @@ impl Connection {
     }
 
     /// Abandons a request: resets our direction and stops the peer's. Does nothing if it has ended already.
-    pub fn cancel_request(&mut self, stream_id: u64, code: u64) {
+    pub fn cancel_request(&mut self, out: &mut dyn Sink, stream_id: u64, code: u64) {
         if !self.closed {
-            self.drop_request(stream_id, Code(code));
-            self.flush_decoder();
+            self.drop_request(out, stream_id, Code(code));
+            self.flush_decoder(out);
         }
     }
 
     /// Stops reading a message that is being answered, and continues to send: a server that needs no more of a
     /// request uses H3_NO_ERROR (RFC 9114 section 4.1). Does nothing if all of it has arrived.
-    pub fn stop_receiving(&mut self, stream_id: u64, code: u64) {
+    pub fn stop_receiving(&mut self, out: &mut dyn Sink, stream_id: u64, code: u64) {
         if !self.closed {
-            self.refuse_rest(stream_id, Code(code));
-            self.flush_decoder();
+            self.refuse_rest(out, stream_id, Code(code));
+            self.flush_decoder(out);
         }
     }
 
@@ -234,6 +331,7 @@ impl Connection {
     /// [`LocalError::InvalidStream`] if WebTransport is not enabled or the session is not a request stream.
     pub fn create_webtransport_stream(
         &mut self,
+        out: &mut dyn Sink,
         session_id: u64,
         stream_id: u64,
     ) -> Result<(), LocalError> {
@@ -263,42 +361,29 @@ impl Connection {
             );
         }
         varint::put(&mut header, session_id);
-        self.write(stream_id, header.into());
+        out.write(stream_id, header.into(), false);
         Ok(())
     }
 
-    fn check_open(&self, stream_id: u64) -> Result<(), LocalError> {
-        if self.closed {
-            return Err(LocalError::Closed);
-        }
-        if self.role == Role::Server && self.requests.contains_key(&stream_id) {
-            // A push stream of ours is allowed, too.
-            return Ok(());
-        }
-        check_request_stream(stream_id)
-    }
-
     /// Checks the first header section of our side of a stream, and returns the state after it.
-    fn check_head(
+    fn check_head<'a>(
         &self,
-        fields: &mut Vec<(&[u8], &[u8])>,
+        lines: impl Iterator<Item = Line<'a>>,
         method: Method,
         fin: bool,
     ) -> Result<Next, LocalError> {
         if self.role == Role::Client {
             let target_check = self.settings.target_check;
-            let head = field::validate_request_to(fields, target_check).map_err(invalid_field)?;
+            let head = field::request_head(lines, target_check).map_err(invalid_field)?;
             return Ok(Next::plain(Half::Body, head.method));
         }
-        let head = field::validate_response(fields).map_err(invalid_field)?;
-        if head.content_length.is_some() && head.is_without_content(method) {
-            fields.retain(|(name, _)| *name != b"content-length");
-        }
+        let head = field::response_head(lines).map_err(invalid_field)?;
+        let drops_length = head.content_length.is_some() && head.is_without_content(method);
         if !head.is_interim() {
             return Ok(Next {
-                half: Half::Body,
-                method,
                 is_refused: head.is_refusal(),
+                drops_length,
+                ..Next::plain(Half::Body, method)
             });
         }
         if fin {
@@ -307,20 +392,20 @@ impl Connection {
                 "an interim response cannot end the stream",
             ));
         }
-        Ok(Next::plain(Half::Head, method))
+        Ok(Next {
+            drops_length,
+            ..Next::plain(Half::Head, method)
+        })
     }
 
     /// RFC 9114 section 4.4. The response to a rejected CONNECT is an ordinary one, which may have trailers. The
     /// request never has any: before the response a server may treat the stream as a tunnel, and some servers do so
     /// after it too.
-    fn check_trailers(&self, stream_id: u64) -> Result<(), LocalError> {
-        let may_follow = self
-            .requests
-            .get(&stream_id)
-            .is_some_and(|stream| match self.role {
-                Role::Client => stream.method != Method::Connect,
-                Role::Server => !stream.is_tunnel(),
-            });
+    fn check_trailers(&self, stream: &RequestStream) -> Result<(), LocalError> {
+        let may_follow = match self.role {
+            Role::Client => stream.method != Method::Connect,
+            Role::Server => !stream.is_tunnel(),
+        };
         match may_follow {
             true => Ok(()),
             false => Err(LocalError::FrameUnexpected(
@@ -329,7 +414,10 @@ impl Connection {
         }
     }
 
-    fn check_new_request(&self, fields: &mut Vec<(&[u8], &[u8])>) -> Result<Next, LocalError> {
+    fn check_new_request<'a>(
+        &self,
+        lines: impl Iterator<Item = Line<'a>>,
+    ) -> Result<Next, LocalError> {
         if self.role == Role::Server {
             return Err(LocalError::FrameUnexpected(
                 "there is no request to respond to on this stream",
@@ -339,56 +427,48 @@ impl Connection {
             // RFC 9114 section 5.2: for any stream ID. A server that is about to stop announces the highest.
             return Err(LocalError::GoingAway);
         }
-        self.check_head(fields, Method::Other, false)
+        self.check_head(lines, Method::Other, false)
     }
 
     /// RFC 9114 section 4.2.2.
-    pub(super) fn check_field_section_size(
+    pub(super) fn check_field_section_size<'a>(
         &self,
-        fields: &[(&[u8], &[u8])],
+        lines: impl Iterator<Item = Line<'a>>,
     ) -> Result<(), LocalError> {
         let max = self.peer.setting(setting::MAX_FIELD_SECTION_SIZE);
         let Some(max) = max else { return Ok(()) };
-        let size: usize = fields
-            .iter()
-            .map(|(name, value)| name.len() + value.len() + FIELD_OVERHEAD)
-            .sum();
-        if size as u64 > max {
-            return Err(LocalError::FieldSectionTooLarge {
-                size: size as u64,
-                max,
-            });
+        let sizes = lines.map(|(name, value)| name.len() + value.len() + FIELD_OVERHEAD);
+        let size = sizes.sum::<usize>() as u64;
+        match size > max {
+            true => Err(LocalError::FieldSectionTooLarge { size, max }),
+            false => Ok(()),
         }
-        Ok(())
     }
 
-    fn encode_headers(&mut self, stream_id: u64, fields: &[(&[u8], &[u8])]) -> Bytes {
-        let (prefix, section) = self.encode_section(stream_id, fields);
-        frame::frame(frame_type::HEADERS, &[&prefix, section])
-    }
-
-    /// A field section in QPACK: its prefix and its lines.
-    pub(super) fn encode_section(
+    /// Encodes a field section in the connection's buffer: its lines, and behind them its prefix, whose position is
+    /// returned.
+    pub(super) fn encode_section<'a>(
         &mut self,
         stream_id: u64,
-        fields: &[(&[u8], &[u8])],
-    ) -> (Vec<u8>, &[u8]) {
+        lines: impl Iterator<Item = Line<'a>>,
+    ) -> usize {
         self.section.clear();
         let mut section = self.encoder.section(stream_id, &mut self.section);
-        for (name, value) in fields {
+        for (name, value) in lines {
             section.field(name, value);
         }
-        let mut prefix = Vec::with_capacity(2);
-        section.finish(&mut prefix);
-        (prefix, &self.section)
+        section.finish()
     }
 }
 
 /// The state of a stream after a header section.
+#[derive(Clone, Copy)]
 struct Next {
     half: Half,
     method: Method,
     is_refused: bool,
+    /// `content-length` must not be sent.
+    drops_length: bool,
 }
 
 impl Next {
@@ -397,6 +477,7 @@ impl Next {
             half,
             method,
             is_refused: false,
+            drops_length: false,
         }
     }
 }
@@ -415,5 +496,6 @@ fn invalid_field(reason: field::Reason) -> LocalError {
     LocalError::InvalidField(reason.into_owned())
 }
 
+const NO_DATA: &str = "DATA frame is not allowed in this state";
 /// Content up to this size is copied after its frame header: one write, one small copy. About a packet's payload.
 const JOINED_CONTENT_MAX: usize = 1200;

@@ -6,10 +6,11 @@ use bytes::Bytes;
 
 use super::connection::Connection;
 use super::error::{Code, ConnectionError, RemoteError};
-use super::event::{Event, Output, Role};
+use super::event::{Event, Role};
 use super::field::Method;
 use super::frame;
 use super::request::{Half, Receiver, RequestStream};
+use super::sink::Sink;
 
 /// The state of a client's request stream that follows from its number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,7 +78,7 @@ impl Connection {
     }
 
     /// The host has sent STOP_SENDING for a stream directly (RFC 9000 section 19.5).
-    pub fn note_stopped(&mut self, stream_id: u64) {
+    pub fn note_stopped(&mut self, out: &mut dyn Sink, stream_id: u64) {
         let Some(mut stream) = self.requests.remove(&stream_id) else {
             return;
         };
@@ -90,7 +91,7 @@ impl Connection {
         if !stream.is_done() {
             self.requests.insert(stream_id, stream);
         }
-        self.flush_decoder();
+        self.flush_decoder(out);
     }
 
     /// Raises the [configured](super::Settings::max_requests) limit of the client's open streams, if there is one.
@@ -103,20 +104,26 @@ impl Connection {
 impl Connection {
     pub(super) fn receive_request(
         &mut self,
+        out: &mut dyn Sink,
         stream_id: u64,
         data: Bytes,
         fin: bool,
     ) -> Result<(), ConnectionError> {
-        if !self.requests.contains_key(&stream_id) && !self.open_request(stream_id, fin)? {
+        if !self.requests.contains_key(&stream_id) && !self.open_request(out, stream_id, fin)? {
             return Ok(());
         }
-        self.with_stream(stream_id, |stream, receiver| {
+        self.with_stream(out, stream_id, |stream, receiver| {
             stream.receive(receiver, data, fin)
         })
     }
 
     /// Creates the state of a new stream; false if the stream must not be read.
-    fn open_request(&mut self, stream_id: u64, fin: bool) -> Result<bool, ConnectionError> {
+    fn open_request(
+        &mut self,
+        out: &mut dyn Sink,
+        stream_id: u64,
+        fin: bool,
+    ) -> Result<bool, ConnectionError> {
         if self.abandoned.receive(stream_id, fin) {
             return Ok(false);
         }
@@ -141,7 +148,7 @@ impl Connection {
             self.request_ids.mark_used(stream_id);
             if self.goaway.excludes_request(stream_id) {
                 // RFC 9114 section 5.2: the client may retry it elsewhere.
-                self.abort(stream_id, Code::H3_REQUEST_REJECTED, true, !fin);
+                self.abort(out, stream_id, Code::H3_REQUEST_REJECTED, true, !fin);
                 return Ok(false);
             }
         }
@@ -154,6 +161,7 @@ impl Connection {
     /// Runs one step of a stream's receiving half and handles its result.
     fn with_stream(
         &mut self,
+        out: &mut dyn Sink,
         stream_id: u64,
         step: impl FnOnce(&mut RequestStream, &mut Receiver<'_>) -> Result<(), RemoteError>,
     ) -> Result<(), ConnectionError> {
@@ -200,7 +208,7 @@ impl Connection {
                 self.events
                     .push_back(Event::HeadersTooLarge { stream_id, fields });
                 // RFC 9114 section 4.1: the response needs no more of the request.
-                self.refuse_rest(stream_id, Code::H3_NO_ERROR);
+                self.refuse_rest(out, stream_id, Code::H3_NO_ERROR);
                 Ok(())
             }
             Err(error) => {
@@ -208,20 +216,20 @@ impl Connection {
                 if self.strict && error.code != Code::H3_REQUEST_INCOMPLETE {
                     return Err(error);
                 }
-                self.give_up(stream_id, &error);
+                self.give_up(out, stream_id, &error);
                 Ok(())
             }
         }
     }
 
     /// Stops reading a stream; our direction continues.
-    pub(super) fn refuse_rest(&mut self, stream_id: u64, code: Code) {
+    pub(super) fn refuse_rest(&mut self, out: &mut dyn Sink, stream_id: u64, code: Code) {
         let Some(mut stream) = self.requests.remove(&stream_id) else {
             return;
         };
         if stream.recv != Half::Done {
             self.stop_decoding(&mut stream, stream_id);
-            self.abort(stream_id, code, false, !stream.fin_received());
+            self.abort(out, stream_id, code, false, !stream.fin_received());
         }
         if !stream.is_done() {
             self.requests.insert(stream_id, stream);
@@ -229,7 +237,7 @@ impl Connection {
     }
 
     /// The peer's message is malformed: both directions end. The host gets an event if the stream was reported.
-    fn give_up(&mut self, stream_id: u64, error: &ConnectionError) {
+    fn give_up(&mut self, out: &mut dyn Sink, stream_id: u64, error: &ConnectionError) {
         let Some(stream) = self.requests.get(&stream_id) else {
             return;
         };
@@ -241,11 +249,11 @@ impl Connection {
                 local: true,
             });
         }
-        self.drop_request(stream_id, error.code);
+        self.drop_request(out, stream_id, error.code);
     }
 
     /// Ends both directions of a request if they are open, and drops its state.
-    pub(super) fn drop_request(&mut self, stream_id: u64, code: Code) {
+    pub(super) fn drop_request(&mut self, out: &mut dyn Sink, stream_id: u64, code: Code) {
         let Some(mut stream) = self.requests.remove(&stream_id) else {
             return;
         };
@@ -254,18 +262,16 @@ impl Connection {
             self.stop_decoding(&mut stream, stream_id);
         }
         let stop = receiving && !stream.fin_received();
-        self.abort(stream_id, code, stream.send != Half::Done, stop);
+        self.abort(out, stream_id, code, stream.send != Half::Done, stop);
     }
 
     /// Resets our direction and stops the peer's, each if it is still open.
-    fn abort(&mut self, stream_id: u64, code: Code, reset: bool, stop: bool) {
+    fn abort(&mut self, out: &mut dyn Sink, stream_id: u64, code: Code, reset: bool, stop: bool) {
         if reset {
-            self.outputs
-                .push_back(Output::ResetStream { stream_id, code });
+            out.reset_stream(stream_id, code);
         }
         if stop {
-            self.outputs
-                .push_back(Output::StopSending { stream_id, code });
+            out.stop_sending(stream_id, code);
             self.abandoned.note(stream_id);
         }
     }
@@ -279,7 +285,7 @@ impl Connection {
         }
     }
 
-    pub(super) fn receive_reset(&mut self, stream_id: u64, code: u64) {
+    pub(super) fn receive_reset(&mut self, out: &mut dyn Sink, stream_id: u64, code: u64) {
         let Some(mut stream) = self.requests.remove(&stream_id) else {
             if self.role == Role::Server
                 && frame::is_client_bidi(stream_id)
@@ -289,7 +295,7 @@ impl Connection {
                 // A request without any data: there will be no response (RFC 9114 section 4.1), and the client gets
                 // its stream credit back only when our side has ended too. If the stream was used before, our side
                 // has ended.
-                self.abort(stream_id, Code::H3_REQUEST_INCOMPLETE, true, false);
+                self.abort(out, stream_id, Code::H3_REQUEST_INCOMPLETE, true, false);
             }
             return;
         };
@@ -310,6 +316,7 @@ impl Connection {
         } else {
             // The application never got the request, so our side must be ended here.
             self.abort(
+                out,
                 stream_id,
                 Code::H3_REQUEST_INCOMPLETE,
                 stream.send != Half::Done,
@@ -329,7 +336,7 @@ impl Connection {
     }
 
     /// Resumes the streams whose field sections can be decoded now, in the order in which they blocked.
-    pub(super) fn resume_blocked(&mut self) -> Result<(), ConnectionError> {
+    pub(super) fn resume_blocked(&mut self, out: &mut dyn Sink) -> Result<(), ConnectionError> {
         let inserted = self.decoder.insert_count();
         for _ in 0..self.blocked.len() {
             let Some(stream_id) = self.blocked.pop_front() else {
@@ -342,7 +349,7 @@ impl Connection {
                 .is_some_and(|required| required <= inserted);
             if ready {
                 // A stream that blocks again, at its trailers, is queued again.
-                self.resume(stream_id)?;
+                self.resume(out, stream_id)?;
             } else {
                 self.blocked.push_back(stream_id);
             }
@@ -350,9 +357,9 @@ impl Connection {
         Ok(())
     }
 
-    fn resume(&mut self, stream_id: u64) -> Result<(), ConnectionError> {
+    fn resume(&mut self, out: &mut dyn Sink, stream_id: u64) -> Result<(), ConnectionError> {
         let mut blocked_again = false;
-        let result = self.with_stream(stream_id, |stream, receiver| {
+        let result = self.with_stream(out, stream_id, |stream, receiver| {
             let result = stream.resume(receiver);
             blocked_again = stream.blocked_on().is_some();
             result

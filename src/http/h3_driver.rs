@@ -1,110 +1,79 @@
-//! Applies the commands of an HTTP/3 connection to its QUIC connection.
+//! Carries out the commands of an HTTP/3 connection on its QUIC connection, at once.
 
+use std::borrow::Cow;
 use std::time::Instant;
 
-use bytes::{Bytes, BytesMut};
-use uringcore_h3::{self as h3, Code, Output};
+use bytes::Bytes;
+use uringcore_h3::{Code, Sink};
 use uringcore_quic as quic;
 
-/// The result of a run.
+/// What became of commands; the parts above look at it.
 #[derive(Debug, Default)]
-pub struct Performed {
+pub(crate) struct Outcome {
     /// The last stream on which QUIC refused to send. It has ended on QUIC's side, and the event that reports its
     /// end has been or will be delivered.
     pub refused: Option<u64>,
-    /// The connection was closed because the peer let our answers pile up.
-    pub is_overloaded: bool,
+    /// The connection was closed for its peer's behaviour.
+    pub is_abused: bool,
 }
 
-/// Runs the queued commands of `h3` on `quic`.
-pub fn perform(h3: &mut h3::Connection, quic: &mut quic::Connection, now: Instant) -> Performed {
-    let mut performed = Performed::default();
-    while let Some(output) = h3.poll_output() {
-        // A stream that refuses has ended on QUIC's side; an event reports its end.
-        match output {
-            Output::Write {
-                stream_id,
-                data,
-                fin,
-            } => {
-                let (data, fin) = joined(h3, stream_id, data, fin);
-                performed.write(h3, quic, stream_id, data, fin, now);
-            }
-            Output::Datagram { data } => {
-                let _ = quic.send_datagram(data);
-            }
-            Output::ResetStream { stream_id, code } => {
-                let _ = quic.reset_stream(stream_id, code.0);
-            }
-            Output::StopSending { stream_id, code } => {
-                let _ = quic.stop_stream(stream_id, code.0);
-            }
-            Output::CloseConnection { code, reason } => {
-                quic.close(now, code.0, None, reason.as_bytes());
-            }
+impl Outcome {
+    /// The sink for the commands of one call.
+    pub fn sink<'a>(&'a mut self, quic: &'a mut quic::Connection, now: Instant) -> QuicSink<'a> {
+        QuicSink {
+            quic,
+            now,
+            outcome: self,
         }
     }
-    performed
 }
 
-impl Performed {
-    fn write(
-        &mut self,
-        h3: &h3::Connection,
-        quic: &mut quic::Connection,
-        stream_id: u64,
-        data: Bytes,
-        fin: bool,
-        now: Instant,
-    ) {
-        if quic.send_stream(stream_id, data, fin).is_err() {
-            self.refused = Some(stream_id);
-        } else if h3.is_own_critical(stream_id)
-            && quic.send_queue_bytes(stream_id) > CRITICAL_QUEUE_MAX
-        {
+/// A QUIC connection as the sink of an HTTP/3 connection.
+pub(crate) struct QuicSink<'a> {
+    quic: &'a mut quic::Connection,
+    now: Instant,
+    outcome: &'a mut Outcome,
+}
+
+impl Sink for QuicSink<'_> {
+    fn write(&mut self, stream_id: u64, data: Bytes, fin: bool) {
+        if self.quic.send_stream(stream_id, data, fin).is_err() {
+            self.outcome.refused = Some(stream_id);
+        }
+    }
+
+    fn write_critical(&mut self, stream_id: u64, data: Bytes) {
+        self.write(stream_id, data, false);
+        if self.quic.send_queue_bytes(stream_id) > CRITICAL_QUEUE_MAX {
             // These streams carry answers to the peer, a few bytes for each request, that cannot be left out. RFC
             // 9114 section 6.2 requires the peer to give them credit; RFC 9204 section 2.1.3 describes the deadlock
             // otherwise.
-            // one that does not.
             let reason = b"the control or QPACK streams are given no credit";
-            quic.close(now, Code::H3_EXCESSIVE_LOAD.0, None, reason);
-            self.is_overloaded = true;
+            self.quic
+                .close(self.now, Code::H3_EXCESSIVE_LOAD.0, None, reason);
+            self.outcome.is_abused = true;
         }
+    }
+
+    fn send_datagram(&mut self, data: Bytes) {
+        // One that cannot be sent is lost, as any may be.
+        let _ = self.quic.send_datagram(data);
+    }
+
+    fn reset_stream(&mut self, stream_id: u64, code: Code) {
+        // A stream that refuses has ended on QUIC's side; an event reports its end.
+        let _ = self.quic.reset_stream(stream_id, code.0);
+    }
+
+    fn stop_sending(&mut self, stream_id: u64, code: Code) {
+        let _ = self.quic.stop_stream(stream_id, code.0);
+    }
+
+    fn close(&mut self, code: Code, reason: Cow<'static, str>) {
+        self.quic.close(self.now, code.0, None, reason.as_bytes());
     }
 }
 
-/// A write joined with the small writes on the same stream that directly follow it.
-fn joined(h3: &mut h3::Connection, stream_id: u64, first: Bytes, mut fin: bool) -> (Bytes, bool) {
-    let (mut length, mut count) = (first.len(), 0);
-    for output in h3.outputs() {
-        match output {
-            Output::Write {
-                stream_id: next,
-                data,
-                fin: ends,
-            } if *next == stream_id && !fin && length + data.len() <= JOINED_MAX => {
-                length += data.len();
-                count += 1;
-                fin = *ends;
-            }
-            _ => break,
-        }
-    }
-    if count == 0 {
-        return (first, fin);
-    }
-    let mut all = BytesMut::with_capacity(length);
-    all.extend_from_slice(&first);
-    for _ in 0..count {
-        if let Some(Output::Write { data, .. }) = h3.poll_output() {
-            all.extend_from_slice(&data);
-        }
-    }
-    (all.freeze(), fin)
-}
-
-/// Writes up to this total size are copied into one.
-const JOINED_MAX: usize = 4096;
 /// The most bytes that may wait on a critical stream. On QPACK's encoder stream an honest client leaves at most its
 /// table's 4 KiB, because no entry is evicted before it is acknowledged; on the decoder stream that much covers
 /// some thousand requests.

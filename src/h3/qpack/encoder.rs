@@ -100,7 +100,7 @@ impl Encoder {
         self.index.seen = Vec::new();
     }
 
-    /// Begins a section. Its lines are appended to `body`, and [`SectionEncoder::finish`] writes the prefix.
+    /// Begins a section. Its lines are appended to `body`, and its prefix by [`SectionEncoder::finish`].
     pub fn section<'a>(&'a mut self, stream_id: u64, body: &'a mut Vec<u8>) -> SectionEncoder<'a> {
         let may_block = self.settings.may_block && self.may_block_stream(stream_id);
         let base = self.table.insert_count();
@@ -270,23 +270,30 @@ impl SectionEncoder<'_> {
         }
     }
 
-    /// Ends the section and writes its prefix (RFC 9204 section 4.5.1).
-    pub fn finish(self, prefix: &mut Vec<u8>) {
+    /// Ends the section. Its prefix (RFC 9204 section 4.5.1), which precedes the lines on the stream, is appended to the
+    /// buffer. Returns the position of the prefix.
+    pub fn finish(self) -> usize {
+        let position = self.body.len();
         if self.required_insert_count == 0 {
-            prefix.extend_from_slice(&[0, 0]);
-            return;
+            self.body.extend_from_slice(&[0, 0]);
+            return position;
         }
         let max_entries = (self.encoder.peer_max_capacity / FIELD_OVERHEAD) as u64;
         integer::put(
-            prefix,
+            self.body,
             0,
             8,
             self.required_insert_count % (2 * max_entries) + 1,
         );
         if self.base >= self.required_insert_count {
-            integer::put(prefix, 0, 7, self.base - self.required_insert_count);
+            integer::put(self.body, 0, 7, self.base - self.required_insert_count);
         } else {
-            integer::put(prefix, 0x80, 7, self.required_insert_count - self.base - 1);
+            integer::put(
+                self.body,
+                0x80,
+                7,
+                self.required_insert_count - self.base - 1,
+            );
         }
         let section = Section {
             stream_id: self.stream_id,
@@ -294,6 +301,7 @@ impl SectionEncoder<'_> {
             lowest_reference: self.lowest_reference,
         };
         self.encoder.outstanding.push_back(section);
+        position
     }
 
     /// The index of an entry for the line. Inserts one if policy and room allow it.

@@ -4,7 +4,9 @@
 use crate::common::*;
 use bytes::Bytes;
 use uringcore_h3::settings::id;
-use uringcore_h3::{Code, Connection, Event, HeadersKind, LocalError, Output, Role, Settings};
+use uringcore_h3::{
+    Code, Event, HeadersKind, LocalError, Output, QueuedConnection, Role, Settings,
+};
 
 fn headers(stream_id: u64, list: &[(&str, &str)], kind: HeadersKind, fin: bool) -> Event {
     Event::Headers {
@@ -769,7 +771,7 @@ fn settings_are_sent_first_and_in_order() {
         extra: vec![(0x21, 1)],
         ..Settings::default()
     };
-    let mut client = Connection::new(Role::Client, settings, CLIENT_UNI);
+    let mut client = QueuedConnection::new(Role::Client, settings, CLIENT_UNI);
     let expected = vec![
         (0x1, 4096),
         (0x6, 65_536),

@@ -8,13 +8,13 @@ use uringcore_h3::error::RemoteError;
 use uringcore_h3::qpack::{Decoder, DecoderSettings, huffman, integer};
 use uringcore_h3::settings::id;
 use uringcore_h3::{
-    Code, Connection, Event, HeadersKind, Output, Priority, Role, Settings, varint,
+    Code, Event, HeadersKind, Output, Priority, QueuedConnection, Role, Settings, varint,
 };
 
 const LOAD: Code = Code::H3_EXCESSIVE_LOAD;
 const TOO_LARGE: [(&str, &str); 1] = [(":status", "431")];
 
-fn give(connection: &mut Connection, stream_id: u64, data: &[u8]) {
+fn give(connection: &mut QueuedConnection, stream_id: u64, data: &[u8]) {
     connection.handle_stream_data(stream_id, Bytes::copy_from_slice(data), false);
 }
 
@@ -119,7 +119,7 @@ fn a_host_can_tell_and_end_what_has_not_become_a_request() {
 
 // Field sections that are too large, and the response to them.
 
-fn answering(settings: Settings) -> Connection {
+fn answering(settings: Settings) -> QueuedConnection {
     let mut server = ready(Server, settings);
     server.set_answers_large_requests(true);
     server
@@ -380,7 +380,7 @@ fn what_blocked_streams_hold_is_bounded() {
 
 /// How often something can be sent before the connection is closed for it.
 #[track_caller]
-fn taken(mut connection: Connection, mut say: impl FnMut(&mut Connection, u64)) -> u64 {
+fn taken(mut connection: QueuedConnection, mut say: impl FnMut(&mut QueuedConnection, u64)) -> u64 {
     for count in 0..20_000 {
         say(&mut connection, count);
         events(&mut connection);
@@ -393,7 +393,7 @@ fn taken(mut connection: Connection, mut say: impl FnMut(&mut Connection, u64)) 
 }
 
 /// A server with one request and its response in progress.
-fn busy() -> Connection {
+fn busy() -> QueuedConnection {
     let mut server = ready(Server, Settings::default());
     give(&mut server, 0, &headers_frame(&GET));
     events(&mut server);
@@ -401,7 +401,7 @@ fn busy() -> Connection {
 }
 
 /// A server with a request in progress and a promise to the client.
-fn promising() -> Connection {
+fn promising() -> QueuedConnection {
     let mut server = busy();
     give(&mut server, 2, &frame(0xd, b"\x08"));
     server.send_push_promise(0, 15, &GET).unwrap();
@@ -454,7 +454,7 @@ fn promises_are_counted() {
 #[test]
 fn streams_that_lead_to_nothing_are_counted() {
     for fin in [false, true] {
-        let open = |to: &mut Connection, count: u64| {
+        let open = |to: &mut QueuedConnection, count: u64| {
             to.handle_stream_data(14 + count * 4, Bytes::from_static(b"\x21data"), fin);
         };
         assert_eq!(taken(busy(), open), ALLOWANCE);

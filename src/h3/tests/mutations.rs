@@ -4,7 +4,7 @@
 
 use crate::common::*;
 use bytes::Bytes;
-use uringcore_h3::{Code, Connection, Event, Output, Role, Settings};
+use uringcore_h3::{Code, Event, Output, QueuedConnection, Role, Settings};
 
 const OK: [(&str, &str); 1] = [(":status", "200")];
 
@@ -120,12 +120,12 @@ fn pushable() -> Settings {
     }
 }
 
-fn new_server() -> Connection {
-    Connection::new(Role::Server, Settings::default(), SERVER_UNI)
+fn new_server() -> QueuedConnection {
+    QueuedConnection::new(Role::Server, Settings::default(), SERVER_UNI)
 }
 
-fn new_client() -> Connection {
-    let mut client = Connection::new(Role::Client, pushable(), CLIENT_UNI);
+fn new_client() -> QueuedConnection {
+    let mut client = QueuedConnection::new(Role::Client, pushable(), CLIENT_UNI);
     for stream_id in [0, 4, 8] {
         client.send_headers(stream_id, &GET, true).unwrap();
     }
@@ -161,7 +161,7 @@ fn mutate(random: &mut Random, writes: &mut Vec<(u64, Vec<u8>, bool)>) {
 
 /// Feeds a connection and returns its result: the code of its close, or all its events.
 fn outcome(
-    new: fn() -> Connection,
+    new: fn() -> QueuedConnection,
     writes: &[(u64, Vec<u8>, bool)],
     feed: Feed,
 ) -> Result<Vec<Event>, Code> {
@@ -200,7 +200,7 @@ fn mutated_pushes_have_one_outcome_however_they_are_cut() {
     try_mutations(new_client, &original);
 }
 
-fn try_mutations(new: fn() -> Connection, original: &[(u64, Vec<u8>, bool)]) {
+fn try_mutations(new: fn() -> QueuedConnection, original: &[(u64, Vec<u8>, bool)]) {
     assert_eq!(
         outcome(new, original, Feed::Whole),
         outcome(new, original, Feed::ByteByByte)

@@ -2,7 +2,9 @@
 
 use crate::common::*;
 use bytes::Bytes;
-use uringcore_h3::{Code, Connection, Event, HeadersKind, LocalError, Output, Role, Settings};
+use uringcore_h3::{
+    Code, Event, HeadersKind, LocalError, Output, QueuedConnection, Role, Settings,
+};
 
 const GET: [(&str, &str); 4] = [
     (":method", "GET"),
@@ -36,8 +38,8 @@ fn pair(feed: Feed, max_push_id: u64) -> Pair {
 }
 
 /// A client that has sent a request and the server's SETTINGS.
-fn client(settings: Settings) -> Connection {
-    let mut client = Connection::new(Role::Client, settings, CLIENT_UNI);
+fn client(settings: Settings) -> QueuedConnection {
+    let mut client = QueuedConnection::new(Role::Client, settings, CLIENT_UNI);
     let control = [&[0][..], &frame(0x4, b"")].concat();
     client.handle_stream_data(3, control.into(), false);
     client.send_headers(0, &GET, true).unwrap();

@@ -3,7 +3,7 @@
 use crate::common::{faults::*, *};
 use bytes::Bytes;
 use uringcore_h3::Role::{Client, Server};
-use uringcore_h3::{Code, Connection, Event, Priority, Settings};
+use uringcore_h3::{Code, Event, Priority, QueuedConnection, Settings};
 
 const REQUEST: u64 = 0xf0700;
 const PUSH: u64 = 0xf0701;
@@ -30,12 +30,12 @@ fn updated(stream_id: u64, urgency: u8, incremental: bool) -> Event {
 }
 
 /// Sends frames on the client's control stream.
-fn say(server: &mut Connection, frames: &[Vec<u8>]) {
+fn say(server: &mut QueuedConnection, frames: &[Vec<u8>]) {
     server.handle_stream_data(2, frames.concat().into(), false);
 }
 
 /// The server's priority events.
-fn updates(server: &mut Connection) -> Vec<Event> {
+fn updates(server: &mut QueuedConnection) -> Vec<Event> {
     let mut reported = events(server);
     reported.retain(|event| matches!(event, Event::PriorityUpdate { .. }));
     reported

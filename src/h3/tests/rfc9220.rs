@@ -4,7 +4,7 @@
 use crate::common::{faults::*, *};
 use uringcore_h3::Role::{Client, Server};
 use uringcore_h3::settings::id;
-use uringcore_h3::{Code, Connection, Event, HeadersKind, Settings};
+use uringcore_h3::{Code, Event, HeadersKind, QueuedConnection, Settings};
 
 const CHAT: [(&str, &str); 5] = [
     (":method", "CONNECT"),
@@ -24,7 +24,7 @@ fn enabled() -> Settings {
 /// True if a server that announced extended CONNECT accepts the request; otherwise it is malformed.
 #[track_caller]
 fn is_accepted(fields: &[(&str, &str)]) -> bool {
-    let mut server: Connection = ready(Server, enabled());
+    let mut server: QueuedConnection = ready(Server, enabled());
     server.set_strict(true);
     server.handle_stream_data(0, headers_frame(fields).into(), false);
     let is_accepted = events(&mut server).len() == 1;

@@ -5,7 +5,7 @@ use crate::common::{faults::*, *};
 use bytes::Bytes;
 use uringcore_h3::Role::{Client, Server};
 use uringcore_h3::origin::ORIGINS_LENGTH_MAX;
-use uringcore_h3::{Code, Connection, Output, Settings};
+use uringcore_h3::{Code, Output, QueuedConnection, Settings};
 
 const ORIGIN: u64 = 0xc;
 
@@ -25,7 +25,7 @@ fn entries(origins: &[&str]) -> Vec<u8> {
 }
 
 /// A client that has received this on the server's control stream after SETTINGS.
-fn reported(payloads: &[Vec<u8>]) -> Connection {
+fn reported(payloads: &[Vec<u8>]) -> QueuedConnection {
     let mut client = ready(Client, Settings::default());
     for payload in payloads {
         let data = frame(ORIGIN, payload);
@@ -34,7 +34,7 @@ fn reported(payloads: &[Vec<u8>]) -> Connection {
     client
 }
 
-fn names(connection: &Connection) -> Option<Vec<&str>> {
+fn names(connection: &QueuedConnection) -> Option<Vec<&str>> {
     connection.received_origins().map(Iterator::collect)
 }
 
@@ -56,7 +56,7 @@ fn section_2_a_server_names_origins_right_behind_settings() {
 
 #[test]
 fn section_2_1_the_frame_is_lengths_and_origins() {
-    let mut server = Connection::new(Server, naming(&["https://a.example"]), SERVER_UNI);
+    let mut server = QueuedConnection::new(Server, naming(&["https://a.example"]), SERVER_UNI);
     let settings = Settings::default().pairs();
     let settings: Vec<u64> = settings
         .iter()

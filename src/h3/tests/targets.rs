@@ -2,7 +2,7 @@
 //! cannot differ from `:authority`.
 
 use crate::common::*;
-use uringcore_h3::{Code, Connection, LocalError, Output, Role, Settings};
+use uringcore_h3::{Code, LocalError, Output, QueuedConnection, Role, Settings};
 
 type Fields<'a> = Vec<(&'a str, &'a str)>;
 
@@ -23,8 +23,8 @@ fn with<'a>(name: &'a str, value: &'a str) -> Fields<'a> {
     request(&[(name, Some(value))], &[])
 }
 
-fn server() -> Connection {
-    let mut server = Connection::new(Role::Server, Settings::default(), SERVER_UNI);
+fn server() -> QueuedConnection {
+    let mut server = QueuedConnection::new(Role::Server, Settings::default(), SERVER_UNI);
     outputs(&mut server);
     server
 }
@@ -43,7 +43,7 @@ fn is_accepted(fields: &[(&str, &str)]) -> bool {
     feed_stream(&mut strict, 0, &headers_frame(fields), true, Feed::Whole);
     assert_eq!(close_code(&mut strict), reset.then_some(code));
 
-    let mut client = Connection::new(Role::Client, Settings::default(), CLIENT_UNI);
+    let mut client = QueuedConnection::new(Role::Client, Settings::default(), CLIENT_UNI);
     outputs(&mut client);
     let sent = client.send_headers(0, fields, true);
     match &sent {

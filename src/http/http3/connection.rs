@@ -22,7 +22,7 @@ use super::header_deadlines::HeaderDeadlines;
 use super::limits::Limits;
 use super::sessions::Attached;
 use super::stalls::{Taken, Writing};
-use crate::h3_driver;
+use crate::h3_driver::Outcome;
 
 /// The HTTP/3 of a server's connection. Its methods get the QUIC connection below it, always the same one.
 ///
@@ -35,6 +35,7 @@ use crate::h3_driver;
 /// host has to wait.
 pub struct Connection {
     pub(super) h3: h3::Connection,
+    pub(super) outcome: Outcome,
     pub(super) limits: Limits,
     pub(super) exchanges: FxHashMap<u64, Exchange>,
     /// Requests that have not been answered.
@@ -64,10 +65,6 @@ pub struct Connection {
     pub(super) knows_datagrams: bool,
     /// The client has sent a priority signal.
     pub(super) knows_priorities: bool,
-    /// The last stream on which QUIC refused to send.
-    pub(super) refused: Option<u64>,
-    /// The connection was closed for its client's behaviour.
-    pub(super) is_abused: bool,
     /// Nothing has arrived since unused capacity was freed.
     is_resting: bool,
     /// The charge for incomplete header sections, and requests that wait for the handshake.
@@ -85,15 +82,19 @@ impl Connection {
     ) -> Self {
         let first = quic.next_stream_id(true);
         // RFC 9000 section 2.1: streams of one kind are four apart.
-        let mut h3 = h3::Connection::new(Role::Server, settings, [first, first + 4, first + 8]);
-        h3.set_answers_large_requests(true);
+        let own = [first, first + 4, first + 8];
         quic.set_connection_watermarks(CONNECTION_QUEUE_HIGH, CONNECTION_QUEUE_LOW);
+        let mut outcome = Outcome::default();
+        let out = &mut outcome.sink(quic, now);
+        let mut h3 = h3::Connection::new(Role::Server, settings, own, out);
+        h3.set_answers_large_requests(true);
         let early_resets = TokenBucket::new(Rate {
             per_second: limits.early_resets_per_second,
             burst: limits.early_resets,
         });
-        let mut connection = Self {
+        Self {
             h3,
+            outcome,
             limits,
             exchanges: FxHashMap::default(),
             unanswered: 0,
@@ -111,18 +112,14 @@ impl Connection {
             quiet_since: now,
             knows_datagrams: false,
             knows_priorities: false,
-            refused: None,
-            is_abused: false,
             is_resting: false,
             charge: Charge::new(quic.queued()),
             events: VecDeque::new(),
-        };
-        connection.perform(quic, now);
-        connection
+        }
     }
 
     pub fn handle(&mut self, quic: &mut quic::Connection, event: quic::Event, now: Instant) {
-        if self.is_abused {
+        if self.outcome.is_abused {
             return;
         }
         self.settle_waiting(quic, now);
@@ -130,11 +127,9 @@ impl Connection {
         if let Some(event) = self.route(quic, event, now) {
             self.handle_http(quic, event, now);
         }
-        self.perform(quic, now);
         self.take_over(quic, now);
         if let Some(event) = self.take_behind() {
             self.handle_http(quic, event, now);
-            self.perform(quic, now);
             self.take_over(quic, now);
         }
         self.settle_sessions(quic, now);
@@ -154,7 +149,8 @@ impl Connection {
                 stream_id,
                 error_code,
             } => {
-                self.h3.handle_stream_reset(stream_id, error_code);
+                let out = &mut self.outcome.sink(quic, now);
+                self.h3.handle_stream_reset(out, stream_id, error_code);
                 self.given_up(quic, stream_id, false, now);
             }
             Quic::StopSending {
@@ -162,7 +158,8 @@ impl Connection {
                 error_code,
                 ..
             } => {
-                self.h3.handle_stop_sending(stream_id, error_code);
+                let out = &mut self.outcome.sink(quic, now);
+                self.h3.handle_stop_sending(out, stream_id, error_code);
                 self.unacknowledged.remove(&stream_id);
                 self.given_up(quic, stream_id, true, now);
             }
@@ -176,7 +173,10 @@ impl Connection {
                 self.unacknowledged.remove(&stream_id);
                 self.calmed(now);
             }
-            Quic::Datagram { data, .. } => self.h3.handle_datagram(data),
+            Quic::Datagram { data, .. } => {
+                let out = &mut self.outcome.sink(quic, now);
+                self.h3.handle_datagram(out, data);
+            }
             // An event of its own has reported the reset.
             _ => {}
         }
@@ -200,20 +200,25 @@ impl Connection {
 
     /// True if the connection was closed because its client abandoned too many requests.
     pub fn is_abused(&self) -> bool {
-        self.is_abused
+        self.outcome.is_abused
     }
 
     /// True if a part of a request is still unanswered.
     pub fn is_waited_for(&self, stream_id: u64) -> bool {
         let exchange = self.exchanges.get(&stream_id);
-        !self.is_abused && exchange.is_some_and(|exchange| !exchange.answered)
+        !self.outcome.is_abused && exchange.is_some_and(|exchange| !exchange.answered)
     }
 
-    /// Runs HTTP/3's commands on QUIC.
-    pub(super) fn perform(&mut self, quic: &mut quic::Connection, now: Instant) {
-        let performed = h3_driver::perform(&mut self.h3, quic, now);
-        self.refused = performed.refused.or(self.refused);
-        self.is_abused |= performed.is_overloaded;
+    /// Ends both directions of a stream that are open.
+    pub(super) fn end_stream(
+        &mut self,
+        quic: &mut quic::Connection,
+        stream_id: u64,
+        code: Code,
+        now: Instant,
+    ) {
+        let out = &mut self.outcome.sink(quic, now);
+        self.h3.cancel_request(out, stream_id, code.0);
     }
 
     // Input --------------------------------------------------------------------------------------
@@ -233,11 +238,12 @@ impl Connection {
         }
         let mut pieces = data.into_pieces();
         let last = pieces.pop();
+        let out = &mut self.outcome.sink(quic, now);
         for piece in pieces {
-            self.h3.handle_stream_data(stream_id, piece, false);
+            self.h3.handle_stream_data(out, stream_id, piece, false);
         }
         self.h3
-            .handle_stream_data(stream_id, last.unwrap_or_default(), fin);
+            .handle_stream_data(out, stream_id, last.unwrap_or_default(), fin);
         // Other data on a stream without an exchange belongs to one that has ended.
         if self.h3.awaits_headers(stream_id) {
             self.unfinished.begun(stream_id, now);
@@ -310,14 +316,12 @@ impl Connection {
         now: Instant,
     ) {
         self.unfinished.ended(stream_id);
-        if self.is_abused {
+        if self.outcome.is_abused {
             // The connection was closed for an earlier event.
             return;
         }
         if quic.is_short_of_memory() {
-            self.h3
-                .cancel_request(stream_id, Code::H3_REQUEST_REJECTED.0);
-            self.perform(quic, now);
+            self.end_stream(quic, stream_id, Code::H3_REQUEST_REJECTED, now);
             return;
         }
         let (mut head, unfit) = Head::read(fields, &self.limits.protocols);
@@ -337,9 +341,7 @@ impl Connection {
             if is_full && self.abandoned > at_work_max / 2 && !self.may_give_up(quic, now) {
                 return;
             }
-            self.h3
-                .cancel_request(stream_id, Code::H3_REQUEST_REJECTED.0);
-            self.perform(quic, now);
+            self.end_stream(quic, stream_id, Code::H3_REQUEST_REJECTED, now);
             return;
         }
         let exchange = Exchange {
@@ -432,8 +434,7 @@ impl Connection {
         };
         self.heard_below = self.heard_below.max(stream_id + 1);
         if is_over {
-            self.h3
-                .cancel_request(stream_id, Code::H3_REQUEST_CANCELLED.0);
+            self.end_stream(quic, stream_id, Code::H3_REQUEST_CANCELLED, now);
             self.abort(stream_id);
         }
         // The exchange has ended by now. `h3` sends nothing more on the stream, so if an exchange stayed open while
@@ -450,7 +451,7 @@ impl Connection {
         if !may {
             let reason = b"too many requests were abandoned before they were answered";
             quic.close(now, Code::H3_EXCESSIVE_LOAD.0, None, reason);
-            self.is_abused = true;
+            self.outcome.is_abused = true;
         }
         may
     }
@@ -536,8 +537,7 @@ impl Connection {
             .take_overdue(self.limits.header_timeout, now);
         for stream_id in overdue {
             // Nothing of it was processed, which is the meaning of this code (RFC 9114 section 4.1.1).
-            self.h3
-                .cancel_request(stream_id, Code::H3_REQUEST_REJECTED.0);
+            self.end_stream(quic, stream_id, Code::H3_REQUEST_REJECTED, now);
             self.calmed(now);
         }
         // While content waits here the connection's window may be used up, which is not the client's fault.
@@ -562,7 +562,6 @@ impl Connection {
             self.quiet_since = now;
             self.events.push_back(Event::Idle);
         }
-        self.perform(quic, now);
     }
 }
 

@@ -14,7 +14,7 @@ use uringcore_wire::varint;
 
 use super::connection::Connection;
 use super::event::Event;
-use super::responses::SendError;
+use super::responses::{SendError, refusal};
 
 /// The datagrams of a request's protocol.
 #[derive(Debug, Default)]
@@ -100,10 +100,9 @@ impl Connection {
     }
 
     fn give_up(&mut self, quic: &mut quic::Connection, stream_id: u64, code: Code, now: Instant) {
-        self.h3.cancel_request(stream_id, code.0);
+        self.end_stream(quic, stream_id, code, now);
         self.abort(stream_id);
         self.calmed(now);
-        self.perform(quic, now);
     }
 
     /// The largest datagram of a request that QUIC accepts at present; `None` if capsules must be used.
@@ -135,17 +134,17 @@ impl Connection {
             Datagrams::Capsules(_) => true,
         };
         let has_room = !quic.is_full() && !quic.is_stream_full(stream_id);
-        match self.h3.send_datagram(stream_id, data) {
+        let out = &mut self.outcome.sink(quic, now);
+        match self.h3.send_datagram(out, stream_id, data) {
             Err(LocalError::DatagramsNotNegotiated) if has_capsules && has_room => {
                 let mut content = BytesMut::new();
                 capsule::put(&mut content, DATAGRAM, data);
-                let said = self.h3.send_data(stream_id, content.freeze(), false);
-                said.map_err(|error| self.refusal(stream_id, error))?;
+                let said = self.h3.send_data(out, stream_id, content.freeze(), false);
+                said.map_err(|error| refusal(&self.h3, stream_id, error))?;
             }
             Err(LocalError::DatagramsNotNegotiated) => {}
             sent => sent?,
         }
-        self.perform(quic, now);
         Ok(has_room)
     }
 }

@@ -34,5 +34,5 @@ pub use early::Unsafe;
 pub use event::Event;
 pub use head::{Head, Refusal};
 pub use limits::Limits;
-pub use responses::SendError;
+pub use responses::{SendError, has_room};
 pub use stalls::TooSlow;

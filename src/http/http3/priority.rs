@@ -20,6 +20,19 @@ pub(super) struct Wishes {
 }
 
 impl Wishes {
+    /// The application has set a priority in its response's fields.
+    pub fn set_application(
+        &mut self,
+        quic: &mut quic::Connection,
+        stream_id: u64,
+        fields: &[(&[u8], &[u8])],
+    ) {
+        if let Some(signal) = Signal::of(fields) {
+            self.application = signal;
+            apply(quic, stream_id, signal.over(self.client));
+        }
+    }
+
     /// The effective priority of the response.
     pub fn rank(self, knows_priorities: bool) -> Priority {
         match knows_priorities {
@@ -65,21 +78,6 @@ impl Connection {
         if let Some(exchange) = self.exchanges.get_mut(&stream_id) {
             exchange.wishes.client = wished;
             apply(quic, stream_id, exchange.wishes.application.over(wished));
-        }
-    }
-
-    /// The application has set a priority in its response's fields.
-    pub(super) fn override_priority(
-        &mut self,
-        quic: &mut quic::Connection,
-        stream_id: u64,
-        fields: &[(&[u8], &[u8])],
-    ) {
-        if let Some(said) = Signal::of(fields)
-            && let Some(exchange) = self.exchanges.get_mut(&stream_id)
-        {
-            exchange.wishes.application = said;
-            apply(quic, stream_id, said.over(exchange.wishes.client));
         }
     }
 }

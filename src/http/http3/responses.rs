@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Instant;
 
 use bytes::Bytes;
-use uringcore_h3::{Code, LocalError};
+use uringcore_h3::{self as h3, Code, LocalError};
 use uringcore_quic as quic;
 
 use super::connection::Connection;
@@ -48,6 +48,45 @@ impl From<LocalError> for SendError {
     }
 }
 
+/// A part of a response.
+enum Part<'a> {
+    Headers(&'a [(&'a [u8], &'a [u8])]),
+    /// A header section with content.
+    Message(&'a [(&'a [u8], &'a [u8])], Bytes),
+    Content(Bytes),
+}
+
+impl<'a> Part<'a> {
+    /// The fields of a header section that is not interim.
+    fn final_head(&self) -> Option<&'a [(&'a [u8], &'a [u8])]> {
+        match *self {
+            Self::Headers([(_, [b'1', ..]), ..]) | Self::Content(_) => None,
+            Self::Headers(fields) | Self::Message(fields, _) => Some(fields),
+        }
+    }
+}
+
+/// Why HTTP/3 has not sent something. A client can end our direction of a stream at any moment; a forbidden order of
+/// frames is the application's error only while that direction is open.
+pub(super) fn refusal(h3: &h3::Connection, stream_id: u64, error: LocalError) -> SendError {
+    match error {
+        LocalError::FrameUnexpected(_) if !h3.is_sending(stream_id) => SendError::Gone,
+        error => error.into(),
+    }
+}
+
+/// True if the host can send more of this response now; then
+/// [`Connection::is_held_up`](super::Connection::is_held_up) returns false.
+pub fn has_room(quic: &quic::Connection, stream_id: u64) -> bool {
+    let queued = quic.send_queue_bytes(stream_id);
+    !quic.is_stream_full(stream_id) && !waits_for_connection_credit(quic, queued)
+}
+
+fn waits_for_connection_credit(quic: &quic::Connection, queued: usize) -> bool {
+    queued > STREAM_QUEUE_FEW
+        && (quic.is_full() || quic.is_over_share() || quic.is_short_of_memory())
+}
+
 impl Connection {
     /// Sends a header section, or with `fin` a whole message: an interim response, the final one, or trailers.
     pub fn send_headers(
@@ -58,17 +97,7 @@ impl Connection {
         fin: bool,
         now: Instant,
     ) -> Result<(), SendError> {
-        self.check(stream_id)?;
-        let said = self.h3.send_headers(stream_id, fields, fin);
-        said.map_err(|error| self.refusal(stream_id, error))?;
-        let is_interim = fields
-            .first()
-            .is_some_and(|(_, status)| status.first() == Some(&b'1'));
-        if !is_interim {
-            self.override_priority(quic, stream_id, fields);
-            self.begun(stream_id);
-        }
-        self.sent(quic, stream_id, fin, now)
+        self.send(quic, stream_id, Part::Headers(fields), fin, now)
     }
 
     /// Sends a header section and content after it, as one write if the content is small.
@@ -81,18 +110,12 @@ impl Connection {
         fin: bool,
         now: Instant,
     ) -> Result<(), SendError> {
-        self.check(stream_id)?;
-        if quic.is_short_of_memory() {
+        if quic.is_short_of_memory() && self.is_waited_for(stream_id) {
             // Hundreds of requests may have begun in this turn, before any response used memory.
             self.cancel(quic, stream_id, Code::H3_EXCESSIVE_LOAD, now);
             return Err(SendError::Gone);
         }
-        let said = self.h3.send_headers(stream_id, fields, false);
-        let said = said.and_then(|()| self.h3.send_data(stream_id, content, fin));
-        said.map_err(|error| self.refusal(stream_id, error))?;
-        self.override_priority(quic, stream_id, fields);
-        self.begun(stream_id);
-        self.sent(quic, stream_id, fin, now)
+        self.send(quic, stream_id, Part::Message(fields, content), fin, now)
     }
 
     /// Sends content.
@@ -104,32 +127,56 @@ impl Connection {
         fin: bool,
         now: Instant,
     ) -> Result<(), SendError> {
-        self.check(stream_id)?;
-        let said = self.h3.send_data(stream_id, content, fin);
-        said.map_err(|error| self.refusal(stream_id, error))?;
-        self.sent(quic, stream_id, fin, now)
+        self.send(quic, stream_id, Part::Content(content), fin, now)
+    }
+
+    /// Sends a part of a response. The exchange is looked up once.
+    fn send(
+        &mut self,
+        quic: &mut quic::Connection,
+        stream_id: u64,
+        part: Part<'_>,
+        fin: bool,
+        now: Instant,
+    ) -> Result<(), SendError> {
+        let exchange = match self.exchanges.get_mut(&stream_id) {
+            Some(exchange) if !exchange.answered && !self.outcome.is_abused => exchange,
+            _ => return Err(SendError::Gone),
+        };
+        let head = part.final_head();
+        let out = &mut self.outcome.sink(quic, now);
+        let sent = match part {
+            Part::Headers(fields) => self.h3.send_headers(out, stream_id, fields, fin),
+            Part::Message(fields, content) => {
+                self.h3.send_message(out, stream_id, fields, content, fin)
+            }
+            Part::Content(content) => self.h3.send_data(out, stream_id, content, fin),
+        };
+        sent.map_err(|error| refusal(&self.h3, stream_id, error))?;
+        if let Some(fields) = head {
+            exchange.wishes.set_application(quic, stream_id, fields);
+            // From now on the request does not time out for missing content.
+            exchange.has_begun = true;
+        }
+        if fin {
+            exchange.answered = true;
+            self.unanswered -= 1;
+            let priority = exchange.wishes.rank(self.knows_priorities);
+            let queued = quic.send_queue_bytes(stream_id);
+            let writing = Writing::new(queued, priority, &self.limits, now);
+            self.unacknowledged.insert(stream_id, writing);
+        }
+        // The event with the reason may be late, if the application does not wait for anything.
+        match self.outcome.refused.take() {
+            Some(refused) if refused == stream_id => Err(SendError::Gone),
+            _ => Ok(()),
+        }
     }
 
     pub(super) fn check(&self, stream_id: u64) -> Result<(), SendError> {
         match self.is_waited_for(stream_id) {
             true => Ok(()),
             false => Err(SendError::Gone),
-        }
-    }
-
-    /// Why HTTP/3 has not sent something. A client can end our direction of a stream at any moment; a forbidden
-    /// order of frames is the application's error only while that direction is open.
-    pub(super) fn refusal(&self, stream_id: u64, error: LocalError) -> SendError {
-        match error {
-            LocalError::FrameUnexpected(_) if !self.h3.is_sending(stream_id) => SendError::Gone,
-            error => error.into(),
-        }
-    }
-
-    /// Once a response has begun, its request does not time out for missing content.
-    fn begun(&mut self, stream_id: u64) {
-        if let Some(exchange) = self.exchanges.get_mut(&stream_id) {
-            exchange.has_begun = true;
         }
     }
 
@@ -143,29 +190,6 @@ impl Connection {
         is_new
     }
 
-    fn sent(
-        &mut self,
-        quic: &mut quic::Connection,
-        stream_id: u64,
-        fin: bool,
-        now: Instant,
-    ) -> Result<(), SendError> {
-        if fin {
-            self.answered(stream_id);
-        }
-        self.perform(quic, now);
-        if fin {
-            let queued = quic.send_queue_bytes(stream_id);
-            let writing = Writing::new(queued, self.rank(stream_id), &self.limits, now);
-            self.unacknowledged.insert(stream_id, writing);
-        }
-        // The event with the reason may be late, if the application does not wait for anything.
-        match self.refused.take() {
-            Some(refused) if refused == stream_id => Err(SendError::Gone),
-            _ => Ok(()),
-        }
-    }
-
     /// True if the host has to wait before it sends more: until this stream's queue falls, or, unless its own queue
     /// is nearly empty, because of the queues of the whole connection or because the client's address holds more
     /// than its share of the server's memory. `Writable` follows, or `Aborted`.
@@ -175,19 +199,17 @@ impl Connection {
         stream_id: u64,
         now: Instant,
     ) -> bool {
-        let queued = quic.send_queue_bytes(stream_id);
-        let waits_for_connection_credit = queued > STREAM_QUEUE_FEW
-            && (quic.is_full() || quic.is_over_share() || quic.is_short_of_memory());
-        if !quic.is_stream_full(stream_id) && !waits_for_connection_credit {
+        if has_room(quic, stream_id) {
             return false;
         }
+        let queued = quic.send_queue_bytes(stream_id);
         let priority = self.rank(stream_id);
         let Some(exchange) = self.exchanges.get_mut(&stream_id) else {
             return false;
         };
         let mut writing = Writing::new(queued, priority, &self.limits, now);
         writing.place = exchange.writing.as_ref().and_then(|before| before.place);
-        if waits_for_connection_credit {
+        if waits_for_connection_credit(quic, queued) {
             // Either event ends the wait: room in the connection, or a nearly empty queue of the stream.
             quic.report_when_low(stream_id);
             if writing.place.is_none() {
@@ -214,9 +236,8 @@ impl Connection {
         code: Code,
         now: Instant,
     ) {
-        self.h3.cancel_request(stream_id, code.0);
+        self.end_stream(quic, stream_id, code, now);
         self.answered(stream_id);
-        self.perform(quic, now);
     }
 
     /// Stops reading a request's content, which stops its client.
@@ -244,8 +265,8 @@ impl Connection {
     /// those on their way are served. [`go_away`](Self::go_away) follows once they have arrived.
     pub fn announce_end(&mut self, quic: &mut quic::Connection, now: Instant) {
         // It fails if the connection is closed or has sent its last GOAWAY; then none is needed.
-        let _ = self.h3.send_goaway(LAST_REQUEST_STREAM);
-        self.perform(quic, now);
+        let out = &mut self.outcome.sink(quic, now);
+        let _ = self.h3.send_goaway(out, LAST_REQUEST_STREAM);
     }
 
     /// Announces the first request that will not be processed (RFC 9114 section 5.2). Sessions are drained one by
@@ -253,8 +274,8 @@ impl Connection {
     pub fn go_away(&mut self, quic: &mut quic::Connection, now: Instant) {
         let id = self.h3.next_goaway_id();
         // It fails if the connection is closed; then none is needed.
-        let _ = self.h3.send_goaway(id);
-        self.perform(quic, now);
+        let out = &mut self.outcome.sink(quic, now);
+        let _ = self.h3.send_goaway(out, id);
     }
 }
 

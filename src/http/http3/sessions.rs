@@ -60,7 +60,11 @@ impl Connection {
     /// The connection's sessions, if WebTransport is enabled: commands, and events except [`Event::Session`].
     pub fn webtransport(&mut self) -> Option<Handle<'_>> {
         let attached = self.attached.as_mut()?;
-        Some(Handle::new(&mut attached.sessions, &mut self.h3))
+        Some(Handle::new(
+            &mut attached.sessions,
+            &mut self.h3,
+            &mut self.outcome,
+        ))
     }
 
     /// Runs `run` on the sessions, and records if the last of them has ended. Only if WebTransport is enabled.
@@ -74,6 +78,7 @@ impl Connection {
         let was_drained = attached.sessions.is_drained();
         let mut below = Below {
             h3: &mut self.h3,
+            outcome: &mut self.outcome,
             quic,
             now,
         };
@@ -162,7 +167,6 @@ impl Connection {
                 return;
             }
         }
-        self.perform(quic, now);
     }
 
     fn tell_session(

@@ -215,8 +215,7 @@ impl Connection {
             self.events.push_back(Event::TooSlow(why));
         }
         for (stream_id, _) in stalled {
-            self.h3
-                .cancel_request(stream_id, Code::H3_REQUEST_CANCELLED.0);
+            self.end_stream(quic, stream_id, Code::H3_REQUEST_CANCELLED, now);
             self.abort(stream_id);
         }
         for (stream_id, _) in left {

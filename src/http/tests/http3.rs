@@ -10,6 +10,7 @@ use uringcore_quic::{self as quic, CloseKind, ConnectionKey};
 use crate::h3_common::headers_frame;
 use crate::support::{Pair, with_transport};
 
+mod allocations;
 mod credit;
 mod datagram;
 mod departures;
@@ -38,7 +39,7 @@ struct Site {
     pair: Pair,
     client: ConnectionKey,
     server: ConnectionKey,
-    browser: h3::Connection,
+    browser: h3::QueuedConnection,
     http: Connection,
     /// The number of handled events of each side.
     seen: [usize; 2],
@@ -81,7 +82,7 @@ impl Site {
             ..h3::Settings::default()
         };
         let http = Connection::new(quic, settings, limits, now);
-        let browser = h3::Connection::new(Role::Client, client_says, [2, 6, 10]);
+        let browser = h3::QueuedConnection::new(Role::Client, client_says, [2, 6, 10]);
         let mut site = Self {
             pair,
             client,

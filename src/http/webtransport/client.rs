@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use uringcore_h3::settings::id as setting;
-use uringcore_h3::{self as h3, Code, Field, Role, field};
+use uringcore_h3::{self as h3, Code, Field, Role, Sink, field};
 use uringcore_quic as quic;
 
 use super::event::What;
@@ -13,7 +13,7 @@ use super::handle::Handle;
 use super::session::{Error, Session};
 use super::sessions::{Below, Sessions, end_stream};
 use super::{Draft, Limits, code, draft, protocols};
-use crate::h3_driver;
+use crate::h3_driver::Outcome;
 
 /// The request for a session.
 #[derive(Debug, Clone, Default)]
@@ -35,6 +35,7 @@ pub struct Request {
 /// [`tick`](Self::tick) about once a second. Output has been passed to QUIC when a method returns.
 pub struct Client {
     h3: h3::Connection,
+    outcome: Outcome,
     sessions: Sessions,
     /// Sessions that wait for the server's SETTINGS.
     waiting: VecDeque<(u64, Request)>,
@@ -49,11 +50,13 @@ impl Client {
         Sessions::prepare(&limits, &mut settings);
         let first = quic.next_stream_id(true);
         // RFC 9000 section 2.1: streams of one kind are four apart.
-        let mut h3 = h3::Connection::new(Role::Client, settings, [first, first + 4, first + 8]);
         quic.read_on_demand();
-        h3_driver::perform(&mut h3, quic, now);
+        let mut outcome = Outcome::default();
+        let own = [first, first + 4, first + 8];
+        let out = &mut outcome.sink(quic, now);
         Self {
-            h3,
+            h3: h3::Connection::new(Role::Client, settings, own, out),
+            outcome,
             sessions: Sessions::new(Role::Client, limits),
             waiting: VecDeque::new(),
             knows_datagrams: false,
@@ -69,18 +72,20 @@ impl Client {
         }
         let mut below = Below {
             h3: &mut self.h3,
+            outcome: &mut self.outcome,
             quic,
             now,
         };
         if let Some(event) = self.sessions.route(&mut below, event) {
-            handle_http(&mut self.h3, event);
+            let (h3, mut out) = below.parts();
+            handle_http(h3, &mut out, event);
         }
         self.take_over(quic, now);
     }
 
     /// The sessions: commands and events.
     pub fn webtransport(&mut self) -> Handle<'_> {
-        Handle::new(&mut self.sessions, &mut self.h3)
+        Handle::new(&mut self.sessions, &mut self.h3, &mut self.outcome)
     }
 
     /// Requests a session, once the server's SETTINGS have arrived. `Accepted`, `Refused` or `Ended` follows.
@@ -132,11 +137,11 @@ impl Client {
     pub fn tick(&mut self, quic: &mut quic::Connection, now: Instant) {
         let mut below = Below {
             h3: &mut self.h3,
+            outcome: &mut self.outcome,
             quic,
             now,
         };
         self.sessions.tick(&mut below);
-        h3_driver::perform(&mut self.h3, quic, now);
     }
 
     /// True if [`tick`](Self::tick) has anything to do.
@@ -152,6 +157,7 @@ impl Client {
     fn take_over(&mut self, quic: &mut quic::Connection, now: Instant) {
         let mut below = Below {
             h3: &mut self.h3,
+            outcome: &mut self.outcome,
             quic,
             now,
         };
@@ -169,7 +175,6 @@ impl Client {
                 self.sessions.send_request(&mut below, session_id, &request);
             }
         }
-        h3_driver::perform(&mut self.h3, quic, now);
     }
 
     /// The server's limit of sessions at a time, if known. Our own limit is for the peer.
@@ -221,7 +226,7 @@ impl Sessions {
         session.draft = Some(spoken);
         session.flow = flow;
         let lines = lines(request, spoken).unwrap_or_default();
-        if let Err(error) = below.h3.send_headers(session_id, &lines, false) {
+        if let Err(error) = below.send_headers(session_id, &lines, false) {
             self.give_up_request(below, session_id, &error.to_string());
         }
     }
@@ -257,7 +262,7 @@ impl Sessions {
             self.table.remove(&session_id);
             self.reject_early(below.quic, session_id);
             let code = Code::H3_REQUEST_CANCELLED;
-            below.h3.cancel_request(session_id, code.0);
+            below.cancel_request(session_id, code);
             self.tell(session_id, What::Refused { status, fields });
             return;
         }
@@ -282,7 +287,7 @@ impl Sessions {
     }
 }
 
-fn handle_http(h3: &mut h3::Connection, event: quic::Event) {
+fn handle_http(h3: &mut h3::Connection, out: &mut dyn Sink, event: quic::Event) {
     match event {
         quic::Event::StreamData {
             stream_id,
@@ -292,19 +297,19 @@ fn handle_http(h3: &mut h3::Connection, event: quic::Event) {
             let mut pieces = data.into_pieces();
             let last = pieces.pop().unwrap_or_default();
             for piece in pieces {
-                h3.handle_stream_data(stream_id, piece, false);
+                h3.handle_stream_data(out, stream_id, piece, false);
             }
-            h3.handle_stream_data(stream_id, last, fin);
+            h3.handle_stream_data(out, stream_id, last, fin);
         }
         quic::Event::StreamReset {
             stream_id,
             error_code,
-        } => h3.handle_stream_reset(stream_id, error_code),
+        } => h3.handle_stream_reset(out, stream_id, error_code),
         quic::Event::StopSending {
             stream_id,
             error_code,
             ..
-        } => h3.handle_stop_sending(stream_id, error_code),
+        } => h3.handle_stop_sending(out, stream_id, error_code),
         // Finished and writable streams do not matter here.
         _ => {}
     }

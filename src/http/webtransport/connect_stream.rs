@@ -98,7 +98,7 @@ impl Sessions {
         is_ended: bool,
     ) {
         // Section 6: our side ends too.
-        let is_said = below.h3.send_data(id, Bytes::new(), true).is_ok();
+        let is_said = below.send_data(id, Bytes::new(), true).is_ok();
         let closing = Closing {
             expects_end: true,
             is_ended,
@@ -114,7 +114,7 @@ impl Sessions {
         let expects_end = |closing: &Closing| closing.expects_end;
         if !data.is_empty() && self.closing.get(&id).is_some_and(expects_end) {
             // Section 6.
-            below.h3.cancel_request(id, Code::H3_MESSAGE_ERROR.0);
+            below.cancel_request(id, Code::H3_MESSAGE_ERROR);
             self.drop_closing(id);
         } else if fin {
             self.settle_closing(id, |closing| closing.is_ended = true);
@@ -166,7 +166,7 @@ impl Sessions {
         let session = self.table.get_mut(&id).filter(|session| session.is_open);
         if session.is_some_and(|session| !std::mem::replace(&mut session.has_said_drain, true)) {
             // A stream that refuses has ended.
-            let _ = below.h3.send_data(id, capsule::drain(), false);
+            let _ = below.send_data(id, capsule::drain(), false);
         }
     }
 }

@@ -11,7 +11,7 @@ use super::event::Event;
 use super::session::{Error, SessionStats};
 use super::sessions::{Below, Sessions};
 use super::{Draft, draft};
-use crate::h3_driver;
+use crate::h3_driver::Outcome;
 
 /// Commands and events of a connection's sessions, for both roles.
 ///
@@ -21,11 +21,20 @@ use crate::h3_driver;
 pub struct Handle<'a> {
     pub(super) sessions: &'a mut Sessions,
     pub(super) h3: &'a mut h3::Connection,
+    outcome: &'a mut Outcome,
 }
 
 impl<'a> Handle<'a> {
-    pub(crate) fn new(sessions: &'a mut Sessions, h3: &'a mut h3::Connection) -> Self {
-        Self { sessions, h3 }
+    pub(crate) fn new(
+        sessions: &'a mut Sessions,
+        h3: &'a mut h3::Connection,
+        outcome: &'a mut Outcome,
+    ) -> Self {
+        Self {
+            sessions,
+            h3,
+            outcome,
+        }
     }
 
     /// The next event.
@@ -298,11 +307,10 @@ impl<'a> Handle<'a> {
     ) -> R {
         let mut below = Below {
             h3: self.h3,
+            outcome: self.outcome,
             quic,
             now,
         };
-        let result = run(self.sessions, &mut below);
-        h3_driver::perform(self.h3, quic, now);
-        result
+        run(self.sessions, &mut below)
     }
 }

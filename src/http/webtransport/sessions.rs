@@ -23,6 +23,7 @@ use super::session::{Closing, Error, Session, SessionStats};
 use super::stream_routing::Beginning;
 use super::streams::DataStream;
 use super::{Draft, Limits, capsule, code, draft, protocols};
+use crate::h3_driver::{Outcome, QuicSink};
 
 /// The sessions on one HTTP/3 connection, with their streams.
 ///
@@ -58,8 +59,36 @@ pub struct Sessions {
 /// The connection below, which commands and events need.
 pub(crate) struct Below<'a> {
     pub h3: &'a mut h3::Connection,
+    pub outcome: &'a mut Outcome,
     pub quic: &'a mut quic::Connection,
     pub now: Instant,
+}
+
+impl Below<'_> {
+    /// HTTP/3, and the sink for its commands.
+    pub fn parts(&mut self) -> (&mut h3::Connection, QuicSink<'_>) {
+        (self.h3, self.outcome.sink(self.quic, self.now))
+    }
+
+    pub fn send_headers<N: AsRef<[u8]>, V: AsRef<[u8]>>(
+        &mut self,
+        stream_id: u64,
+        fields: &[(N, V)],
+        fin: bool,
+    ) -> Result<(), LocalError> {
+        let (h3, mut out) = self.parts();
+        h3.send_headers(&mut out, stream_id, fields, fin)
+    }
+
+    pub fn send_data(&mut self, stream_id: u64, data: Bytes, fin: bool) -> Result<(), LocalError> {
+        let (h3, mut out) = self.parts();
+        h3.send_data(&mut out, stream_id, data, fin)
+    }
+
+    pub fn cancel_request(&mut self, stream_id: u64, code: Code) {
+        let (h3, mut out) = self.parts();
+        h3.cancel_request(&mut out, stream_id, code.0);
+    }
 }
 
 /// A request for a session that its server must answer.
@@ -206,7 +235,7 @@ impl Sessions {
 
     /// Rejects a session without reporting it.
     fn reject(&mut self, below: &mut Below<'_>, session_id: u64, code: Code) {
-        below.h3.cancel_request(session_id, code.0);
+        below.cancel_request(session_id, code);
         self.reject_early(below.quic, session_id);
     }
 
@@ -234,7 +263,7 @@ impl Sessions {
             lines.push((protocols::TAKEN, taken.as_bytes()));
         }
         lines.extend_from_slice(fields);
-        match below.h3.send_headers(session_id, &lines, false) {
+        match below.send_headers(session_id, &lines, false) {
             Ok(()) => self.opened(below, session_id),
             Err(LocalError::FieldSectionTooLarge { .. }) => {
                 // The client's limit of header sections may be very low, which is not the host's error.
@@ -262,11 +291,11 @@ impl Sessions {
         let text = status.to_string();
         let mut lines: Vec<(&[u8], &[u8])> = vec![(b":status", text.as_bytes())];
         lines.extend_from_slice(fields);
-        let mut said = below.h3.send_headers(session_id, &lines, true);
+        let mut said = below.send_headers(session_id, &lines, true);
         match said {
             Err(LocalError::InvalidField(reason)) => return Err(Error::Invalid(reason)),
             // The client may accept a smaller header section.
-            Err(_) => said = below.h3.send_headers(session_id, &lines[..1], true),
+            Err(_) => said = below.send_headers(session_id, &lines[..1], true),
             Ok(()) => {}
         }
         let mut closing = Closing::new(below.now);
@@ -274,10 +303,11 @@ impl Sessions {
         closing.is_acknowledged = said.is_err();
         match said {
             // RFC 9114 section 4.1: further data of the client is not needed.
-            Ok(()) => below.h3.stop_receiving(session_id, Code::H3_NO_ERROR.0),
-            Err(_) => below
-                .h3
-                .cancel_request(session_id, Code::H3_REQUEST_REJECTED.0),
+            Ok(()) => {
+                let (h3, mut out) = below.parts();
+                h3.stop_receiving(&mut out, session_id, Code::H3_NO_ERROR.0);
+            }
+            Err(_) => below.cancel_request(session_id, Code::H3_REQUEST_REJECTED),
         }
         self.closing.insert(session_id, closing);
         self.table.remove(&session_id);
@@ -386,7 +416,7 @@ impl Sessions {
             Some(session) if session.is_open => {
                 let reason = capsule::shortened(reason);
                 let word = capsule::close(code, reason);
-                let is_said = below.h3.send_data(id, word, true).is_ok();
+                let is_said = below.send_data(id, word, true).is_ok();
                 let mut closing = Closing::new(below.now);
                 closing.is_acknowledged = !is_said || self.has_stopped_reading(id);
                 self.closing.insert(id, closing);
@@ -402,7 +432,7 @@ impl Sessions {
 
     /// Resets the CONNECT stream of a session.
     fn reset(&self, below: &mut Below<'_>, id: u64, code: Code) {
-        below.h3.cancel_request(id, code.0);
+        below.cancel_request(id, code);
         if self.role == Role::Client && self.draft(id).is_none() {
             // HTTP/3 has no state of it before the request is sent.
             end_stream(below.quic, id, code);
@@ -534,14 +564,14 @@ impl Sessions {
         let left: Vec<u64> = self.closing.iter().filter_map(left).collect();
         for session_id in left {
             // Section 6: the peer's time to end its side is over.
-            below.h3.cancel_request(session_id, code::SESSION_GONE.0);
+            below.cancel_request(session_id, code::SESSION_GONE);
             self.drop_closing(session_id);
         }
         let given_up = self
             .stopped_reading
             .extract_if(.., |&mut (_, since)| is_overdue(since));
         for (session_id, _) in given_up.collect::<Vec<_>>() {
-            below.h3.cancel_request(session_id, code::SESSION_GONE.0);
+            below.cancel_request(session_id, code::SESSION_GONE);
             self.broken_off(below, session_id);
         }
     }

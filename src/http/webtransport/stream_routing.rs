@@ -306,7 +306,8 @@ impl Sessions {
             return;
         }
         // HTTP/3 finds its request, or reports the error.
-        below.h3.handle_datagram(data);
+        let (h3, mut out) = below.parts();
+        h3.handle_datagram(&mut out, data);
     }
 
     pub(super) fn tell_datagram(&mut self, session_id: u64, data: Bytes) {

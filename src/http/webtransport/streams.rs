@@ -537,7 +537,7 @@ impl Sessions {
         for (kind, value) in flow.take_due() {
             let word = capsule::number(kind, value);
             // A CONNECT stream that refuses has ended.
-            let _ = below.h3.send_data(session_id, word, false);
+            let _ = below.send_data(session_id, word, false);
         }
     }
 }

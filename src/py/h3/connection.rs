@@ -22,7 +22,9 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyFrozenSet, PyList, PyTuple};
 use rustc_hash::FxHashSet;
 use uringcore_h3::settings::id as setting;
-use uringcore_h3::{Code, Connection, Half, PeerSettings, Role, Settings, TargetCheck, varint};
+use uringcore_h3::{
+    Code, Connection, Half, PeerSettings, QueuedConnection, Role, Settings, TargetCheck, varint,
+};
 
 use self::begun::{Begun, Hooks};
 use super::errors::local;
@@ -104,7 +106,7 @@ impl H3ConnectionCore {
         } else {
             Role::Server
         };
-        let mut core = Connection::new(role, settings, streams);
+        let mut core = QueuedConnection::new(role, settings, streams);
         core.set_strict(close_on_malformed);
         let is_logged = trace::is_wanted(&configuration)?;
         if is_logged {
@@ -402,7 +404,7 @@ impl H3ConnectionCore {
     fn set_is_done(&self, py: Python<'_>, is_done: bool) -> PyResult<()> {
         match (is_done, self.begun.get()) {
             (true, Some(begun)) => {
-                begun.core.with(py, Connection::set_closed);
+                begun.core.with(py, |core| core.set_closed());
                 Ok(())
             }
             (true, None) => Err(not_begun()),
@@ -479,7 +481,11 @@ impl H3ConnectionCore {
         self.begun.get().ok_or_else(not_begun)
     }
 
-    fn with_core<R>(&self, py: Python<'_>, run: impl FnOnce(&mut Connection) -> R) -> PyResult<R> {
+    fn with_core<R>(
+        &self,
+        py: Python<'_>,
+        run: impl FnOnce(&mut QueuedConnection) -> R,
+    ) -> PyResult<R> {
         Ok(self.begun()?.core.with(py, run))
     }
 }

@@ -61,8 +61,8 @@ impl QpackEncoder {
             for (name, value) in &slices {
                 section.field(name, value);
             }
-            let mut out = Vec::new();
-            section.finish(&mut out);
+            let prefix = section.finish();
+            let mut out = body.split_off(prefix);
             out.extend_from_slice(&body);
             (encoder.take_instructions(), out)
         });

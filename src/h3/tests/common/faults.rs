@@ -1,7 +1,7 @@
 //! Expectations for a connection whose peer breaks a rule. Each input is passed whole and byte by byte.
 
 use bytes::Bytes;
-use uringcore_h3::{Code, Connection, Event, LocalError, Output, Role, Settings};
+use uringcore_h3::{Code, Event, LocalError, Output, QueuedConnection, Role, Settings};
 
 use super::*;
 
@@ -12,18 +12,18 @@ pub fn peer_control(role: Role) -> u64 {
 }
 
 /// A connection without input, whose own first outputs were taken.
-pub fn fresh(role: Role, settings: Settings) -> Connection {
+pub fn fresh(role: Role, settings: Settings) -> QueuedConnection {
     let uni = match role {
         Role::Client => CLIENT_UNI,
         Role::Server => SERVER_UNI,
     };
-    let mut connection = Connection::new(role, settings, uni);
+    let mut connection = QueuedConnection::new(role, settings, uni);
     outputs(&mut connection);
     connection
 }
 
 /// A connection with the peer's SETTINGS, which are empty.
-pub fn ready(role: Role, settings: Settings) -> Connection {
+pub fn ready(role: Role, settings: Settings) -> QueuedConnection {
     let mut connection = fresh(role, settings);
     let control = [&[0][..], &frame(0x4, b"")].concat();
     connection.handle_stream_data(peer_control(role), control.into(), false);
@@ -32,7 +32,7 @@ pub fn ready(role: Role, settings: Settings) -> Connection {
 }
 
 /// A client that has sent the request that stream 0 answers.
-fn with_request(mut connection: Connection) -> Connection {
+fn with_request(mut connection: QueuedConnection) -> QueuedConnection {
     if connection.role() == Role::Client {
         connection.send_headers(0, &GET, false).unwrap();
         outputs(&mut connection);

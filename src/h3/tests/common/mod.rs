@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 use uringcore_h3::frame::FrameHeader;
-use uringcore_h3::{Code, Connection, Event, Output, Role, Settings, varint};
+use uringcore_h3::{Code, Event, Output, QueuedConnection, Role, Settings, varint};
 
 /// Unidirectional streams of the client: control, QPACK encoder, QPACK decoder.
 pub const CLIENT_UNI: [u64; 3] = [2, 6, 10];
@@ -22,8 +22,8 @@ pub enum Feed {
 
 /// A client and a server without a network between them.
 pub struct Pair {
-    pub client: Connection,
-    pub server: Connection,
+    pub client: QueuedConnection,
+    pub server: QueuedConnection,
     pub feed: Feed,
     /// A stream whose data is held back, and the held data.
     pub held_stream: Option<u64>,
@@ -46,8 +46,8 @@ impl Pair {
 
     pub fn with_settings(feed: Feed, client: Settings, server: Settings) -> Self {
         let mut pair = Self {
-            client: Connection::new(Role::Client, client, CLIENT_UNI),
-            server: Connection::new(Role::Server, server, SERVER_UNI),
+            client: QueuedConnection::new(Role::Client, client, CLIENT_UNI),
+            server: QueuedConnection::new(Role::Server, server, SERVER_UNI),
             feed,
             held_stream: None,
             held: VecDeque::new(),
@@ -97,7 +97,7 @@ fn stream_of(output: &Output) -> Option<u64> {
     }
 }
 
-pub fn deliver(to: &mut Connection, output: Output, feed: Feed) {
+pub fn deliver(to: &mut QueuedConnection, output: Output, feed: Feed) {
     match output {
         Output::Write {
             stream_id,
@@ -111,7 +111,7 @@ pub fn deliver(to: &mut Connection, output: Output, feed: Feed) {
     }
 }
 
-pub fn feed_stream(to: &mut Connection, stream_id: u64, data: &[u8], fin: bool, feed: Feed) {
+pub fn feed_stream(to: &mut QueuedConnection, stream_id: u64, data: &[u8], fin: bool, feed: Feed) {
     match feed {
         Feed::Whole => to.handle_stream_data(stream_id, Bytes::copy_from_slice(data), fin),
         Feed::ByteByByte => {
@@ -127,7 +127,7 @@ pub fn feed_stream(to: &mut Connection, stream_id: u64, data: &[u8], fin: bool, 
 }
 
 /// All events. Adjacent content of one stream is joined, so that its pieces do not matter.
-pub fn events(connection: &mut Connection) -> Vec<Event> {
+pub fn events(connection: &mut QueuedConnection) -> Vec<Event> {
     let mut joined: Vec<Event> = Vec::new();
     while let Some(event) = connection.poll_event() {
         match (joined.last_mut(), event) {
@@ -179,12 +179,12 @@ pub fn events(connection: &mut Connection) -> Vec<Event> {
     joined
 }
 
-pub fn outputs(connection: &mut Connection) -> Vec<Output> {
+pub fn outputs(connection: &mut QueuedConnection) -> Vec<Output> {
     std::iter::from_fn(|| connection.poll_output()).collect()
 }
 
 /// The code of the connection's close command.
-pub fn close_code(connection: &mut Connection) -> Option<Code> {
+pub fn close_code(connection: &mut QueuedConnection) -> Option<Code> {
     outputs(connection)
         .into_iter()
         .find_map(|output| match output {

@@ -33,8 +33,8 @@ pub fn encode(encoder: &mut Encoder, stream_id: u64, list: &[(&str, &str)]) -> V
     for (name, value) in list {
         section.field(name.as_bytes(), value.as_bytes());
     }
-    let mut out = Vec::new();
-    section.finish(&mut out);
+    let prefix = section.finish();
+    let mut out = body.split_off(prefix);
     out.extend_from_slice(&body);
     out
 }

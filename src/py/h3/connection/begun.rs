@@ -16,7 +16,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyList};
 use rustc_hash::FxHashSet;
-use uringcore_h3::{Connection, Event, Logged, Output};
+use uringcore_h3::{Event, Logged, Output, QueuedConnection};
 
 use super::H3ConnectionCore;
 use crate::capi::buffer;
@@ -27,7 +27,7 @@ use crate::h3::trace;
 /// The connection from the moment its streams are opened.
 pub(super) struct Begun {
     pub(super) quic: GilCell<Option<Py<PyAny>>>,
-    pub(super) core: GilCell<Connection>,
+    pub(super) core: GilCell<QueuedConnection>,
     pub(super) kinds: EventKinds,
     pub(super) close_on_malformed: bool,
     pub(super) hooks: Hooks,
@@ -122,7 +122,7 @@ impl Begun {
         let py = host.py();
         self.flush(py)?;
         let list = PyList::empty(py);
-        while let Some(event) = self.core.with(py, Connection::poll_event) {
+        while let Some(event) = self.core.with(py, |core| core.poll_event()) {
             if self.hooks.settings && matches!(event, Event::SettingsReceived) {
                 host.call_method0(intern!(py, "_check_received_settings"))?;
                 continue;
@@ -149,7 +149,7 @@ impl Begun {
     /// Executes the commands of `uringcore_h3`. All are attempted; the first exception is raised at the end.
     pub(super) fn flush(&self, py: Python<'_>) -> PyResult<()> {
         let mut result = self.log(py);
-        while let Some(output) = self.core.with(py, Connection::poll_output) {
+        while let Some(output) = self.core.with(py, QueuedConnection::poll_output) {
             let done = self.perform(py, output);
             if result.is_ok() {
                 result = done;
@@ -163,7 +163,7 @@ impl Begun {
         let Some(unreported) = &self.unreported else {
             return Ok(());
         };
-        let logged = self.core.with(py, Connection::take_log);
+        let logged = self.core.with(py, |core| core.take_log());
         let Some(trace) = trace::of(&self.quic(py)?)? else {
             return unreported.with(py, |unreported| {
                 let room = trace::WAITING_MAX.saturating_sub(unreported.len());
