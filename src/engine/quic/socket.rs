@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 use uringcore_io::{Completion, Datagram, Driver, Errno, OpId, Outcome, Token, heap, net};
-use uringcore_quic::{ConnectionKey, DatagramMeta, Endpoint, EndpointStats, Event};
+use uringcore_quic::{Connection, ConnectionKey, DatagramMeta, Endpoint, EndpointStats, Event};
 
 use super::descriptor::SocketFd;
 
@@ -52,8 +52,6 @@ pub struct QuicSocket {
     /// Batches that the kernel did not take, to be sent again.
     again: VecDeque<Batch>,
     buffers: BufferPool,
-    /// An event that was taken to find out if there is one.
-    peeked: Option<(ConnectionKey, Event)>,
     /// The host has got [`EngineEvent::QuicReady`](crate::EngineEvent::QuicReady) and not taken all events since.
     reported: bool,
     phase: SocketPhase,
@@ -118,7 +116,6 @@ impl QuicSocket {
             in_flight_bytes: 0,
             again: VecDeque::new(),
             buffers: BufferPool::new(BUFFERS_KEPT_MAX),
-            peeked: None,
             reported: false,
             phase: SocketPhase::Open,
             failure: None,
@@ -173,7 +170,15 @@ impl QuicSocket {
 
     /// Takes the next event of a connection. Events of one connection follow each other.
     pub fn poll_event(&mut self) -> Option<(ConnectionKey, Event)> {
-        let event = self.peeked.take().or_else(|| self.protocol.poll_event());
+        self.poll_event_past(&mut |_, _, event| Some(event))
+    }
+
+    /// Takes the next event that `take` returns. Those that it keeps are handled inside the call.
+    pub fn poll_event_past(
+        &mut self,
+        take: &mut dyn FnMut(ConnectionKey, &mut Connection, Event) -> Option<Event>,
+    ) -> Option<(ConnectionKey, Event)> {
+        let event = self.protocol.poll_event_past(take);
         self.reported = event.is_some();
         event
     }
@@ -221,10 +226,7 @@ impl QuicSocket {
         if self.reported {
             return false;
         }
-        if self.peeked.is_none() {
-            self.peeked = self.protocol.poll_event();
-        }
-        self.reported = self.peeked.is_some();
+        self.reported = self.protocol.has_events();
         self.reported
     }
 

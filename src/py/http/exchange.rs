@@ -9,7 +9,7 @@ use bytes::Bytes;
 use pyo3::prelude::*;
 use pyo3::{PyTraverseError, PyVisit};
 use uringcore_h3::Code;
-use uringcore_http::http3::SendError;
+use uringcore_http::http3::{SendError, has_room};
 use uringcore_limits::semaphore::Permit;
 
 use super::http3::Http3Connection;
@@ -97,10 +97,13 @@ impl Wire for Exchange {
 
     fn is_held_up(&self, py: Python<'_>) -> bool {
         let stream_id = self.stream_id;
-        self.connection
-            .get()
-            .ask(py, |http, quic, now| http.is_held_up(quic, stream_id, now))
-            .unwrap_or(false)
+        let connection = self.connection.get();
+        // Mostly there is room, which needs no command.
+        let has_room = connection.peek(py, |quic| has_room(quic, stream_id));
+        has_room == Some(false)
+            && connection
+                .ask(py, |http, quic, now| http.is_held_up(quic, stream_id, now))
+                .unwrap_or(false)
     }
 
     fn is_short_of_memory(&self, py: Python<'_>) -> bool {

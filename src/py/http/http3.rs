@@ -23,7 +23,7 @@ use crate::asgi::scope;
 use crate::asgi::service::{AsgiService, Blame};
 use crate::capi::cell::GilCell;
 use crate::capi::error::is_exit;
-use crate::quic::{Attached, QuicConnectionCore, QuicEndpoint};
+use crate::quic::{QuicConnectionCore, QuicEndpoint, StreamProtocol};
 use crate::webtransport::limits::WebTransportLimits;
 use crate::webtransport::registry::Registry;
 
@@ -140,14 +140,8 @@ impl Http3Connection {
                 state: GilCell::new(state),
             },
         )?;
-        let object = this.clone_ref(py).into_any();
-        connection.get().attach(
-            py,
-            Attached {
-                object,
-                receive: Self::receive,
-            },
-        );
+        let streams = Streams(this.clone_ref(py));
+        connection.get().attach(py, Arc::new(streams));
         Ok(this)
     }
 
@@ -281,6 +275,42 @@ impl Http3Connection {
     }
 }
 
+/// HTTP/3 as the protocol on a connection's streams.
+struct Streams(Py<Http3Connection>);
+
+impl StreamProtocol for Streams {
+    fn handle(
+        &self,
+        py: Python<'_>,
+        quic: &mut quic::Connection,
+        event: quic::Event,
+        now: Instant,
+    ) {
+        self.0.get().state.with(py, |state| {
+            if let Some(http) = &mut state.http {
+                http.handle(quic, event, now);
+            }
+        });
+    }
+
+    fn deliver(&self, py: Python<'_>) -> PyResult<()> {
+        let this = self.0.get();
+        let was_delivering = this.state.with(py, |state| {
+            std::mem::replace(&mut state.is_delivering, true)
+        });
+        let delivery = AsgiService::begin_delivery(this.service.bind(py));
+        let dispatched = Http3Connection::dispatch(self.0.bind(py));
+        let ended = delivery.end();
+        this.state
+            .with(py, |state| state.is_delivering = was_delivering);
+        dispatched.and(ended)
+    }
+
+    fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.0)
+    }
+}
+
 impl Http3Connection {
     /// Runs `run` on both halves of the connection. `None` if the connection or its loop is over.
     pub fn reach<R>(
@@ -303,6 +333,12 @@ impl Http3Connection {
     /// The application has written everything it has for now.
     pub fn written(&self, py: Python<'_>) {
         self.endpoint.get().written(py, self.key);
+    }
+
+    /// Reads the state of the QUIC connection. `None` if it is over or out of reach.
+    pub fn peek<R>(&self, py: Python<'_>, run: impl FnOnce(&quic::Connection) -> R) -> Option<R> {
+        let peeked = self.endpoint.get().peek_connection(py, self.key, run);
+        peeked.ok().flatten()
     }
 
     /// As `reach`, for callers that cannot raise. A connection out of reach is reported to `sys.unraisablehook`.
@@ -336,28 +372,6 @@ impl Http3Connection {
         {
             error.write_unraisable(py, Some(transmit.bind(py)));
         }
-    }
-
-    /// Handles the stream events of a turn.
-    fn receive(object: &Bound<'_, PyAny>, events: Vec<quic::Event>) -> PyResult<()> {
-        let slf = object.cast::<Self>()?;
-        let py = slf.py();
-        let this = slf.get();
-        let was_delivering = this.state.with(py, |state| {
-            std::mem::replace(&mut state.is_delivering, true)
-        });
-        this.ask(py, |http, quic, now| {
-            for event in events {
-                http.handle(quic, event, now);
-            }
-        });
-        let service = this.service.bind(py);
-        let delivery = AsgiService::begin_delivery(service);
-        let dispatched = Self::dispatch(slf);
-        let ended = delivery.end();
-        this.state
-            .with(py, |state| state.is_delivering = was_delivering);
-        dispatched.and(ended)
     }
 
     /// Passes events to the applications and to the program.

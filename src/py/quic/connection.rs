@@ -30,7 +30,7 @@ mod life;
 mod state;
 
 use life::stats_to_dict;
-pub use state::Attached;
+pub use state::StreamProtocol;
 use state::{ConnectionPhase, ConnectionState};
 
 /// The connection without its configuration.

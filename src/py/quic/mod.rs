@@ -36,7 +36,7 @@ use uringcore_engine::Key;
 
 use crate::event_loop::loop_core::LoopCore;
 
-pub use connection::{Attached, QuicConnectionCore};
+pub use connection::{QuicConnectionCore, StreamProtocol};
 pub use endpoint::QuicEndpoint;
 
 /// An endpoint of this loop has events.

@@ -6,18 +6,21 @@
 //! because its endpoint has the backlog. The collector runs on any thread, so this is done on the loop (`on_loop`,
 //! `StreamManager::forgotten`). In debug mode a warning says where the object was made.
 
+use std::sync::Arc;
+use std::time::Instant;
+
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::{PyTraverseError, PyVisit};
 use rustc_hash::FxHashMap;
 use uringcore_limits::budget::Charge;
 use uringcore_quic::read_on_demand::{Inbox, Key, Overflow, StreamTransport};
-use uringcore_quic::{Command, Event, Received};
+use uringcore_quic::{Command, Connection, Event, Received};
 
 use super::reach::Reach;
 use crate::capi::awaited::{is_done, wake};
 use crate::capi::cell::GilCell;
-use crate::quic::{Attached, QuicConnectionCore};
+use crate::quic::{QuicConnectionCore, StreamProtocol};
 
 /// Takes the stream events of a connection or session, which keeps it alive. The program's objects refer to this one, and
 /// it does not refer to them.
@@ -34,6 +37,8 @@ pub struct StreamManager {
 struct ManagerState {
     inbox: Inbox,
     waiting: FxHashMap<Key, Waiters>,
+    /// Keys of events whose futures have to be set.
+    due: Vec<Key>,
     /// Called after commands on a loop that does not send by itself.
     transmit: Option<Py<PyAny>>,
     end: Option<End>,
@@ -87,9 +92,8 @@ impl StreamManager {
             transmit,
         );
         let manager = Py::new(py, manager)?;
-        let object = manager.clone_ref(py).into_any();
-        let receive = Self::receive;
-        quic.get().attach(py, Attached { object, receive });
+        let streams = Streams(manager.clone_ref(py));
+        quic.get().attach(py, Arc::new(streams));
         quic.get().command(py, Command::ReadOnDemand)?;
         Ok(manager)
     }
@@ -156,6 +160,7 @@ impl StreamManager {
         let state = ManagerState {
             inbox,
             waiting: FxHashMap::default(),
+            due: Vec::new(),
             transmit,
             end: None,
             forgotten: Vec::new(),
@@ -336,26 +341,16 @@ impl StreamManager {
         }
     }
 
-    /// Handles the stream events of a turn.
-    fn receive(object: &Bound<'_, PyAny>, events: Vec<Event>) -> PyResult<()> {
-        let this = object.cast::<Self>()?.get();
-        this.take_in(object.py(), |inbox, keys| {
-            for event in events {
-                inbox.handle(event, |key| keys.push(key));
-            }
-        })
-    }
-
     /// Runs `take`, which adds events to the inbox, and then wakes the futures of those events.
     pub fn take_in(
         &self,
         py: Python<'_>,
         take: impl FnOnce(&mut Inbox, &mut Vec<Key>),
     ) -> PyResult<()> {
-        let mut keys = Vec::new();
-        let forgotten = self.state.with(py, |state| {
-            take(&mut state.inbox, &mut keys);
-            std::mem::take(&mut state.forgotten)
+        let (keys, forgotten) = self.state.with(py, |state| {
+            take(&mut state.inbox, &mut state.due);
+            let due = std::mem::take(&mut state.due);
+            (due, std::mem::take(&mut state.forgotten))
         });
         for stream_id in forgotten {
             self.reach(py, |stream_transport| {
@@ -363,6 +358,26 @@ impl StreamManager {
             })?;
         }
         self.wake(py, keys)
+    }
+}
+
+/// A manager as the protocol on a connection's streams.
+struct Streams(Py<StreamManager>);
+
+impl StreamProtocol for Streams {
+    fn handle(&self, py: Python<'_>, _: &mut Connection, event: Event, _: Instant) {
+        self.0.get().state.with(py, |state| {
+            let due = &mut state.due;
+            state.inbox.handle(event, |key| due.push(key));
+        });
+    }
+
+    fn deliver(&self, py: Python<'_>) -> PyResult<()> {
+        self.0.get().take_in(py, |_, _| {})
+    }
+
+    fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.0)
     }
 }
 

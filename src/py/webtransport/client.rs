@@ -1,5 +1,6 @@
 //! `WebTransportClient`: a client's connection that carries only sessions.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -16,7 +17,7 @@ use super::registry::Registry;
 use super::session::{Host, SessionCore, failed};
 use crate::capi::arguments::List;
 use crate::capi::cell::GilCell;
-use crate::quic::{Attached, QuicConnectionCore};
+use crate::quic::{QuicConnectionCore, StreamProtocol};
 
 /// WebTransport on a client's QUIC connection: its stream events go here. `on_due` is called when a time-out starts.
 /// From then on `tick` must be called each second, until it returns False. `transmit` is called after commands, on a
@@ -36,6 +37,8 @@ struct ClientState {
     on_due: Option<Py<PyAny>>,
     /// `on_due` was called, and `tick` has not returned False since.
     is_ticking: bool,
+    /// `on_due` has to be called.
+    calls_on_due: bool,
     transmit: Option<Py<PyAny>>,
     is_over: bool,
 }
@@ -57,6 +60,7 @@ impl WebTransportClient {
             sessions: Registry::default(),
             on_due: Some(on_due),
             is_ticking: false,
+            calls_on_due: false,
             transmit,
             is_over: false,
         };
@@ -67,9 +71,8 @@ impl WebTransportClient {
             state: GilCell::new(state),
         };
         let this = Py::new(py, this)?;
-        let object = this.clone_ref(py).into_any();
-        let receive = Self::receive;
-        quic.get().attach(py, Attached { object, receive });
+        let streams = Streams(this.clone_ref(py));
+        quic.get().attach(py, Arc::new(streams));
         quic.get().command(py, quic::Command::ReadOnDemand)?;
         Ok(this)
     }
@@ -179,43 +182,52 @@ impl WebTransportClient {
     ) -> PyResult<Option<R>> {
         let result = self.quic.get().running(py, |quic| {
             let now = Instant::now();
-            self.state.with(py, |state| {
-                if state.is_over {
-                    return None;
-                }
-                let client = state.client.get_or_insert_with(|| {
-                    Client::new(quic, self.limits.get().limits.clone(), now)
-                });
-                let result = run(client, quic, now);
-                let begins = client.is_due() && !state.is_ticking;
-                state.is_ticking |= begins;
-                Some((result, begins))
-            })
+            self.with_client(py, quic, now, run)
         })?;
-        let (result, begins) = result.flatten().unzip();
+        self.follow_up(py)?;
+        Ok(result.flatten())
+    }
+
+    /// Runs `run` on the client, which the first call starts. Runs no Python code.
+    fn with_client<R>(
+        &self,
+        py: Python<'_>,
+        quic: &mut quic::Connection,
+        now: Instant,
+        run: impl FnOnce(&mut Client, &mut quic::Connection, Instant) -> R,
+    ) -> Option<R> {
+        self.state.with(py, |state| {
+            if state.is_over {
+                return None;
+            }
+            let client = state
+                .client
+                .get_or_insert_with(|| Client::new(quic, self.limits.get().limits.clone(), now));
+            let result = run(client, quic, now);
+            let begins = client.is_due() && !state.is_ticking;
+            state.is_ticking |= begins;
+            state.calls_on_due |= begins;
+            Some(result)
+        })
+    }
+
+    /// After the state changed: makes the calls that follow.
+    fn follow_up(&self, py: Python<'_>) -> PyResult<()> {
         let (on_due, transmit) = self.state.with(py, |state| {
             let clone = |call: &Option<Py<PyAny>>| call.as_ref().map(|call| call.clone_ref(py));
-            (clone(&state.on_due), clone(&state.transmit))
+            let begins = std::mem::take(&mut state.calls_on_due);
+            (
+                clone(&state.on_due).filter(|_| begins),
+                clone(&state.transmit),
+            )
         });
-        if let (Some(on_due), Some(true)) = (on_due, begins) {
+        if let Some(on_due) = on_due {
             on_due.bind(py).call0()?;
         }
         if let Some(transmit) = transmit {
             transmit.bind(py).call0()?;
         }
-        Ok(result)
-    }
-
-    /// Handles the stream events of a turn.
-    fn receive(object: &Bound<'_, PyAny>, events: Vec<Event>) -> PyResult<()> {
-        let py = object.py();
-        let this = object.cast::<Self>()?.get();
-        this.run(py, |client, quic, now| {
-            for event in events {
-                client.handle(quic, event, now);
-            }
-        })?;
-        this.dispatch(py)
+        Ok(())
     }
 
     /// Delivers pending events.
@@ -227,6 +239,29 @@ impl WebTransportClient {
                 Some((state.sessions.find(py, &event), event.what))
             })
         })
+    }
+}
+
+/// A client as the protocol on a connection's streams.
+struct Streams(Py<WebTransportClient>);
+
+impl StreamProtocol for Streams {
+    fn handle(&self, py: Python<'_>, quic: &mut quic::Connection, event: Event, now: Instant) {
+        self.0
+            .get()
+            .with_client(py, quic, now, |client, quic, now| {
+                client.handle(quic, event, now);
+            });
+    }
+
+    fn deliver(&self, py: Python<'_>) -> PyResult<()> {
+        let client = self.0.get();
+        client.follow_up(py)?;
+        client.dispatch(py)
+    }
+
+    fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.0)
     }
 }
 

@@ -94,6 +94,10 @@ impl PendingAccepts {
         self.unreported.pop_front()
     }
 
+    pub fn has_question(&self) -> bool {
+        !self.unreported.is_empty()
+    }
+
     /// True if one more client of this address may wait.
     pub fn has_room(&self, address: IpAddr) -> bool {
         self.waiting.len() < PENDING_ACCEPTS_MAX && self.has_hello_room(address.into(), 0)

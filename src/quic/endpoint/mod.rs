@@ -356,31 +356,77 @@ impl Endpoint {
 
     /// The next event, all of one connection before those of the next.
     pub fn poll_event(&mut self) -> Option<(ConnectionKey, Event)> {
+        self.poll_event_past(&mut |_, _, event| Some(event))
+    }
+
+    /// The next event that `take` returns. Events that it keeps are handled inside the call, with the connection at
+    /// hand: a protocol that is attached to a connection reads it without a look-up.
+    pub fn poll_event_past(
+        &mut self,
+        take: &mut dyn FnMut(ConnectionKey, &mut Connection, Event) -> Option<Event>,
+    ) -> Option<(ConnectionKey, Event)> {
         if let Some(question) = self.pending_accepts.poll_question() {
             return Some((ConnectionKey::NONE, question));
         }
-        while let Some(&index) = self.eventful.front() {
-            if !self.connections[index].is_reconciled {
-                self.reconcile(index);
-            }
+        while let Some(index) = self.next_eventful() {
             let entry = &mut self.connections[index];
-            if let Some(event) = entry.connection.poll_event() {
+            let key = ConnectionKey::new(index, entry.generation);
+            let mut left = None;
+            // Reading gives the peer credit, which has to be sent.
+            let mut has_read = false;
+            while left.is_none()
+                && let Some(event) = entry.connection.poll_event()
+            {
+                has_read |= matches!(event, Event::StreamData { .. } | Event::StreamReset { .. });
                 if matches!(event, Event::Closed { .. }) {
                     self.stats.connections_closed += 1;
                 }
-                let key = ConnectionKey::new(index, entry.generation);
-                if matches!(event, Event::StreamData { .. } | Event::StreamReset { .. }) {
-                    // Reading gives the peer credit, which has to be sent.
-                    self.mark_sending(index);
+                left = take(key, &mut entry.connection, event);
+                if left.is_none() {
+                    // It may have given commands.
+                    entry.is_reconciled = false;
+                    has_read = true;
                 }
+            }
+            if has_read {
+                self.mark_sending(index);
+            }
+            if let Some(event) = left {
                 return Some((key, event));
+            }
+            self.connections[index].is_eventful = false;
+            self.eventful.pop_front();
+            self.remove_if_over(index);
+        }
+        self.shedding.host_has_seen(&self.budget);
+        None
+    }
+
+    /// True if there may be events. None is taken.
+    pub fn has_events(&mut self) -> bool {
+        if self.pending_accepts.has_question() {
+            return true;
+        }
+        while let Some(index) = self.next_eventful() {
+            let entry = &mut self.connections[index];
+            if entry.connection.has_events() {
+                return true;
             }
             entry.is_eventful = false;
             self.eventful.pop_front();
             self.remove_if_over(index);
         }
         self.shedding.host_has_seen(&self.budget);
-        None
+        false
+    }
+
+    /// The first connection that may have events, reconciled.
+    fn next_eventful(&mut self) -> Option<usize> {
+        let index = *self.eventful.front()?;
+        if !self.connections[index].is_reconciled {
+            self.reconcile(index);
+        }
+        Some(index)
     }
 
     /// A connection for commands. `None` once the connection is gone, some time after its `Closed`.

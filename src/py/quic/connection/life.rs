@@ -3,6 +3,8 @@
 //!
 //! Also here: errors and counters as Python objects.
 
+use std::sync::Arc;
+
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -13,7 +15,7 @@ use uringcore_quic::{
 };
 
 use super::QuicConnectionCore;
-use super::state::{Attached, ConnectionPhase, ConnectionState, Summary};
+use super::state::{ConnectionPhase, ConnectionState, StreamProtocol, Summary};
 use crate::quic::credentials::{ticket_to_python, token_to_python};
 use crate::quic::endpoint::QuicEndpoint;
 
@@ -126,11 +128,11 @@ impl QuicConnectionCore {
         result.or_else(refused)
     }
 
-    /// From now on the events about streams go to `attached` instead of the program.
-    pub fn attach(&self, py: Python<'_>, attached: Attached) {
+    /// From now on the events about streams go to `protocol` instead of the program.
+    pub fn attach(&self, py: Python<'_>, protocol: Arc<dyn StreamProtocol>) {
         let old = self
             .state
-            .with(py, |state| state.attached.replace(attached));
+            .with(py, |state| state.attached.replace(protocol));
         drop(old);
     }
 
@@ -139,19 +141,8 @@ impl QuicConnectionCore {
         drop(old);
     }
 
-    pub fn is_attached(&self, py: Python<'_>) -> bool {
-        self.state.with(py, |state| state.attached.is_some())
-    }
-
-    pub fn receive_attached(&self, py: Python<'_>, events: Vec<Event>) -> PyResult<()> {
-        let attached = self.state.with(py, |state| {
-            let attached = state.attached.as_ref()?;
-            Some((attached.object.clone_ref(py), attached.receive))
-        });
-        match attached {
-            Some((object, receive)) => receive(object.bind(py), events),
-            None => Ok(()),
-        }
+    pub fn attached(&self, py: Python<'_>) -> Option<Arc<dyn StreamProtocol>> {
+        self.state.with(py, |state| state.attached.clone())
     }
 
     /// The endpoint and the key of the running connection; `None` before and after.

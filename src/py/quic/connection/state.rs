@@ -2,10 +2,12 @@
 //! end.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Instant;
 
 use pyo3::prelude::*;
 use pyo3::{PyTraverseError, PyVisit};
-use uringcore_quic::{ConnectionKey, ConnectionStats, Event, PreConnectCommands};
+use uringcore_quic::{Connection, ConnectionKey, ConnectionStats, Event, PreConnectCommands};
 
 use crate::quic::endpoint::QuicEndpoint;
 
@@ -31,15 +33,21 @@ pub(super) struct Summary {
     pub version: Option<u32>,
 }
 
-/// The receiver of stream events, if it is not the program: HTTP, or the stream manager of the typed API.
-pub struct Attached {
-    pub object: Py<PyAny>,
-    pub receive: fn(&Bound<'_, PyAny>, Vec<Event>) -> PyResult<()>,
+/// A protocol on the streams of a connection, inside Rust: HTTP, or the stream manager of the typed API. It gets the
+/// events about streams instead of the program.
+pub trait StreamProtocol: Send + Sync {
+    /// Handles an event. No Python code may run, because the state machines are borrowed.
+    fn handle(&self, py: Python<'_>, quic: &mut Connection, event: Event, now: Instant);
+
+    /// Delivers the results of the events of a turn to Python.
+    fn deliver(&self, py: Python<'_>) -> PyResult<()>;
+
+    fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError>;
 }
 
 pub(super) struct ConnectionState {
     pub phase: ConnectionPhase,
-    pub attached: Option<Attached>,
+    pub attached: Option<Arc<dyn StreamProtocol>>,
     /// Called with each list of events. Without it they wait in `queue`.
     pub receiver: Option<Py<PyAny>>,
     /// Called when all events of a batch of datagrams were delivered.
@@ -69,7 +77,9 @@ impl ConnectionState {
     pub fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
         visit.call(&self.receiver)?;
         visit.call(&self.on_batch)?;
-        visit.call(self.attached.as_ref().map(|attached| &attached.object))?;
+        if let Some(attached) = &self.attached {
+            attached.traverse(visit)?;
+        }
         visit.call(&self.on_ticket)?;
         visit.call(&self.on_token)?;
         self.queue.iter().try_for_each(|event| visit.call(event))?;

@@ -1,18 +1,23 @@
 //! Events of the state machines for Python: one list for each connection and turn.
 //!
 //! Events are taken out first and turned into objects afterwards, so that no Python code runs while the engine is
-//! borrowed. This file also accepts connections, at their first event, and reports exceptions of the program.
+//! borrowed. Events about streams go to the protocol on a connection's streams while they are taken. This file also
+//! accepts connections, at their first event, and reports exceptions of the program.
+
+use std::sync::Arc;
+use std::time::Instant;
 
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
-use uringcore_engine::Engine;
-use uringcore_quic::{ConnectionKey, Event};
+use uringcore_engine::{Engine, QuicSocket};
+use uringcore_quic::{Connection, ConnectionKey, Endpoint, Event};
 
 use super::{Home, QuicEndpoint};
 use crate::capi::context::Inside;
 use crate::capi::error;
 use crate::event_loop::turn;
+use crate::quic::connection::StreamProtocol;
 use crate::quic::events;
 
 /// The exception to raise, of several: the first one that ends the program, or the first of all. The others go to
@@ -48,12 +53,98 @@ impl FirstError {
     }
 }
 
-/// The number of runs of events of one connection. A question for a session store belongs to no connection.
-fn parts_of(events: &[(ConnectionKey, Event)]) -> usize {
-    events
-        .chunk_by(|(one, _), (next, _)| one == next)
-        .filter(|part| !matches!(part[0].1, Event::SessionsAsked { .. }))
-        .count()
+/// The events of one connection in a turn, or a question for a session store, which belongs to no connection.
+struct Part {
+    key: ConnectionKey,
+    /// The protocol on the connection's streams, if it has one. It has handled their events already.
+    attached: Option<Arc<dyn StreamProtocol>>,
+    /// It has handled some.
+    is_handled: bool,
+    /// The other events.
+    events: Vec<Event>,
+}
+
+/// All events of a turn, by connection.
+#[derive(Default)]
+struct Parts {
+    list: Vec<Part>,
+    questions: usize,
+    events: usize,
+}
+
+impl Parts {
+    /// Takes the events of an endpoint. The ones about streams go to the protocols that are attached.
+    fn take(
+        py: Python<'_>,
+        endpoint: &QuicEndpoint,
+        protocol: &mut dyn Polled,
+        now: Instant,
+    ) -> Self {
+        let mut parts = Self::default();
+        while let Some((key, event)) = protocol.poll_event_past(&mut |key, quic, event| {
+            let part = parts.part(py, endpoint, key);
+            match &part.attached {
+                Some(attached) if event.is_about_streams() => {
+                    attached.handle(py, quic, event, now);
+                    part.is_handled = true;
+                    parts.events += 1;
+                    None
+                }
+                _ => Some(event),
+            }
+        }) {
+            parts.events += 1;
+            if matches!(event, Event::SessionsAsked { .. }) {
+                parts.questions += 1;
+                parts.list.push(Part::new(key, None));
+            }
+            parts.part(py, endpoint, key).events.push(event);
+        }
+        parts
+    }
+
+    /// The part of a connection. Events of one connection follow each other.
+    fn part(&mut self, py: Python<'_>, endpoint: &QuicEndpoint, key: ConnectionKey) -> &mut Part {
+        if self.list.last().is_none_or(|part| part.key != key) {
+            let attached = endpoint.state.with(py, |state| {
+                let connection = state.connections.get(&key)?;
+                connection.get().attached(py)
+            });
+            self.list.push(Part::new(key, attached));
+        }
+        let last = self.list.len() - 1;
+        &mut self.list[last]
+    }
+}
+
+impl Part {
+    fn new(key: ConnectionKey, attached: Option<Arc<dyn StreamProtocol>>) -> Self {
+        Self {
+            key,
+            attached,
+            is_handled: false,
+            events: Vec::new(),
+        }
+    }
+}
+
+/// The function that returns the next event which `take` does not keep.
+trait Polled {
+    fn poll_event_past(&mut self, take: &mut Take<'_>) -> Option<(ConnectionKey, Event)>;
+}
+
+type Take<'a> = dyn FnMut(ConnectionKey, &mut Connection, Event) -> Option<Event> + 'a;
+
+impl Polled for Endpoint {
+    fn poll_event_past(&mut self, take: &mut Take<'_>) -> Option<(ConnectionKey, Event)> {
+        Endpoint::poll_event_past(self, take)
+    }
+}
+
+impl Polled for QuicSocket {
+    fn poll_event_past(&mut self, take: &mut Take<'_>) -> Option<(ConnectionKey, Event)> {
+        QuicSocket::poll_event_past(self, take)
+    }
 }
 
 impl QuicEndpoint {
@@ -65,24 +156,20 @@ impl QuicEndpoint {
         loop {
             // Events of a handshake that got an answer, and of commands on a new connection, come in the same turn.
             let mut has_begun = Self::take_answers(slf, &mut first_error)?;
-            let mut waiting = slf.get().take_events(py)?.into_iter().peekable();
-            while let Some((key, first)) = waiting.next() {
-                if let Event::SessionsAsked {
-                    question,
-                    deadline,
-                    tickets,
-                    token,
-                } = first
+            for mut part in slf.get().take_events(py)? {
+                if let [Event::SessionsAsked { .. }] = &part.events[..]
+                    && let Some(Event::SessionsAsked {
+                        question,
+                        deadline,
+                        tickets,
+                        token,
+                    }) = part.events.pop()
                 {
                     has_begun |=
                         Self::ask_store(slf, question, deadline, tickets, token, &mut first_error)?;
                     continue;
                 }
-                let mut group = vec![first];
-                while let Some((_, event)) = waiting.next_if(|(next, _)| *next == key) {
-                    group.push(event);
-                }
-                let delivered = Self::deliver_to(slf, key, group, &mut has_begun)
+                let delivered = Self::deliver_to(slf, part, &mut has_begun)
                     .or_else(|error| Self::report(slf, RECEIVER_RAISED, error));
                 // An exception for one connection does not keep events from the others.
                 first_error.note(py, delivered);
@@ -115,31 +202,36 @@ impl QuicEndpoint {
         Ok(())
     }
 
-    fn take_events(&self, py: Python<'_>) -> PyResult<Vec<(ConnectionKey, Event)>> {
-        let mut events = Vec::new();
-        match &self.home {
-            Home::Own(cell) => cell.with(py, |own| {
-                events.extend(std::iter::from_fn(|| own.protocol.poll_event()));
-            }),
+    fn take_events(&self, py: Python<'_>) -> PyResult<Vec<Part>> {
+        let now = self.now(py);
+        let parts = match &self.home {
+            Home::Own(cell) => cell.with(py, |own| Parts::take(py, self, &mut own.protocol, now)),
             Home::Loop { owner, key, .. } => owner.get().with_engine(py, |engine| {
-                if let Some(socket) = engine.quic(*key) {
-                    events.extend(std::iter::from_fn(|| socket.poll_event()));
-                }
-                engine.begin_parts(parts_of(&events), events.len());
+                let parts = match engine.quic(*key) {
+                    Some(socket) => Parts::take(py, self, socket, now),
+                    None => Parts::default(),
+                };
+                engine.begin_parts(parts.list.len() - parts.questions, parts.events);
+                parts
             })?,
-        }
-        Ok(events)
+        };
+        Ok(parts.list)
     }
 
-    fn deliver_to(
-        slf: &Bound<'_, Self>,
-        key: ConnectionKey,
-        mut group: Vec<Event>,
-        has_begun: &mut bool,
-    ) -> PyResult<()> {
+    fn deliver_to(slf: &Bound<'_, Self>, part: Part, has_begun: &mut bool) -> PyResult<()> {
         let py = slf.py();
         let this = slf.get();
+        let key = part.key;
+        let mut first_error = FirstError::default();
         let mut inside = this.enter(py)?;
+        if let Some(attached) = part.attached.filter(|_| part.is_handled) {
+            first_error.note(py, attached.deliver(py));
+            this.go_on_in_this_turn(py);
+        }
+        let mut group = part.events;
+        if group.is_empty() {
+            return first_error.raise();
+        }
         if let Some(alpn) = this.accepted_in(py, &group) {
             *has_begun = true;
             Self::accept(slf, key, alpn)?;
@@ -162,20 +254,26 @@ impl QuicEndpoint {
         // The program refused the connection while accepting it, or the connection failed before its application protocol
         // was known.
         let Some(connection) = connection else {
-            return Ok(());
+            return first_error.raise();
         };
         let list = PyList::empty(py);
         let connection = connection.bind(py).get();
         let wants_finished = connection.wants_finished(py);
         let is_batch = matches!(group.last(), Some(Event::BatchHandled));
-        let mut first_error = FirstError::default();
-        if connection.is_attached(py) {
+        // One that was attached after the events were taken: mostly HTTP, while the connection was accepted.
+        if let Some(attached) = connection.attached(py)
+            && group.iter().any(Event::is_about_streams)
+        {
             let (streams, others) = group.into_iter().partition(Event::is_about_streams);
             group = others;
-            if !Vec::is_empty(&streams) {
-                first_error.note(py, connection.receive_attached(py, streams));
-                this.go_on_in_this_turn(py);
-            }
+            let streams: Vec<Event> = streams;
+            this.with_connection_now(py, key, |quic, now| {
+                for event in streams {
+                    attached.handle(py, quic, event, now);
+                }
+            })?;
+            first_error.note(py, attached.deliver(py));
+            this.go_on_in_this_turn(py);
         }
         for event in group {
             match connection.keep_credential(py, &event) {

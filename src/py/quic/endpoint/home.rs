@@ -1,11 +1,11 @@
 //! The place of an endpoint's state machines, their Python objects, and access to both.
 
-use std::collections::HashMap;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::time::Instant;
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
+use rustc_hash::FxHashMap;
 use uringcore_engine::Key;
 use uringcore_quic::{Connection, ConnectionKey, Endpoint};
 
@@ -52,7 +52,7 @@ impl Own {
 
 #[derive(Default)]
 pub(super) struct EndpointState {
-    pub connections: HashMap<ConnectionKey, Py<QuicConnectionCore>>,
+    pub connections: FxHashMap<ConnectionKey, Py<QuicConnectionCore>>,
     /// Called as `on_accept(endpoint, key, alpn)`, to make the connection object.
     pub on_accept: Option<Py<PyAny>>,
     /// `on_accept` is called when the application protocol is known, with its name; otherwise at once, with None.
