@@ -1,25 +1,142 @@
-//! Carries out the commands of an HTTP/3 connection on its QUIC connection, at once.
+//! HTTP/3 on a QUIC connection: events about streams go in, and commands are carried out at once.
 
 use std::borrow::Cow;
+use std::ops::{Deref, DerefMut};
 use std::time::Instant;
 
 use bytes::Bytes;
-use uringcore_h3::{Code, Sink};
+use uringcore_h3::{self as h3, Code, Role, Sink};
 use uringcore_quic as quic;
 
-/// What became of commands; the parts above look at it.
+/// An HTTP/3 connection with what it needs to know of its QUIC connection, which is always the same one.
+pub(crate) struct H3Driver {
+    h3: h3::Connection,
+    outcome: Outcome,
+    knows_datagrams: bool,
+}
+
+/// What became of commands.
 #[derive(Debug, Default)]
-pub(crate) struct Outcome {
+struct Outcome {
     /// The last stream on which QUIC refused to send. It has ended on QUIC's side, and the event that reports its
     /// end has been or will be delivered.
-    pub refused: Option<u64>,
+    refused: Option<u64>,
     /// The connection was closed for its peer's behaviour.
-    pub is_abused: bool,
+    is_abused: bool,
+}
+
+impl Deref for H3Driver {
+    type Target = h3::Connection;
+
+    fn deref(&self) -> &h3::Connection {
+        &self.h3
+    }
+}
+
+impl DerefMut for H3Driver {
+    fn deref_mut(&mut self) -> &mut h3::Connection {
+        &mut self.h3
+    }
+}
+
+impl H3Driver {
+    /// Sends our SETTINGS.
+    pub fn new(
+        quic: &mut quic::Connection,
+        role: Role,
+        settings: h3::Settings,
+        now: Instant,
+    ) -> Self {
+        let first = quic.next_stream_id(true);
+        // RFC 9000 section 2.1: streams of one kind are four apart.
+        let own = [first, first + 4, first + 8];
+        let mut outcome = Outcome::default();
+        let h3 = h3::Connection::new(role, settings, own, &mut outcome.sink(quic, now));
+        Self {
+            h3,
+            outcome,
+            knows_datagrams: false,
+        }
+    }
+
+    /// HTTP/3, and the sink for its commands.
+    pub fn parts<'a>(
+        &'a mut self,
+        quic: &'a mut quic::Connection,
+        now: Instant,
+    ) -> (&'a mut h3::Connection, QuicSink<'a>) {
+        (&mut self.h3, self.outcome.sink(quic, now))
+    }
+
+    /// Handles an event that concerns HTTP/3.
+    pub fn handle(&mut self, quic: &mut quic::Connection, event: quic::Event, now: Instant) {
+        let (h3, mut out) = self.parts(quic, now);
+        match event {
+            quic::Event::StreamData {
+                stream_id,
+                data,
+                fin,
+            } => {
+                let mut pieces = data.into_pieces();
+                let last = pieces.pop().unwrap_or_default();
+                for piece in pieces {
+                    h3.handle_stream_data(&mut out, stream_id, piece, false);
+                }
+                h3.handle_stream_data(&mut out, stream_id, last, fin);
+            }
+            quic::Event::StreamReset {
+                stream_id,
+                error_code,
+            } => h3.handle_stream_reset(&mut out, stream_id, error_code),
+            quic::Event::StopSending {
+                stream_id,
+                error_code,
+                ..
+            } => h3.handle_stop_sending(&mut out, stream_id, error_code),
+            quic::Event::Datagram { data, .. } => h3.handle_datagram(&mut out, data),
+            _ => {}
+        }
+    }
+
+    /// To be called before SETTINGS are read, when the peer's transport parameters are known: sets if it accepts
+    /// DATAGRAM frames (RFC 9297 section 2.1.1).
+    pub fn learn_peers_datagrams(&mut self, quic: &mut quic::Connection) {
+        if !std::mem::replace(&mut self.knows_datagrams, true) {
+            let takes_any = quic.peer_max_datagram_size().is_some();
+            self.h3.set_peer_quic_datagrams(takes_any);
+        }
+    }
+
+    /// Ends both directions of a request that are open.
+    pub fn end_stream(
+        &mut self,
+        quic: &mut quic::Connection,
+        stream_id: u64,
+        code: Code,
+        now: Instant,
+    ) {
+        let (h3, mut out) = self.parts(quic, now);
+        h3.cancel_request(&mut out, stream_id, code.0);
+    }
+
+    /// Closes the connection for its peer's behaviour.
+    pub fn close_abused(&mut self, quic: &mut quic::Connection, reason: &[u8], now: Instant) {
+        self.outcome.sink(quic, now).close_abused(reason);
+    }
+
+    /// True if the connection was closed for its peer's behaviour.
+    pub fn is_abused(&self) -> bool {
+        self.outcome.is_abused
+    }
+
+    /// True if the last refused command, of those since the last call, was one on this stream.
+    pub fn take_refused(&mut self, stream_id: u64) -> bool {
+        self.outcome.refused.take() == Some(stream_id)
+    }
 }
 
 impl Outcome {
-    /// The sink for the commands of one call.
-    pub fn sink<'a>(&'a mut self, quic: &'a mut quic::Connection, now: Instant) -> QuicSink<'a> {
+    fn sink<'a>(&'a mut self, quic: &'a mut quic::Connection, now: Instant) -> QuicSink<'a> {
         QuicSink {
             quic,
             now,
@@ -35,6 +152,14 @@ pub(crate) struct QuicSink<'a> {
     outcome: &'a mut Outcome,
 }
 
+impl QuicSink<'_> {
+    fn close_abused(&mut self, reason: &[u8]) {
+        let code = Code::H3_EXCESSIVE_LOAD.0;
+        self.quic.close(self.now, code, None, reason);
+        self.outcome.is_abused = true;
+    }
+}
+
 impl Sink for QuicSink<'_> {
     fn write(&mut self, stream_id: u64, data: Bytes, fin: bool) {
         if self.quic.send_stream(stream_id, data, fin).is_err() {
@@ -48,10 +173,7 @@ impl Sink for QuicSink<'_> {
             // These streams carry answers to the peer, a few bytes for each request, that cannot be left out. RFC
             // 9114 section 6.2 requires the peer to give them credit; RFC 9204 section 2.1.3 describes the deadlock
             // otherwise.
-            let reason = b"the control or QPACK streams are given no credit";
-            self.quic
-                .close(self.now, Code::H3_EXCESSIVE_LOAD.0, None, reason);
-            self.outcome.is_abused = true;
+            self.close_abused(b"the control or QPACK streams are given no credit");
         }
     }
 

@@ -165,6 +165,7 @@ ONE_WAY = (
     "quic/tls",
     "quic/seams",
     "quic/qlog",
+    "http/http3",
     "http/ws",
     "engine",
     "engine/transport",

@@ -1,38 +1,38 @@
 //! HTTP/3 attached to QUIC, a server's side: QUIC's events in, requests out, and responses the other way.
 //!
-//! - `connection`: [`Connection`], which joins an `h3::Connection` to a `quic::Connection`. Start here.
-//! - `responses`: the host's commands.
-//! - `sessions`: WebTransport beside requests, if it is enabled.
-//! - `early`: requests before the handshake is complete.
-//! - `head`: a request's header section, in the terms of any HTTP version.
-//! - `exchange`: one request and its response.
-//! - `header_deadlines`: the time of incomplete header sections.
-//! - `priority`: the order of responses.
+//! - `connection`: [`Connection`], which joins HTTP/3 to a `quic::Connection`. Start here.
+//! - `exchanges`, `exchange`: requests and their responses, and their counts.
 //! - `stalls`: responses of which the client reads nothing, or too little.
-//! - `limits`: [`Limits`], the bounds for one client.
-//! - `datagram`: HTTP datagrams of requests, and capsules.
-//! - `event`: events for the host.
+//! - `header_deadlines`: the time of incomplete header sections.
+//! - `abandonment`: requests that the client abandons. `quiet`: the time without requests.
+//! - `priority`: the order of responses. `datagram`: HTTP datagrams in capsules.
+//! - `sessions`: WebTransport beside requests, if it is enabled.
+//! - `head`: a request's header section, in the terms of any HTTP version.
+//! - `event`, `event_queue`: events for the host. `limits`: [`Limits`], the bounds for one client.
+//!
+//! Each of them but `connection` owns its state and does not depend on the connection.
 //!
 //! HTTP/3's commands are carried out on QUIC here, at once: the host gets requests, pieces of their content and
 //! their ends, never a frame or a QPACK stream. This module does not depend on sockets or applications.
 
+mod abandonment;
 mod connection;
 mod datagram;
-mod early;
 mod event;
+mod event_queue;
 mod exchange;
+mod exchanges;
 mod head;
 mod header_deadlines;
 mod limits;
 mod priority;
-mod responses;
+mod quiet;
 mod sessions;
 mod stalls;
 
 pub use connection::Connection;
-pub use early::Unsafe;
+pub use connection::responses::{SendError, has_room};
 pub use event::Event;
 pub use head::{Head, Refusal};
-pub use limits::Limits;
-pub use responses::{SendError, has_room};
+pub use limits::{Limits, Unsafe};
 pub use stalls::TooSlow;

@@ -12,11 +12,9 @@
 
 use std::time::{Duration, Instant};
 
-use uringcore_h3::{Code, Priority};
-use uringcore_quic as quic;
+use rustc_hash::FxHashMap;
+use uringcore_h3::Priority;
 
-use super::connection::Connection;
-use super::event::Event;
 use super::limits::Limits;
 
 /// A response that waits for its client to read.
@@ -27,7 +25,7 @@ pub(super) struct Writing {
     /// The queued bytes at that time.
     queued: usize,
     /// Its priority among the connection's responses.
-    priority: Priority,
+    pub priority: Priority,
     /// Its place among those that also wait for room in the connection as a whole.
     pub place: Option<u64>,
     /// Seconds for which the client may still stay below the minimum rate.
@@ -153,7 +151,7 @@ impl Round {
 
 /// When something of a response was last read, by its urgency.
 #[derive(Debug, Default, Clone, Copy)]
-pub(super) struct Taken([Option<Instant>; URGENCIES]);
+struct Taken([Option<Instant>; URGENCIES]);
 
 impl Taken {
     pub fn note(&mut self, priority: Priority, now: Instant) {
@@ -171,67 +169,157 @@ impl Taken {
     }
 }
 
-impl Connection {
-    /// The client has read something of a response.
-    pub(super) fn note_taken(&mut self, stream_id: u64, now: Instant) {
+/// Responses that wait for their client to read, apart from those that also wait for the host.
+#[derive(Debug, Default)]
+pub(super) struct Stalls {
+    /// Responses that are wholly in QUIC's queues and not wholly acknowledged. Closing the connection earlier would
+    /// drop the queued data.
+    unacknowledged: FxHashMap<u64, Writing>,
+    taken: Taken,
+    /// The place of the next response that waits for room in the connection as a whole.
+    next_place: u64,
+}
+
+/// A response of which nothing was read for too long, or too little.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Stalled {
+    pub stream_id: u64,
+    pub why: TooSlow,
+    /// It was wholly in QUIC's queues, and is forgotten here.
+    pub is_whole: bool,
+}
+
+impl Stalls {
+    /// True if all responses were acknowledged.
+    pub fn is_empty(&self) -> bool {
+        self.unacknowledged.is_empty()
+    }
+
+    /// A response is wholly in QUIC's queues.
+    pub fn answered(&mut self, stream_id: u64, writing: Writing) {
+        self.unacknowledged.insert(stream_id, writing);
+    }
+
+    /// A response was wholly acknowledged, or will never be.
+    pub fn ended(&mut self, stream_id: u64) {
+        self.unacknowledged.remove(&stream_id);
+    }
+
+    /// The client has read something of a response, whose priority is `rank()` while its host still writes it.
+    pub fn note_taken(&mut self, stream_id: u64, rank: impl FnOnce() -> Priority, now: Instant) {
         let priority = match self.unacknowledged.get(&stream_id) {
             Some(writing) => writing.priority,
-            None => self.rank(stream_id),
+            None => rank(),
         };
         self.taken.note(priority, now);
     }
 
-    /// Abandons the responses of which nothing was read for too long, or too little.
-    pub(super) fn give_up_stalled(&mut self, quic: &mut quic::Connection, now: Instant) {
-        let knows_priorities = self.knows_priorities;
-        let mut round = Round::new(self.taken);
-        for (&stream_id, exchange) in &mut self.exchanges {
-            if let Some(writing) = &mut exchange.writing {
-                writing.priority = exchange.wishes.rank(knows_priorities);
-                writing.look(quic.send_queue_bytes(stream_id), &mut round, now);
-            }
-        }
-        for (&stream_id, writing) in &mut self.unacknowledged {
-            writing.look(quic.send_queue_bytes(stream_id), &mut round, now);
-        }
-        self.taken = round.taken;
-        let (taken, limits) = (&self.taken, &self.limits);
-        let over = |(stream_id, writing): (u64, &mut Writing)| {
-            writing.settle(&round, limits, now);
-            let why = writing.is_over(taken, limits, now)?;
-            Some((stream_id, why))
-        };
-        let waiting = self.exchanges.iter_mut();
-        let stalled: Vec<_> = waiting
-            .filter_map(|(&stream_id, exchange)| Some((stream_id, exchange.writing.as_mut()?)))
-            .filter_map(over)
-            .collect();
-        let whole = self.unacknowledged.iter_mut();
-        let left: Vec<_> = whole
-            .map(|(&stream_id, writing)| (stream_id, writing))
-            .filter_map(over)
-            .collect();
-        for &(_, why) in stalled.iter().chain(&left) {
-            self.events.push_back(Event::TooSlow(why));
-        }
-        for (stream_id, _) in stalled {
-            self.end_stream(quic, stream_id, Code::H3_REQUEST_CANCELLED, now);
-            self.abort(stream_id);
-        }
-        for (stream_id, _) in left {
-            // HTTP/3 has finished with it. A stream that refuses has ended.
-            let _ = quic.reset_stream(stream_id, Code::H3_REQUEST_CANCELLED.0);
-            self.unacknowledged.remove(&stream_id);
-            self.calmed(now);
-        }
+    /// A place behind all responses that wait for room in the connection as a whole.
+    pub fn take_place(&mut self) -> u64 {
+        self.next_place += 1;
+        self.next_place - 1
     }
 
-    /// The priority of a response within its connection.
-    pub(super) fn rank(&self, stream_id: u64) -> Priority {
-        let wishes = self.exchanges.get(&stream_id).map(|it| it.wishes);
-        wishes.unwrap_or_default().rank(self.knows_priorities)
+    /// Finds the responses of which nothing was read for too long, or too little. `waiting`: those whose hosts wait.
+    /// `queued` returns the bytes in a stream's queue.
+    pub fn check(
+        &mut self,
+        waiting: &mut [(u64, &mut Writing)],
+        queued: impl Fn(u64) -> usize,
+        limits: &Limits,
+        now: Instant,
+    ) -> Vec<Stalled> {
+        let mut round = Round::new(self.taken);
+        for (stream_id, writing) in &mut *waiting {
+            writing.look(queued(*stream_id), &mut round, now);
+        }
+        for (&stream_id, writing) in &mut self.unacknowledged {
+            writing.look(queued(stream_id), &mut round, now);
+        }
+        self.taken = round.taken;
+        let mut stalled = Vec::new();
+        let mut settle = |stream_id, writing: &mut Writing, is_whole| {
+            writing.settle(&round, limits, now);
+            let why = writing.is_over(&round.taken, limits, now);
+            stalled.extend(why.map(|why| Stalled {
+                stream_id,
+                why,
+                is_whole,
+            }));
+            why.is_some()
+        };
+        for (stream_id, writing) in waiting {
+            settle(*stream_id, writing, false);
+        }
+        self.unacknowledged
+            .retain(|&stream_id, writing| !settle(stream_id, writing, true));
+        stalled
+    }
+
+    /// Frees unused capacity.
+    pub fn rest(&mut self) {
+        self.unacknowledged.shrink_to_fit();
     }
 }
 
 /// RFC 9218 section 4.1.
 const URGENCIES: usize = 8;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn limits() -> Limits {
+        Limits {
+            send_timeout: Duration::from_secs(10),
+            send_rate: 0,
+            ..Limits::default()
+        }
+    }
+
+    fn stalled(stream_id: u64, is_whole: bool) -> Stalled {
+        Stalled {
+            stream_id,
+            why: TooSlow::Nothing,
+            is_whole,
+        }
+    }
+
+    #[test]
+    fn responses_of_which_nothing_is_read_are_found_once_if_they_were_whole() {
+        let (begin, limits) = (Instant::now(), limits());
+        let mut stalls = Stalls::default();
+        let new = || Writing::new(100, Priority::default(), &limits, begin);
+        let mut writing = new();
+        stalls.answered(4, new());
+        let after = |seconds| begin + Duration::from_secs(seconds);
+        let mut check = |stalls: &mut Stalls, queued: usize, now| {
+            stalls.check(&mut [(0, &mut writing)], |_| queued, &limits, now)
+        };
+        assert_eq!(check(&mut stalls, 100, after(10)), []);
+        // Something of both was read, so their time begins again.
+        assert_eq!(check(&mut stalls, 50, after(11)), []);
+        assert_eq!(check(&mut stalls, 50, after(21)), []);
+        let both = [stalled(0, false), stalled(4, true)];
+        assert_eq!(check(&mut stalls, 50, after(22)), both);
+        assert!(stalls.is_empty());
+        assert_eq!(check(&mut stalls, 50, after(23)), [stalled(0, false)]);
+    }
+
+    #[test]
+    fn an_acknowledged_response_is_not_stalled() {
+        let (begin, limits) = (Instant::now(), limits());
+        let mut stalls = Stalls::default();
+        stalls.answered(4, Writing::new(1, Priority::default(), &limits, begin));
+        stalls.ended(4);
+        assert!(stalls.is_empty());
+        let late = begin + Duration::from_secs(60);
+        assert_eq!(stalls.check(&mut [], |_| 1, &limits, late), []);
+    }
+
+    #[test]
+    fn each_place_is_behind_the_last() {
+        let mut stalls = Stalls::default();
+        assert_eq!([stalls.take_place(), stalls.take_place()], [0, 1]);
+    }
+}

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use uringcore_h3::settings::id as setting;
-use uringcore_h3::{self as h3, Code, Field, Role, Sink, field};
+use uringcore_h3::{self as h3, Code, Field, Role, field};
 use uringcore_quic as quic;
 
 use super::event::What;
@@ -13,7 +13,7 @@ use super::handle::Handle;
 use super::session::{Error, Session};
 use super::sessions::{Below, Sessions, end_stream};
 use super::{Draft, Limits, code, draft, protocols};
-use crate::h3_driver::Outcome;
+use crate::h3_driver::H3Driver;
 
 /// The request for a session.
 #[derive(Debug, Clone, Default)]
@@ -34,12 +34,10 @@ pub struct Request {
 /// [`poll_event`](Handle::poll_event) of [`webtransport`](Self::webtransport) until `None`; commands at any time;
 /// [`tick`](Self::tick) about once a second. Output has been passed to QUIC when a method returns.
 pub struct Client {
-    h3: h3::Connection,
-    outcome: Outcome,
+    h3: H3Driver,
     sessions: Sessions,
     /// Sessions that wait for the server's SETTINGS.
     waiting: VecDeque<(u64, Request)>,
-    knows_datagrams: bool,
 }
 
 impl Client {
@@ -48,44 +46,33 @@ impl Client {
     pub fn new(quic: &mut quic::Connection, limits: Limits, now: Instant) -> Self {
         let mut settings = h3::Settings::default();
         Sessions::prepare(&limits, &mut settings);
-        let first = quic.next_stream_id(true);
-        // RFC 9000 section 2.1: streams of one kind are four apart.
         quic.read_on_demand();
-        let mut outcome = Outcome::default();
-        let own = [first, first + 4, first + 8];
-        let out = &mut outcome.sink(quic, now);
         Self {
-            h3: h3::Connection::new(Role::Client, settings, own, out),
-            outcome,
+            h3: H3Driver::new(quic, Role::Client, settings, now),
             sessions: Sessions::new(Role::Client, limits),
             waiting: VecDeque::new(),
-            knows_datagrams: false,
         }
     }
 
     pub fn handle(&mut self, quic: &mut quic::Connection, event: quic::Event, now: Instant) {
-        if !self.knows_datagrams && !quic.is_handshaking() {
-            // Before SETTINGS are read (RFC 9297 section 2.1.1).
-            self.knows_datagrams = true;
-            let takes_any = quic.peer_max_datagram_size().is_some();
-            self.h3.set_peer_quic_datagrams(takes_any);
+        if !quic.is_handshaking() {
+            self.h3.learn_peers_datagrams(quic);
         }
         let mut below = Below {
             h3: &mut self.h3,
-            outcome: &mut self.outcome,
             quic,
             now,
         };
         if let Some(event) = self.sessions.route(&mut below, event) {
-            let (h3, mut out) = below.parts();
-            handle_http(h3, &mut out, event);
+            // Finished and writable streams do not matter here.
+            below.h3.handle(below.quic, event, now);
         }
         self.take_over(quic, now);
     }
 
     /// The sessions: commands and events.
     pub fn webtransport(&mut self) -> Handle<'_> {
-        Handle::new(&mut self.sessions, &mut self.h3, &mut self.outcome)
+        Handle::new(&mut self.sessions, &mut self.h3)
     }
 
     /// Requests a session, once the server's SETTINGS have arrived. `Accepted`, `Refused` or `Ended` follows.
@@ -137,7 +124,6 @@ impl Client {
     pub fn tick(&mut self, quic: &mut quic::Connection, now: Instant) {
         let mut below = Below {
             h3: &mut self.h3,
-            outcome: &mut self.outcome,
             quic,
             now,
         };
@@ -157,7 +143,6 @@ impl Client {
     fn take_over(&mut self, quic: &mut quic::Connection, now: Instant) {
         let mut below = Below {
             h3: &mut self.h3,
-            outcome: &mut self.outcome,
             quic,
             now,
         };
@@ -284,34 +269,6 @@ impl Sessions {
         if fin {
             self.on_connect_data(below, session_id, Bytes::new(), true);
         }
-    }
-}
-
-fn handle_http(h3: &mut h3::Connection, out: &mut dyn Sink, event: quic::Event) {
-    match event {
-        quic::Event::StreamData {
-            stream_id,
-            data,
-            fin,
-        } => {
-            let mut pieces = data.into_pieces();
-            let last = pieces.pop().unwrap_or_default();
-            for piece in pieces {
-                h3.handle_stream_data(out, stream_id, piece, false);
-            }
-            h3.handle_stream_data(out, stream_id, last, fin);
-        }
-        quic::Event::StreamReset {
-            stream_id,
-            error_code,
-        } => h3.handle_stream_reset(out, stream_id, error_code),
-        quic::Event::StopSending {
-            stream_id,
-            error_code,
-            ..
-        } => h3.handle_stop_sending(out, stream_id, error_code),
-        // Finished and writable streams do not matter here.
-        _ => {}
     }
 }
 

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use bytes::{BufMut, Bytes, BytesMut};
-use uringcore_h3::{self as h3, Code};
+use uringcore_h3::Code;
 use uringcore_quic::{self as quic, DatagramError, Priority, Received, StreamError};
 use uringcore_wire::varint;
 
@@ -11,7 +11,7 @@ use super::event::Event;
 use super::session::{Error, SessionStats};
 use super::sessions::{Below, Sessions};
 use super::{Draft, draft};
-use crate::h3_driver::Outcome;
+use crate::h3_driver::H3Driver;
 
 /// Commands and events of a connection's sessions, for both roles.
 ///
@@ -20,21 +20,12 @@ use crate::h3_driver::Outcome;
 /// [`poll_event`](Self::poll_event) may have events.
 pub struct Handle<'a> {
     pub(super) sessions: &'a mut Sessions,
-    pub(super) h3: &'a mut h3::Connection,
-    outcome: &'a mut Outcome,
+    pub(super) h3: &'a mut H3Driver,
 }
 
 impl<'a> Handle<'a> {
-    pub(crate) fn new(
-        sessions: &'a mut Sessions,
-        h3: &'a mut h3::Connection,
-        outcome: &'a mut Outcome,
-    ) -> Self {
-        Self {
-            sessions,
-            h3,
-            outcome,
-        }
+    pub(crate) fn new(sessions: &'a mut Sessions, h3: &'a mut H3Driver) -> Self {
+        Self { sessions, h3 }
     }
 
     /// The next event.
@@ -307,7 +298,6 @@ impl<'a> Handle<'a> {
     ) -> R {
         let mut below = Below {
             h3: self.h3,
-            outcome: self.outcome,
             quic,
             now,
         };

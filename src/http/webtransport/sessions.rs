@@ -23,7 +23,7 @@ use super::session::{Closing, Error, Session, SessionStats};
 use super::stream_routing::Beginning;
 use super::streams::DataStream;
 use super::{Draft, Limits, capsule, code, draft, protocols};
-use crate::h3_driver::{Outcome, QuicSink};
+use crate::h3_driver::{H3Driver, QuicSink};
 
 /// The sessions on one HTTP/3 connection, with their streams.
 ///
@@ -58,8 +58,7 @@ pub struct Sessions {
 
 /// The connection below, which commands and events need.
 pub(crate) struct Below<'a> {
-    pub h3: &'a mut h3::Connection,
-    pub outcome: &'a mut Outcome,
+    pub h3: &'a mut H3Driver,
     pub quic: &'a mut quic::Connection,
     pub now: Instant,
 }
@@ -67,7 +66,7 @@ pub(crate) struct Below<'a> {
 impl Below<'_> {
     /// HTTP/3, and the sink for its commands.
     pub fn parts(&mut self) -> (&mut h3::Connection, QuicSink<'_>) {
-        (self.h3, self.outcome.sink(self.quic, self.now))
+        self.h3.parts(self.quic, self.now)
     }
 
     pub fn send_headers<N: AsRef<[u8]>, V: AsRef<[u8]>>(

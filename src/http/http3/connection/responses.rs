@@ -7,8 +7,8 @@ use bytes::Bytes;
 use uringcore_h3::{self as h3, Code, LocalError};
 use uringcore_quic as quic;
 
-use super::connection::Connection;
-use super::stalls::Writing;
+use super::Connection;
+use crate::http3::stalls::Writing;
 
 /// Why a response was not sent. Nothing of it was.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -139,37 +139,35 @@ impl Connection {
         fin: bool,
         now: Instant,
     ) -> Result<(), SendError> {
-        let exchange = match self.exchanges.get_mut(&stream_id) {
-            Some(exchange) if !exchange.answered && !self.outcome.is_abused => exchange,
+        let open = match self.exchanges.unanswered(stream_id) {
+            Some(open) if !self.h3.is_abused() => open,
             _ => return Err(SendError::Gone),
         };
         let head = part.final_head();
-        let out = &mut self.outcome.sink(quic, now);
+        let (h3, mut out) = self.h3.parts(quic, now);
         let sent = match part {
-            Part::Headers(fields) => self.h3.send_headers(out, stream_id, fields, fin),
+            Part::Headers(fields) => h3.send_headers(&mut out, stream_id, fields, fin),
             Part::Message(fields, content) => {
-                self.h3.send_message(out, stream_id, fields, content, fin)
+                h3.send_message(&mut out, stream_id, fields, content, fin)
             }
-            Part::Content(content) => self.h3.send_data(out, stream_id, content, fin),
+            Part::Content(content) => h3.send_data(&mut out, stream_id, content, fin),
         };
-        sent.map_err(|error| refusal(&self.h3, stream_id, error))?;
+        sent.map_err(|error| refusal(h3, stream_id, error))?;
         if let Some(fields) = head {
-            exchange.wishes.set_application(quic, stream_id, fields);
+            let wishes = &mut open.exchange.wishes;
+            wishes.set_application(quic, stream_id, fields);
             // From now on the request does not time out for missing content.
-            exchange.has_begun = true;
+            open.exchange.has_begun = true;
         }
         if fin {
-            exchange.answered = true;
-            self.unanswered -= 1;
-            let priority = exchange.wishes.rank(self.knows_priorities);
             let queued = quic.send_queue_bytes(stream_id);
-            let writing = Writing::new(queued, priority, &self.limits, now);
-            self.unacknowledged.insert(stream_id, writing);
+            let writing = Writing::new(queued, open.answer(), &self.limits, now);
+            self.stalls.answered(stream_id, writing);
         }
         // The event with the reason may be late, if the application does not wait for anything.
-        match self.outcome.refused.take() {
-            Some(refused) if refused == stream_id => Err(SendError::Gone),
-            _ => Ok(()),
+        match self.h3.take_refused(stream_id) {
+            true => Err(SendError::Gone),
+            false => Ok(()),
         }
     }
 
@@ -178,16 +176,6 @@ impl Connection {
             true => Ok(()),
             false => Err(SendError::Gone),
         }
-    }
-
-    /// The whole response is in QUIC's queues, or never will be. False if that was known.
-    pub(super) fn answered(&mut self, stream_id: u64) -> bool {
-        let Some(exchange) = self.exchanges.get_mut(&stream_id) else {
-            return false;
-        };
-        let is_new = !std::mem::replace(&mut exchange.answered, true);
-        self.unanswered -= usize::from(is_new);
-        is_new
     }
 
     /// True if the host has to wait before it sends more: until this stream's queue falls, or, unless its own queue
@@ -203,8 +191,8 @@ impl Connection {
             return false;
         }
         let queued = quic.send_queue_bytes(stream_id);
-        let priority = self.rank(stream_id);
-        let Some(exchange) = self.exchanges.get_mut(&stream_id) else {
+        let priority = self.exchanges.rank(stream_id);
+        let Some(exchange) = self.exchanges.get_mut(stream_id) else {
             return false;
         };
         let mut writing = Writing::new(queued, priority, &self.limits, now);
@@ -212,10 +200,8 @@ impl Connection {
         if waits_for_connection_credit(quic, queued) {
             // Either event ends the wait: room in the connection, or a nearly empty queue of the stream.
             quic.report_when_low(stream_id);
-            if writing.place.is_none() {
-                writing.place = Some(self.next_place);
-                self.next_place += 1;
-            }
+            let place = writing.place;
+            writing.place = place.or_else(|| Some(self.stalls.take_place()));
         }
         exchange.writing = Some(writing);
         true
@@ -223,7 +209,7 @@ impl Connection {
 
     /// The host waits for content of the request.
     pub fn wait_for_body(&mut self, stream_id: u64, now: Instant) {
-        if let Some(exchange) = self.exchanges.get_mut(&stream_id) {
+        if let Some(exchange) = self.exchanges.get_mut(stream_id) {
             exchange.wait(now);
         }
     }
@@ -236,28 +222,24 @@ impl Connection {
         code: Code,
         now: Instant,
     ) {
-        self.end_stream(quic, stream_id, code, now);
-        self.answered(stream_id);
+        self.h3.end_stream(quic, stream_id, code, now);
+        self.exchanges.answered(stream_id);
     }
 
     /// Stops reading a request's content, which stops its client.
     pub fn pause(&mut self, quic: &mut quic::Connection, stream_id: u64) {
-        self.paused.insert(stream_id);
+        self.exchanges.pause(stream_id);
         quic.pause_stream(stream_id);
     }
 
     pub fn resume(&mut self, quic: &mut quic::Connection, stream_id: u64) {
-        self.paused.remove(&stream_id);
+        self.exchanges.resume(stream_id);
         quic.resume_stream(stream_id);
     }
 
     /// The host has finished a request.
     pub fn done(&mut self, stream_id: u64, now: Instant) {
-        self.answered(stream_id);
-        if let Some(exchange) = self.exchanges.remove(&stream_id) {
-            self.abandoned -= usize::from(exchange.is_abandoned);
-        }
-        self.paused.remove(&stream_id);
+        self.exchanges.finish(stream_id);
         self.calmed(now);
     }
 
@@ -265,17 +247,17 @@ impl Connection {
     /// those on their way are served. [`go_away`](Self::go_away) follows once they have arrived.
     pub fn announce_end(&mut self, quic: &mut quic::Connection, now: Instant) {
         // It fails if the connection is closed or has sent its last GOAWAY; then none is needed.
-        let out = &mut self.outcome.sink(quic, now);
-        let _ = self.h3.send_goaway(out, LAST_REQUEST_STREAM);
+        let (h3, mut out) = self.h3.parts(quic, now);
+        let _ = h3.send_goaway(&mut out, LAST_REQUEST_STREAM);
     }
 
     /// Announces the first request that will not be processed (RFC 9114 section 5.2). Sessions are drained one by
     /// one ([`Handle::drain`](crate::webtransport::Handle::drain)), because not all clients end sessions on GOAWAY.
     pub fn go_away(&mut self, quic: &mut quic::Connection, now: Instant) {
-        let id = self.h3.next_goaway_id();
+        let (h3, mut out) = self.h3.parts(quic, now);
+        let id = h3.next_goaway_id();
         // It fails if the connection is closed; then none is needed.
-        let out = &mut self.outcome.sink(quic, now);
-        let _ = self.h3.send_goaway(out, id);
+        let _ = h3.send_goaway(&mut out, id);
     }
 }
 

@@ -1,0 +1,154 @@
+//! Requests of a client: their header sections, content, and abandonment.
+
+use std::time::Instant;
+
+use bytes::Bytes;
+use uringcore_h3::{Code, Field, frame};
+use uringcore_quic as quic;
+
+use super::Connection;
+use crate::http3::datagram::Datagrams;
+use crate::http3::event::Event;
+use crate::http3::exchange::Exchange;
+use crate::http3::exchanges::Room;
+use crate::http3::head::{Head, Refusal};
+
+impl Connection {
+    pub(super) fn request(
+        &mut self,
+        quic: &mut quic::Connection,
+        stream_id: u64,
+        fields: Vec<Field>,
+        refusal: Option<Refusal>,
+        ended: bool,
+        now: Instant,
+    ) {
+        self.unfinished.ended(stream_id);
+        if self.h3.is_abused() {
+            // The connection was closed for an earlier event.
+            return;
+        }
+        if quic.is_short_of_memory() {
+            self.h3
+                .end_stream(quic, stream_id, Code::H3_REQUEST_REJECTED, now);
+            return;
+        }
+        let (mut head, unfit) = Head::read(fields, &self.limits.protocols);
+        let refusal = refusal
+            .or(unfit)
+            .or_else(|| self.judge_session(&head, ended));
+        if head.is_webtransport && refusal.is_none() {
+            self.session_asked(quic, stream_id, head, now);
+            return;
+        }
+        match self.exchanges.room(self.limits.open_requests) {
+            Room::Free => {}
+            // Each further request of a client that has abandoned most of them counts as abandoned, too.
+            Room::FullOfAbandoned if !self.may_give_up(quic, now) => return,
+            Room::Full | Room::FullOfAbandoned => {
+                let code = Code::H3_REQUEST_REJECTED;
+                return self.h3.end_stream(quic, stream_id, code, now);
+            }
+        }
+        let exchange = Exchange {
+            datagrams: head.datagrams(),
+            ..Exchange::new(ended)
+        };
+        self.exchanges.open(stream_id, exchange);
+        let refusal = match refusal {
+            None => self.judge_early(quic, stream_id, &mut head, ended),
+            refusal => refusal,
+        };
+        self.prioritize(quic, stream_id, &head.fields);
+        let request = Event::Request {
+            stream_id,
+            head,
+            refusal,
+            ended,
+        };
+        self.events.push_of(stream_id, request);
+        self.count_request();
+    }
+
+    /// Counts another request, for a response or for a session.
+    pub(super) fn count_request(&mut self) {
+        self.requests += 1;
+        if self.limits.requests == Some(self.requests) {
+            self.events.push(Event::UsedUp);
+        }
+    }
+
+    pub(super) fn content(
+        &mut self,
+        quic: &mut quic::Connection,
+        stream_id: u64,
+        data: Bytes,
+        ended: bool,
+        now: Instant,
+    ) {
+        if data.is_empty() && !ended {
+            return;
+        }
+        let Some(exchange) = self.exchanges.get_mut(stream_id) else {
+            return;
+        };
+        if matches!(exchange.datagrams, Datagrams::Capsules(_)) {
+            return self.capsules(quic, stream_id, data, ended, now);
+        }
+        exchange.received(data.len(), ended, now);
+        self.events.push_content(stream_id, data, ended);
+    }
+
+    /// The client has reset its side of a stream, or stopped ours.
+    pub(super) fn given_up(
+        &mut self,
+        quic: &mut quic::Connection,
+        stream_id: u64,
+        unwanted: bool,
+        now: Instant,
+    ) {
+        if frame::is_unidirectional(stream_id) {
+            return;
+        }
+        let was_unfinished = self.unfinished.ended(stream_id);
+        let exchange = self.exchanges.get(stream_id);
+        let is_early = match exchange {
+            Some(exchange) => !exchange.answered,
+            None => was_unfinished || self.abandonment.is_new(stream_id),
+        };
+        // A complete request can still be answered if the client resets it afterwards. A request with an incomplete
+        // header section is dropped when its response is stopped: none could be sent.
+        let is_over = match exchange {
+            Some(exchange) => !exchange.answered && (unwanted || !exchange.ended),
+            None => was_unfinished && unwanted,
+        };
+        self.abandonment.heard(stream_id);
+        if is_over {
+            let code = Code::H3_REQUEST_CANCELLED;
+            self.h3.end_stream(quic, stream_id, code, now);
+            self.abort(stream_id);
+        }
+        // The exchange has ended by now. `h3` sends nothing more on the stream, so if an exchange stayed open while
+        // the connection is closed here, the host's sends would fail.
+        if is_early && !self.may_give_up(quic, now) {
+            return;
+        }
+        self.calmed(now);
+    }
+
+    /// Counts a request that was abandoned before it was answered. False: the connection is closed for it.
+    pub(super) fn may_give_up(&mut self, quic: &mut quic::Connection, now: Instant) -> bool {
+        let may = self.abandonment.count(now);
+        if !may {
+            let reason = b"too many requests were abandoned before they were answered";
+            self.h3.close_abused(quic, reason, now);
+        }
+        may
+    }
+
+    pub(super) fn abort(&mut self, stream_id: u64) {
+        if self.exchanges.abandon(stream_id) {
+            self.events.push_of(stream_id, Event::Aborted { stream_id });
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! Time-outs of a connection, and the rest of an idle one.
+
+use std::time::Instant;
+
+use uringcore_h3::Code;
+use uringcore_quic as quic;
+
+use super::Connection;
+use crate::http3::event::Event;
+
+impl Connection {
+    /// True if [`tick`](Self::tick) has anything to do.
+    pub fn is_due(&self, now: Instant) -> bool {
+        let have_sessions = self.attached.as_ref().is_some_and(|it| it.is_due());
+        !self.is_drained() || have_sessions || self.quiet.may_rest(now) || self.is_idle(now)
+    }
+
+    /// Abandons requests and responses that have taken too long.
+    pub fn tick(&mut self, quic: &mut quic::Connection, now: Instant) {
+        let timeout = self.limits.header_timeout;
+        for stream_id in self.unfinished.take_overdue(timeout, now) {
+            // Nothing of it was processed, which is the meaning of this code (RFC 9114 section 4.1.1).
+            let code = Code::H3_REQUEST_REJECTED;
+            self.h3.end_stream(quic, stream_id, code, now);
+            self.calmed(now);
+        }
+        for stream_id in self.exchanges.take_overdue(&self.limits, now) {
+            self.events.push(Event::BodyTimedOut { stream_id });
+        }
+        self.give_up_stalled(quic, now);
+        self.tick_sessions(quic, now);
+        if self.is_drained() && self.quiet.may_rest(now) {
+            self.rest(quic);
+        }
+        if self.is_idle(now) {
+            self.quiet.begin(now);
+            self.events.push(Event::Idle);
+        }
+    }
+
+    fn is_idle(&self, now: Instant) -> bool {
+        self.is_drained() && self.quiet.lasts(self.limits.keep_alive, now)
+    }
+
+    /// Abandons the responses of which nothing was read for too long, or too little.
+    fn give_up_stalled(&mut self, quic: &mut quic::Connection, now: Instant) {
+        let queued = |stream_id| quic.send_queue_bytes(stream_id);
+        let mut waiting = self.exchanges.waiting();
+        let stalled = self.stalls.check(&mut waiting, queued, &self.limits, now);
+        for response in &stalled {
+            self.events.push(Event::TooSlow(response.why));
+        }
+        let code = Code::H3_REQUEST_CANCELLED;
+        for response in stalled {
+            let stream_id = response.stream_id;
+            if response.is_whole {
+                // HTTP/3 has finished with it. A stream that refuses has ended.
+                let _ = quic.reset_stream(stream_id, code.0);
+                self.calmed(now);
+            } else {
+                self.h3.end_stream(quic, stream_id, code, now);
+                self.abort(stream_id);
+            }
+        }
+    }
+
+    /// Frees unused capacity.
+    fn rest(&mut self, quic: &mut quic::Connection) {
+        self.quiet.rested();
+        self.h3.rest();
+        self.exchanges.rest();
+        self.stalls.rest();
+        self.unfinished.rest();
+        if let Some(attached) = &mut self.attached {
+            attached.rest();
+        }
+        self.events.rest();
+        quic.rest();
+    }
+}

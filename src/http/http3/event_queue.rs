@@ -1,0 +1,144 @@
+//! The events for the host, in order. Those of requests that wait for the handshake are held until it is complete.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+use rustc_hash::FxHashSet;
+
+use super::event::Event;
+
+/// QUIC's limit bounds the number of streams that are held; each has its header section, and the content that arrived
+/// with it.
+#[derive(Debug, Default)]
+pub(super) struct EventQueue {
+    ready: VecDeque<Event>,
+    /// Streams whose events are held.
+    streams: FxHashSet<u64>,
+    held: VecDeque<Event>,
+    held_bytes: usize,
+}
+
+impl EventQueue {
+    pub fn pop(&mut self) -> Option<Event> {
+        self.ready.pop_front()
+    }
+
+    /// An event for the host now.
+    pub fn push(&mut self, event: Event) {
+        self.ready.push_back(event);
+    }
+
+    /// An event of a request, now or when the handshake is complete.
+    pub fn push_of(&mut self, stream_id: u64, event: Event) {
+        if !self.holds(stream_id) {
+            return self.ready.push_back(event);
+        }
+        if let Event::Request { head, .. } = &event {
+            self.held_bytes += head.size();
+        }
+        self.held.push_back(event);
+    }
+
+    /// Content of a request. Pieces that follow each other make one event.
+    pub fn push_content(&mut self, stream_id: u64, data: Bytes, ended: bool) {
+        let queue = match self.holds(stream_id) {
+            true => {
+                self.held_bytes += data.len();
+                &mut self.held
+            }
+            false => &mut self.ready,
+        };
+        let piece = (!data.is_empty()).then_some(data);
+        match queue.back_mut() {
+            Some(Event::Body {
+                stream_id: last,
+                pieces,
+                ended: has_ended,
+            }) if *last == stream_id => {
+                pieces.extend(piece);
+                *has_ended = ended;
+            }
+            _ => queue.push_back(Event::Body {
+                stream_id,
+                pieces: Vec::from_iter(piece),
+                ended,
+            }),
+        }
+    }
+
+    /// Holds the events of a stream from now on.
+    pub fn hold(&mut self, stream_id: u64) {
+        self.streams.insert(stream_id);
+    }
+
+    pub fn holds(&self, stream_id: u64) -> bool {
+        // On an established connection nothing is held, so the set is not searched.
+        !self.streams.is_empty() && self.streams.contains(&stream_id)
+    }
+
+    pub fn holds_any(&self) -> bool {
+        !self.streams.is_empty()
+    }
+
+    /// The bytes of the held events.
+    pub fn held_bytes(&self) -> usize {
+        self.held_bytes
+    }
+
+    /// The handshake is complete: no events are held any more. Returns the streams of those that were.
+    pub fn release(&mut self) -> Vec<u64> {
+        self.ready.append(&mut self.held);
+        self.held_bytes = 0;
+        let mut streams = Vec::from_iter(std::mem::take(&mut self.streams));
+        streams.sort_unstable();
+        streams
+    }
+
+    /// Frees unused capacity.
+    pub fn rest(&mut self) {
+        self.ready.shrink_to_fit();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn content(stream_id: u64, pieces: &[&'static [u8]], ended: bool) -> Event {
+        Event::Body {
+            stream_id,
+            pieces: pieces.iter().copied().map(Bytes::from_static).collect(),
+            ended,
+        }
+    }
+
+    #[test]
+    fn pieces_of_content_that_follow_each_other_are_one_event() {
+        let mut queue = EventQueue::default();
+        queue.push_content(0, Bytes::from_static(b"a"), false);
+        queue.push_content(0, Bytes::from_static(b"b"), false);
+        queue.push_content(4, Bytes::new(), true);
+        queue.push_content(0, Bytes::new(), true);
+        assert_eq!(queue.pop(), Some(content(0, &[b"a", b"b"], false)));
+        assert_eq!(queue.pop(), Some(content(4, &[], true)));
+        assert_eq!(queue.pop(), Some(content(0, &[], true)));
+        assert_eq!(queue.pop(), None);
+    }
+
+    #[test]
+    fn events_of_a_held_stream_come_when_it_is_released_and_count_until_then() {
+        let mut queue = EventQueue::default();
+        queue.hold(4);
+        queue.push_content(4, Bytes::from_static(b"late"), true);
+        queue.push_of(4, Event::Aborted { stream_id: 4 });
+        queue.push_of(0, Event::Aborted { stream_id: 0 });
+        assert!(queue.holds_any() && queue.holds(4) && !queue.holds(0));
+        assert_eq!(queue.held_bytes(), 4);
+        assert_eq!(queue.pop(), Some(Event::Aborted { stream_id: 0 }));
+        assert_eq!(queue.pop(), None);
+        assert_eq!(queue.release(), [4]);
+        assert_eq!((queue.held_bytes(), queue.holds_any()), (0, false));
+        assert_eq!(queue.pop(), Some(content(4, &[b"late"], true)));
+        assert_eq!(queue.pop(), Some(Event::Aborted { stream_id: 4 }));
+    }
+}
