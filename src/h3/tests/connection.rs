@@ -66,6 +66,50 @@ fn a_get_and_its_response() {
 }
 
 #[test]
+fn a_message_is_one_write_and_long_content_a_second_one() {
+    for (length, writes) in [(0, 1), (200, 1), (100_000, 2)] {
+        let mut pair = Pair::new(Feed::Whole);
+        pair.client.send_headers(0, &GET, true).unwrap();
+        pair.pump();
+        events(&mut pair.server);
+        let response = [(":status", "200"), ("x-kept", " value "), ("upgrade", "x")];
+        let content = Bytes::from(vec![7; length]);
+        let sent = pair
+            .server
+            .send_message(0, &response, content.clone(), true);
+        assert_eq!(sent, Ok(()));
+        let sent = outputs(&mut pair.server);
+        assert_eq!(sent.len(), writes);
+        for output in sent {
+            deliver(&mut pair.client, output, Feed::Whole);
+        }
+        let lines = [(":status", "200"), ("x-kept", "value")];
+        let mut expected = vec![headers(0, &lines, HeadersKind::Response, length == 0)];
+        expected.extend((length > 0).then(|| data(0, &content, true)));
+        assert_eq!(events(&mut pair.client), expected);
+    }
+}
+
+#[test]
+fn content_that_no_final_response_precedes_is_refused_with_its_header_section() {
+    let mut pair = Pair::new(Feed::Whole);
+    pair.client.send_headers(0, &GET, true).unwrap();
+    pair.pump();
+    let content = Bytes::from_static(b"early");
+    let sent = pair
+        .server
+        .send_message(0, &[(":status", "103")], content, false);
+    assert!(
+        matches!(sent, Err(LocalError::FrameUnexpected(_))),
+        "{sent:?}"
+    );
+    assert_eq!(outputs(&mut pair.server), []);
+    // The final response can still be sent.
+    let sent = pair.server.send_headers(0, &[(":status", "200")], true);
+    assert_eq!(sent, Ok(()));
+}
+
+#[test]
 fn a_post_with_interim_responses_and_trailers_on_both_sides() {
     both_feeds(|feed| {
         let mut pair = Pair::new(feed);
