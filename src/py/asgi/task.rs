@@ -3,6 +3,7 @@
 //! There is always a task, because anyio and `asyncio.timeout` ask for the current one. From CPython 3.12 on it starts
 //! eagerly, so an application that waits for nothing has returned when the task is made.
 
+use std::borrow::Cow;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -19,9 +20,10 @@ use super::request::Request;
 use super::service::{AsgiService, Blame};
 use super::websocket::ClientDisconnected;
 use super::wire::Ending;
-use crate::capi::awaited::{as_sent, raised, used_up};
 use crate::capi::cell::GilCell;
-use crate::capi::coroutine;
+use crate::capi::coroutine::{
+    Coroutine, CoroutineState, coroutine_methods, executing, raised, stand_in_frame, used_up,
+};
 #[cfg(Py_3_12)]
 use crate::event_loop::tasks;
 
@@ -29,7 +31,12 @@ use crate::event_loop::tasks;
 ///
 /// Its `cr_frame` and similar attributes are the application's, for programs that print the position of a task.
 #[pyclass(frozen, module = "uringcore._uringcore")]
-pub struct ApplicationCoroutine {
+pub struct ApplicationCoroutine(Run);
+
+coroutine_methods!(ApplicationCoroutine);
+
+/// A run of the application.
+struct Run {
     request: Py<Request>,
     state: GilCell<TaskState>,
     /// A proxy has forwarded the request and names its client.
@@ -51,41 +58,40 @@ enum Came {
     Return(Py<PyAny>),
 }
 
-#[pymethods]
-impl ApplicationCoroutine {
-    fn __await__(slf: Py<Self>) -> Py<Self> {
-        slf
-    }
-
-    fn __iter__(slf: Py<Self>) -> Py<Self> {
-        slf
-    }
-
-    fn __next__(slf: &Bound<'_, Self>) -> PyResult<Option<Py<PyAny>>> {
-        let none = slf.py().None();
-        Self::step(slf, none.bind(slf.py()))
-    }
-
-    fn send(slf: &Bound<'_, Self>, value: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
-        as_sent(slf.py(), Self::step(slf, value)?)
-    }
-
-    #[pyo3(signature = (*args))]
-    fn throw(slf: &Bound<'_, Self>, args: &Bound<'_, PyTuple>) -> PyResult<Py<PyAny>> {
-        let py = slf.py();
-        if slf.get().is_over(py) {
-            return Err(raised(args)?);
+impl Coroutine for Run {
+    fn resume(
+        &self,
+        py: Python<'_>,
+        value: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Option<Py<PyAny>>> {
+        match value {
+            Some(value) => self.step(py, value),
+            None => self.step(py, py.None().bind(py)),
         }
-        if is_cancellation(py, &raised(args)?) {
-            slf.get().is_cancelled.store(true, Ordering::Relaxed);
+    }
+
+    fn throw(&self, py: Python<'_>, args: &Bound<'_, PyTuple>) -> PyResult<Option<Py<PyAny>>> {
+        let state = self.state(py);
+        let error = match raised(args) {
+            // Arguments that are no exception leave the coroutine as it is.
+            Err(error) if state == CoroutineState::Created => return Err(error),
+            Ok(error) | Err(error) => error,
+        };
+        match state {
+            CoroutineState::Closed => return Err(used_up()),
+            CoroutineState::Running => return Err(executing()),
+            CoroutineState::Created | CoroutineState::Suspended => {}
         }
-        let came = match slf.get().running(py) {
+        if is_cancellation(py, &error) {
+            self.is_cancelled.store(true, Ordering::Relaxed);
+        }
+        let came = match self.running(py) {
             Some(running) => {
                 let thrown = running.bind(py).call_method1(intern!(py, "throw"), args);
                 thrown.map(|what| Came::Yield(what.unbind()))
             }
             // Before the first step: the application is never called.
-            None => Err(raised(args)?),
+            None => Err(error),
         };
         let came = match came {
             Err(error) if error.is_instance_of::<PyStopIteration>(py) => {
@@ -94,13 +100,14 @@ impl ApplicationCoroutine {
             }
             came => came,
         };
-        as_sent(py, Self::settle(slf, came)?)
+        self.settle(py, came)
     }
 
-    fn close(slf: &Bound<'_, Self>) -> PyResult<()> {
-        let py = slf.py();
-        let old = slf
-            .get()
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        if self.state(py) == CoroutineState::Running {
+            return Err(executing());
+        }
+        let old = self
             .state
             .with(py, |state| std::mem::replace(state, TaskState::Over));
         let closed = match old {
@@ -111,79 +118,56 @@ impl ApplicationCoroutine {
             TaskState::NotBegun => Ok(()),
             TaskState::Over => return Ok(()),
         };
-        let request = slf.get().request.get();
+        let request = self.request.get();
         request.end(py, Ending::Cancelled);
         closed.and(request.let_go(py))
     }
 
-    #[getter(__class__)]
-    fn class(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        coroutine::class(py)
-    }
-
-    #[getter]
-    fn cr_suspended(&self, py: Python<'_>) -> Option<Py<PyAny>> {
-        self.inner(py, intern!(py, "cr_suspended"))
-    }
-
-    #[getter]
-    fn cr_state(&self, py: Python<'_>) -> &'static str {
-        let has_begun = self.state.with(py, |state| match state {
-            TaskState::NotBegun => Some(false),
-            TaskState::Running(_) => Some(true),
-            TaskState::Over => None,
+    fn state(&self, py: Python<'_>) -> CoroutineState {
+        let state = self.state.with(py, |state| match state {
+            TaskState::NotBegun => CoroutineState::Created,
+            TaskState::Running(_) => CoroutineState::Suspended,
+            TaskState::Over => CoroutineState::Closed,
         });
         let is_running = || {
             self.inner(py, intern!(py, "cr_running"))?
                 .is_truthy(py)
                 .ok()
         };
-        match has_begun {
-            Some(true) if is_running() == Some(true) => "CORO_RUNNING",
-            has_begun => coroutine::state(has_begun),
+        match state {
+            CoroutineState::Suspended if is_running() == Some(true) => CoroutineState::Running,
+            state => state,
         }
     }
 
-    #[getter]
-    fn cr_frame(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
-        let has_not_begun = |state: &mut TaskState| matches!(state, TaskState::NotBegun);
-        match self.state.with(py, has_not_begun) {
-            true => coroutine::frame(py, Some(false)),
-            false => Ok(self.inner(py, intern!(py, "cr_frame"))),
-        }
+    fn qualname(&self, py: Python<'_>) -> Cow<'static, str> {
+        self.inner_name(py, intern!(py, "__qualname__"))
     }
 
-    #[getter]
-    fn cr_origin(&self, py: Python<'_>) -> Option<Py<PyAny>> {
-        self.inner(py, intern!(py, "cr_origin"))
+    fn name(&self, py: Python<'_>) -> Cow<'static, str> {
+        self.inner_name(py, intern!(py, "__name__"))
     }
 
-    #[getter]
-    fn cr_code(&self, py: Python<'_>) -> Option<Py<PyAny>> {
-        self.inner(py, intern!(py, "cr_code"))
-    }
-
-    #[getter]
-    fn cr_await(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+    fn awaited(&self, py: Python<'_>) -> Option<Py<PyAny>> {
         self.inner(py, intern!(py, "cr_await"))
     }
 
-    #[getter]
-    fn cr_running(&self, py: Python<'_>) -> Option<Py<PyAny>> {
-        self.inner(py, intern!(py, "cr_running"))
+    fn frame(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        match self.running(py) {
+            Some(_) => Ok(self.inner(py, intern!(py, "cr_frame"))),
+            None => stand_in_frame(py, self.state(py)),
+        }
     }
 
-    #[getter]
-    fn __name__(&self, py: Python<'_>) -> Option<Py<PyAny>> {
-        self.inner(py, intern!(py, "__name__"))
+    fn code(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+        self.inner(py, intern!(py, "cr_code"))
     }
 
-    #[getter]
-    fn __qualname__(&self, py: Python<'_>) -> Option<Py<PyAny>> {
-        self.inner(py, intern!(py, "__qualname__"))
+    fn origin(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+        self.inner(py, intern!(py, "cr_origin"))
     }
 
-    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+    fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
         visit.call(&self.request)?;
         self.state
             .traverse(|state| match state {
@@ -193,20 +177,15 @@ impl ApplicationCoroutine {
             .unwrap_or(Ok(()))
     }
 
-    fn __clear__(&self, py: Python<'_>) {
-        let old = self
-            .state
-            .with(py, |state| std::mem::replace(state, TaskState::Over));
-        drop(old);
+    fn clear(&self, py: Python<'_>) {
+        drop(
+            self.state
+                .with(py, |state| std::mem::replace(state, TaskState::Over)),
+        );
     }
 }
 
-impl ApplicationCoroutine {
-    fn is_over(&self, py: Python<'_>) -> bool {
-        self.state
-            .with(py, |state| matches!(state, TaskState::Over))
-    }
-
+impl Run {
     fn running(&self, py: Python<'_>) -> Option<Py<PyAny>> {
         self.state.with(py, |state| match state {
             TaskState::Running(running) => Some(running.clone_ref(py)),
@@ -219,26 +198,40 @@ impl ApplicationCoroutine {
         running.bind(py).getattr(name).ok().map(Bound::unbind)
     }
 
-    fn step(slf: &Bound<'_, Self>, value: &Bound<'_, PyAny>) -> PyResult<Option<Py<PyAny>>> {
-        let py = slf.py();
-        let state = slf.get().state.with(py, |state| match state {
+    fn inner_name(
+        &self,
+        py: Python<'_>,
+        attribute: &Bound<'_, pyo3::types::PyString>,
+    ) -> Cow<'static, str> {
+        let name = self.inner(py, attribute);
+        match name.and_then(|name| name.extract::<String>(py).ok()) {
+            Some(name) => Cow::Owned(name),
+            // Before and after its run there is no coroutine of the application's.
+            None => Cow::Borrowed("application"),
+        }
+    }
+
+    fn step(&self, py: Python<'_>, value: &Bound<'_, PyAny>) -> PyResult<Option<Py<PyAny>>> {
+        let state = self.state.with(py, |state| match state {
             TaskState::NotBegun => Ok(None),
             TaskState::Running(running) => Ok(Some(running.clone_ref(py))),
             TaskState::Over => Err(()),
         });
         let came = match state {
             Ok(Some(running)) => send(running.bind(py), value),
-            Ok(None) if Self::is_refused(slf)? => Ok(Came::Return(py.None())),
-            Ok(None) => Self::begin(slf).and_then(|running| send(running.bind(py), value)),
+            Ok(None) if self.is_refused(py)? => Ok(Came::Return(py.None())),
+            Ok(None) => self
+                .begin(py)
+                .and_then(|running| send(running.bind(py), value)),
             Err(()) => return Err(used_up()),
         };
-        Self::settle(slf, came)
+        self.settle(py, came)
     }
 
     /// Refuses a request instead of calling the application, if requests in the same turn have used up the memory of this
     /// client.
-    fn is_refused(slf: &Bound<'_, Self>) -> PyResult<bool> {
-        let (py, request) = (slf.py(), slf.get().request.get());
+    fn is_refused(&self, py: Python<'_>) -> PyResult<bool> {
+        let request = self.request.get();
         let is_short = request.with_wire(py, |wire| wire.is_short_of_memory(py)) == Some(true);
         if is_short {
             request.end(py, Ending::NotProcessed);
@@ -248,14 +241,12 @@ impl ApplicationCoroutine {
     }
 
     /// Calls the application.
-    fn begin(slf: &Bound<'_, Self>) -> PyResult<Py<PyAny>> {
-        let py = slf.py();
-        let this = slf.get();
-        let request = this.request.bind(py);
+    fn begin(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        let request = self.request.bind(py);
         let receive = request.getattr(intern!(py, "receive"))?;
         let sending = request.getattr(intern!(py, "send"))?;
         let service = request.get().service.bind(py).get();
-        let application = match this.is_forwarded {
+        let application = match self.is_forwarded {
             true => service.application.bind(py),
             false => service.direct.bind(py),
         };
@@ -267,7 +258,7 @@ impl ApplicationCoroutine {
             false => awaitable.call_method0(intern!(py, "__await__"))?.unbind(),
         };
         let kept = running.clone_ref(py);
-        let old = this.state.with(py, |state| {
+        let old = self.state.with(py, |state| {
             std::mem::replace(state, TaskState::Running(kept))
         });
         drop(old);
@@ -275,21 +266,22 @@ impl ApplicationCoroutine {
     }
 
     /// The result for the task. `None` if the application has returned, which ends the exchange.
-    fn settle(slf: &Bound<'_, Self>, came: PyResult<Came>) -> PyResult<Option<Py<PyAny>>> {
-        let py = slf.py();
-        let this = slf.get();
-        if let Ok(Came::Yield(what)) = came {
-            return Ok(Some(what));
+    fn settle(&self, py: Python<'_>, came: PyResult<Came>) -> PyResult<Option<Py<PyAny>>> {
+        match came {
+            Ok(Came::Yield(what)) => return Ok(Some(what)),
+            // A step inside a step: the outer one goes on.
+            Err(error) if self.state(py) == CoroutineState::Running => return Err(error),
+            _ => {}
         }
-        let old = this
+        let old = self
             .state
             .with(py, |state| std::mem::replace(state, TaskState::Over));
         drop(old);
-        let request = this.request.bind(py);
+        let request = self.request.bind(py);
         let ended = match came {
             Ok(Came::Return(value)) => Request::returned(request, value.bind(py)).map(|()| None),
             Err(error)
-                if this.is_cancelled.load(Ordering::Relaxed) && is_cancellation(py, &error) =>
+                if self.is_cancelled.load(Ordering::Relaxed) && is_cancellation(py, &error) =>
             {
                 // The server's limit for a graceful stop: tell the client by an error code, and end.
                 request.get().end(py, Ending::Cancelled);
@@ -362,13 +354,13 @@ impl Request {
     pub fn spawn(slf: &Bound<'_, Self>, is_forwarded: bool) -> PyResult<()> {
         let py = slf.py();
         let service = slf.get().service.bind(py).get();
-        let coroutine = ApplicationCoroutine {
+        let run = Run {
             request: slf.clone().unbind(),
             state: GilCell::new(TaskState::NotBegun),
             is_forwarded,
             is_cancelled: AtomicBool::new(false),
         };
-        let coroutine = Bound::new(py, coroutine)?.into_any();
+        let coroutine = Bound::new(py, ApplicationCoroutine(run))?.into_any();
         let context = match service.fresh_context {
             true => Some(
                 py.import(intern!(py, "contextvars"))?

@@ -1,34 +1,290 @@
-//! The attributes of coroutines that `inspect`, anyio and asyncio's debug mode read, for coroutines of our own.
+//! Coroutines of our own: the methods and attributes of CPython's, for each class that holds a [`Coroutine`].
+//!
+//! No class can derive from CPython's coroutine type, and a PyO3 class cannot be generic. So [`coroutine_methods`]
+//! writes the methods of each class, and its first field has the behaviour: [`Steps`](super::steps::Steps) for work
+//! in Rust. asyncio runs the coroutines; `inspect`, anyio and asyncio's debug mode read the attributes.
 
+use std::borrow::Cow;
+
+use pyo3::exceptions::{
+    PyBaseException, PyRuntimeError, PyStopIteration, PyTypeError, PyValueError,
+};
 use pyo3::intern;
 use pyo3::prelude::*;
+use pyo3::types::{PyTuple, PyType};
+use pyo3::{PyTraverseError, PyVisit};
 
-/// The `__class__` of a coroutine of ours. `inspect.iscoroutine` has to hold, which anyio checks before it makes a
-/// task, and no class can derive from Python's own.
+/// The behaviour of a coroutine. [`coroutine_methods`] makes a Python class of it.
+pub trait Coroutine {
+    /// Runs until the coroutine has to wait, and returns the future for the task, or `None` if the coroutine has
+    /// returned None. Another result is the exception of [`returned`]. `value` is the argument of `send()`.
+    fn resume(
+        &self,
+        py: Python<'_>,
+        value: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Option<Py<PyAny>>>;
+
+    /// Raises the exception of `args` inside, as a cancelled task does. Returns like [`resume`](Self::resume).
+    fn throw(&self, py: Python<'_>, args: &Bound<'_, PyTuple>) -> PyResult<Option<Py<PyAny>>>;
+
+    fn close(&self, py: Python<'_>) -> PyResult<()>;
+
+    fn state(&self, py: Python<'_>) -> CoroutineState;
+
+    fn qualname(&self, py: Python<'_>) -> Cow<'static, str>;
+
+    fn name(&self, py: Python<'_>) -> Cow<'static, str> {
+        match self.qualname(py) {
+            Cow::Borrowed(name) => Cow::Borrowed(name.rsplit('.').next().unwrap_or(name)),
+            Cow::Owned(name) => Cow::Owned(name.rsplit('.').next().unwrap_or(&name).to_owned()),
+        }
+    }
+
+    /// The iterator of the future that the coroutine waits for.
+    fn awaited(&self, py: Python<'_>) -> Option<Py<PyAny>>;
+
+    fn frame(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        stand_in_frame(py, self.state(py))
+    }
+
+    /// None unless there is Python code.
+    fn code(&self, _py: Python<'_>) -> Option<Py<PyAny>> {
+        None
+    }
+
+    /// None unless `sys.set_coroutine_origin_tracking_depth` has recorded it.
+    fn origin(&self, _py: Python<'_>) -> Option<Py<PyAny>> {
+        None
+    }
+
+    fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError>;
+
+    /// Drops everything. For the collector.
+    fn clear(&self, py: Python<'_>);
+}
+
+/// The states of `inspect.getcoroutinestate`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CoroutineState {
+    Created,
+    Running,
+    Suspended,
+    Closed,
+}
+
+impl CoroutineState {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Created => "CORO_CREATED",
+            Self::Running => "CORO_RUNNING",
+            Self::Suspended => "CORO_SUSPENDED",
+            Self::Closed => "CORO_CLOSED",
+        }
+    }
+}
+
+/// The methods of a coroutine for `$class`, whose first field is a [`Coroutine`].
+macro_rules! coroutine_methods {
+    ($class:ident) => {
+        #[pyo3::pymethods]
+        impl $class {
+            fn __await__(slf: pyo3::Py<Self>) -> pyo3::Py<Self> {
+                slf
+            }
+
+            fn __iter__(slf: pyo3::Py<Self>) -> pyo3::Py<Self> {
+                slf
+            }
+
+            fn __next__(
+                &self,
+                py: pyo3::Python<'_>,
+            ) -> pyo3::PyResult<Option<pyo3::Py<pyo3::PyAny>>> {
+                $crate::capi::coroutine::Coroutine::resume(&self.0, py, None)
+            }
+
+            fn send(
+                &self,
+                py: pyo3::Python<'_>,
+                value: &pyo3::Bound<'_, pyo3::PyAny>,
+            ) -> pyo3::PyResult<pyo3::Py<pyo3::PyAny>> {
+                $crate::capi::coroutine::send(&self.0, py, value)
+            }
+
+            #[pyo3(signature = (*args))]
+            fn throw(
+                &self,
+                py: pyo3::Python<'_>,
+                args: &pyo3::Bound<'_, pyo3::types::PyTuple>,
+            ) -> pyo3::PyResult<pyo3::Py<pyo3::PyAny>> {
+                $crate::capi::coroutine::throw(&self.0, py, args)
+            }
+
+            fn close(&self, py: pyo3::Python<'_>) -> pyo3::PyResult<()> {
+                $crate::capi::coroutine::Coroutine::close(&self.0, py)
+            }
+
+            /// CPython's coroutine type, because anyio makes a task only if `inspect.iscoroutine` returns True.
+            #[getter(__class__)]
+            fn class(&self, py: pyo3::Python<'_>) -> pyo3::PyResult<pyo3::Py<pyo3::PyAny>> {
+                $crate::capi::coroutine::class(py)
+            }
+
+            #[getter]
+            fn __name__(&self, py: pyo3::Python<'_>) -> std::borrow::Cow<'static, str> {
+                $crate::capi::coroutine::Coroutine::name(&self.0, py)
+            }
+
+            #[getter]
+            fn __qualname__(&self, py: pyo3::Python<'_>) -> std::borrow::Cow<'static, str> {
+                $crate::capi::coroutine::Coroutine::qualname(&self.0, py)
+            }
+
+            #[getter]
+            fn cr_await(&self, py: pyo3::Python<'_>) -> Option<pyo3::Py<pyo3::PyAny>> {
+                $crate::capi::coroutine::Coroutine::awaited(&self.0, py)
+            }
+
+            #[getter]
+            fn cr_code(&self, py: pyo3::Python<'_>) -> Option<pyo3::Py<pyo3::PyAny>> {
+                $crate::capi::coroutine::Coroutine::code(&self.0, py)
+            }
+
+            #[getter]
+            fn cr_frame(
+                &self,
+                py: pyo3::Python<'_>,
+            ) -> pyo3::PyResult<Option<pyo3::Py<pyo3::PyAny>>> {
+                $crate::capi::coroutine::Coroutine::frame(&self.0, py)
+            }
+
+            #[getter]
+            fn cr_origin(&self, py: pyo3::Python<'_>) -> Option<pyo3::Py<pyo3::PyAny>> {
+                $crate::capi::coroutine::Coroutine::origin(&self.0, py)
+            }
+
+            #[getter]
+            fn cr_running(&self, py: pyo3::Python<'_>) -> bool {
+                let state = $crate::capi::coroutine::Coroutine::state(&self.0, py);
+                state == $crate::capi::coroutine::CoroutineState::Running
+            }
+
+            /// For `inspect.getcoroutinestate` from CPython 3.11 on.
+            #[getter]
+            fn cr_suspended(&self, py: pyo3::Python<'_>) -> bool {
+                let state = $crate::capi::coroutine::Coroutine::state(&self.0, py);
+                state == $crate::capi::coroutine::CoroutineState::Suspended
+            }
+
+            /// For `inspect.getcoroutinestate` from CPython 3.15 on.
+            #[getter]
+            fn cr_state(&self, py: pyo3::Python<'_>) -> &'static str {
+                $crate::capi::coroutine::Coroutine::state(&self.0, py).name()
+            }
+
+            fn __traverse__(&self, visit: pyo3::PyVisit<'_>) -> Result<(), pyo3::PyTraverseError> {
+                $crate::capi::coroutine::Coroutine::traverse(&self.0, &visit)
+            }
+
+            fn __clear__(&self, py: pyo3::Python<'_>) {
+                $crate::capi::coroutine::Coroutine::clear(&self.0, py);
+            }
+        }
+    };
+}
+
+pub(crate) use coroutine_methods;
+
+/// `send()` of a coroutine.
+pub fn send(
+    coroutine: &impl Coroutine,
+    py: Python<'_>,
+    value: &Bound<'_, PyAny>,
+) -> PyResult<Py<PyAny>> {
+    if !value.is_none() && coroutine.state(py) == CoroutineState::Created {
+        let message = "can't send non-None value to a just-started coroutine";
+        return Err(PyTypeError::new_err(message));
+    }
+    as_sent(py, coroutine.resume(py, Some(value))?)
+}
+
+/// `throw()` of a coroutine.
+pub fn throw(
+    coroutine: &impl Coroutine,
+    py: Python<'_>,
+    args: &Bound<'_, PyTuple>,
+) -> PyResult<Py<PyAny>> {
+    as_sent(py, coroutine.throw(py, args)?)
+}
+
 pub fn class(py: Python<'_>) -> PyResult<Py<PyAny>> {
     let types = py.import(intern!(py, "types"))?;
     Ok(types.getattr(intern!(py, "CoroutineType"))?.unbind())
 }
 
-/// `cr_state`, which Python has since 3.15. `None` is a coroutine that is over.
-pub fn state(has_begun: Option<bool>) -> &'static str {
-    match has_begun {
-        Some(false) => "CORO_CREATED",
-        Some(true) => "CORO_SUSPENDED",
-        None => "CORO_CLOSED",
+/// A frame for a coroutine without Python code. A coroutine that is over has none.
+pub fn stand_in_frame(py: Python<'_>, state: CoroutineState) -> PyResult<Option<Py<PyAny>>> {
+    let name = match state {
+        CoroutineState::Created => intern!(py, "NEW"),
+        CoroutineState::Running | CoroutineState::Suspended => intern!(py, "WAITING"),
+        CoroutineState::Closed => return Ok(None),
+    };
+    let frames = py.import(intern!(py, "uringcore._native_frames"))?;
+    let frame = frames.getattr(name)?.getattr(intern!(py, "gi_frame"))?;
+    Ok(Some(frame.unbind()))
+}
+
+/// The exception by which a coroutine returns `value`. CPython accepts the value itself without an exception object,
+/// except a tuple, which would become the exception's arguments, and an exception.
+pub fn returned(py: Python<'_>, value: Py<PyAny>) -> PyErr {
+    let is_taken_apart = {
+        let value = value.bind(py);
+        value.is_instance_of::<PyTuple>() || value.is_instance_of::<PyBaseException>()
+    };
+    match is_taken_apart {
+        true => PyStopIteration::new_err((value,)),
+        false => PyStopIteration::new_err(value),
     }
 }
 
-/// A frame for a coroutine that has not begun or waits; none for one that is over.
-pub fn frame(py: Python<'_>, has_begun: Option<bool>) -> PyResult<Option<Py<PyAny>>> {
-    let Some(has_begun) = has_begun else {
-        return Ok(None);
-    };
-    let frames = py.import(intern!(py, "uringcore._native_frames"))?;
-    let name = match has_begun {
-        true => intern!(py, "WAITING"),
-        false => intern!(py, "NEW"),
-    };
-    let frame = frames.getattr(name)?.getattr(intern!(py, "gi_frame"))?;
-    Ok(Some(frame.unbind()))
+/// The error of a step after the last one.
+pub fn used_up() -> PyErr {
+    PyRuntimeError::new_err("cannot reuse already awaited coroutine")
+}
+
+/// The error of a step inside another step.
+pub fn executing() -> PyErr {
+    PyValueError::new_err("coroutine already executing")
+}
+
+/// The exception that `throw(exception)` or `throw(type[, value[, traceback]])` raises. A traceback is ignored.
+pub fn raised(args: &Bound<'_, PyTuple>) -> PyResult<PyErr> {
+    let first = args.get_item(0)?;
+    let value = args.get_item(1).ok().filter(|value| !value.is_none());
+    let class = first.cast::<PyType>().ok();
+    let class = class.filter(|class| class.is_subclass_of::<PyBaseException>().unwrap_or(false));
+    match (class, value) {
+        (None, _) if !first.is_instance_of::<PyBaseException>() => {
+            let kind = first.get_type().name()?;
+            Err(PyTypeError::new_err(format!(
+                "exceptions must be classes or instances deriving from BaseException, not {kind}"
+            )))
+        }
+        (None, Some(_)) => Err(PyTypeError::new_err(
+            "instance exception may not have a separate value",
+        )),
+        (_, None) => Ok(PyErr::from_value(first.clone())),
+        (Some(_), Some(value)) if value.is_instance_of::<PyBaseException>() => {
+            Ok(PyErr::from_value(value))
+        }
+        (Some(class), Some(value)) => Ok(match value.cast_into::<PyTuple>() {
+            Ok(values) => PyErr::from_type(class.clone(), values.unbind()),
+            Err(value) => PyErr::from_type(class.clone(), (value.into_inner().unbind(),)),
+        }),
+    }
+}
+
+/// Converts the result of `__next__` to that of `send()`, where the end without a value is an exception.
+fn as_sent(py: Python<'_>, what: Option<Py<PyAny>>) -> PyResult<Py<PyAny>> {
+    what.ok_or_else(|| PyStopIteration::new_err((py.None(),)))
 }

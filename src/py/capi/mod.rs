@@ -4,7 +4,7 @@
 //! | file | noun |
 //! | --- | --- |
 //! | `call` | a callback and its arguments |
-//! | `awaited` | awaitables of our own, and the futures that they wait for |
+//! | `awaited` | the futures that coroutines of our own wait for |
 //! | `fastcall` | methods that take their arguments as the interpreter passes them |
 //! | `context` | `contextvars` contexts entered through the C API |
 //! | `arguments` | arguments of unknown size, read with a bound |
@@ -16,7 +16,8 @@
 //! | `class_version` | the version of a class, which detects its changes |
 //! | `cell` | state that a Python object owns |
 //! | `code` | integers of a given number of bits among the arguments of a call |
-//! | `coroutine` | the attributes of our own coroutines |
+//! | `coroutine` | the methods and attributes of coroutines of our own |
+//! | `steps` | a coroutine whose work is in Rust |
 //! | `open_class` | the transports' classes as Python sees them, whose instances take attributes |
 //! | `thread_end` | a thread that the interpreter ends during one of our turns |
 //! | `address` | socket addresses to and from Python tuples |
@@ -38,5 +39,6 @@ pub mod fresh_bytes;
 pub mod heap;
 pub mod lend;
 pub mod open_class;
+pub mod steps;
 pub mod thread_end;
 pub mod view;
