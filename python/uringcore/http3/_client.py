@@ -137,32 +137,6 @@ class Client(Methods):
     # Requests
 
     @contextlib.asynccontextmanager
-    async def stream(
-        self,
-        method: str,
-        url: str,
-        *,
-        headers: Headers = (),
-        content: Content | None = None,
-        on_interim: InterimHandler | None = None,
-        timeouts: Timeouts | None = None,
-    ) -> AsyncIterator[Response]:
-        """Sends a request; the block runs when the header section of the response has arrived.
-
-        ``content`` is sent while the response is being read; the part of it that the server does not want
-        (STOP_SENDING) is dropped without an error. Leaving the block early cancels the rest of the exchange.
-        ``on_interim(status, fields)`` is called for each interim response (RFC 9110 section 15.2).
-
-        Raises an :class:`HTTP3Error`, or an exception that ``content`` raises.
-        """
-        request = Request.to(method, self._absolute(url), self._with_defaults(headers), content)
-        response = await self._send(request, on_interim=on_interim, timeouts=timeouts)
-        try:
-            yield response
-        finally:
-            await response.aclose()
-
-    @contextlib.asynccontextmanager
     async def websocket(
         self,
         url: str,
@@ -191,6 +165,9 @@ class Client(Methods):
                 yield websocket
         finally:
             slots.release(connection)
+
+    def _request(self, method: str, url: str, headers: Headers, content: Content | None) -> Request:
+        return Request.to(method, self._absolute(url), self._with_defaults(headers), content)
 
     async def _send(
         self,

@@ -1,20 +1,23 @@
-"""Methods that read a whole response, on top of ``stream``."""
+"""The methods of requests: :class:`Methods`, on top of two that a client defines."""
 
 from __future__ import annotations
 
-from contextlib import AbstractAsyncContextManager
+import abc
+import contextlib
+from collections.abc import AsyncIterator
 
 from uringcore.http3._exchange import InterimHandler, Response
 from uringcore.http3._limits import Timeouts
-from uringcore.http3._request import Content, Headers
+from uringcore.http3._request import Content, Headers, Request
 
 __all__ = ["Methods"]
 
 
-class Methods:
-    """Requests by method, each with its whole response in memory."""
+class Methods(abc.ABC):
+    """Requests by method. All but :meth:`stream` read the whole response into memory."""
 
-    def stream(
+    @contextlib.asynccontextmanager
+    async def stream(
         self,
         method: str,
         url: str,
@@ -23,9 +26,21 @@ class Methods:
         content: Content | None = None,
         on_interim: InterimHandler | None = None,
         timeouts: Timeouts | None = None,
-    ) -> AbstractAsyncContextManager[Response]:
-        """Sends a request; the block runs when the header section of the response has arrived."""
-        raise NotImplementedError
+    ) -> AsyncIterator[Response]:
+        """Sends a request; the block runs when the header section of the response has arrived.
+
+        ``content`` is sent while the response is being read; the part of it that the server does not want
+        (STOP_SENDING) is dropped without an error. Leaving the block early cancels the rest of the exchange.
+        ``on_interim(status, fields)`` is called for each interim response (RFC 9110 section 15.2).
+
+        Raises an :class:`HTTP3Error`, or an exception that ``content`` raises.
+        """
+        request = self._request(method, url, headers, content)
+        response = await self._send(request, on_interim=on_interim, timeouts=timeouts)
+        try:
+            yield response
+        finally:
+            await response.aclose()
 
     async def request(
         self,
@@ -106,3 +121,17 @@ class Methods:
     ) -> Response:
         """``request("DELETE", url)``."""
         return await self.request("DELETE", url, headers=headers, timeouts=timeouts)
+
+    @abc.abstractmethod
+    def _request(self, method: str, url: str, headers: Headers, content: Content | None) -> Request:
+        """The request for a URL of the program."""
+
+    @abc.abstractmethod
+    async def _send(
+        self,
+        request: Request,
+        *,
+        on_interim: InterimHandler | None = None,
+        timeouts: Timeouts | None = None,
+    ) -> Response:
+        """Sends a request and waits for the header section of its response, which the caller closes."""

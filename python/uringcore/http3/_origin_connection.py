@@ -27,7 +27,11 @@ MAX_CONNECTION_BYTES = 16 * 1024 * 1024
 
 
 class OriginConnection(Methods):
-    """Requests on one connection, which :func:`connect` makes; safe for many tasks of its loop."""
+    """Requests on one connection, which :func:`connect` makes; safe for many tasks of its loop.
+
+    The URL of a request is a path with query, or a whole URL of this origin; a URL of another origin raises
+    :class:`URLError`.
+    """
 
     def __init__(self, protocol: HTTP3ClientProtocol, origin: Origin, timeouts: Timeouts) -> None:
         self._protocol = protocol
@@ -35,29 +39,18 @@ class OriginConnection(Methods):
         self.origin = origin
         """The origin that the connection leads to."""
 
-    @contextlib.asynccontextmanager
-    async def stream(
+    def _request(self, method: str, url: str, headers: Headers, content: Content | None) -> Request:
+        return Request.to(method, url, headers, content, base=self.origin)
+
+    async def _send(
         self,
-        method: str,
-        url: str,
+        request: Request,
         *,
-        headers: Headers = (),
-        content: Content | None = None,
         on_interim: InterimHandler | None = None,
         timeouts: Timeouts | None = None,
-    ) -> AsyncIterator[Response]:
-        """Sends a request, as :meth:`Client.stream <uringcore.http3.Client.stream>`.
-
-        ``url`` is a path with query, or a whole URL of this origin; a URL of another origin raises
-        :class:`URLError`.
-        """
-        request = Request.to(method, url, headers, content, base=self.origin)
+    ) -> Response:
         timeouts = self._timeouts if timeouts is None else timeouts
-        response = await self._protocol.fetch(request, timeouts, on_interim)
-        try:
-            yield response
-        finally:
-            await response.aclose()
+        return await self._protocol.fetch(request, timeouts, on_interim)
 
     def close(self) -> None:
         """Closes the connection. Open requests fail."""
