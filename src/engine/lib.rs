@@ -51,8 +51,8 @@ mod write_delay;
 
 pub use event::{CopiedDatagram, EngineEvent, Received, StreamBytes};
 pub use host::{
-    Attempt, DirectMappedCache, OpQueueId, OpQueues, PollTimeout, SocketOp, Start, SystemClock,
-    TimerKey, Timers, system_roots,
+    Attempt, ByteQueue, DirectMappedCache, OpQueueId, OpQueues, PollTimeout, SocketOp, Start,
+    SystemClock, TimerKey, Timers, system_roots,
 };
 pub use listener::Listeners;
 pub use operations::Operations;

@@ -709,6 +709,53 @@ def test_a_transport_used_from_within_openssl(
     run_ours(main())
 
 
+def test_bytes_that_arrive_within_openssl_follow_those_that_it_reads(
+    run_ours: Runner, server_tls: ssl.SSLContext, certificate: Any
+) -> None:
+    # OpenSSL reads records in the kernel's buffer, and a message callback brings another one meanwhile.
+    context = ssl.create_default_context(cafile=str(certificate[0]))
+    late: list[Callable[[], None]] = []
+
+    def callback(tls: Any, direction: str, *args: Any) -> None:
+        if direction == "read" and late:
+            late.pop()()
+
+    context._msg_callback = callback  # type: ignore[attr-defined]
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        accepted: asyncio.Future[Peer] = loop.create_future()
+
+        async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            accepted.set_result(Peer(reader, writer, server_tls, server_side=True))
+
+        server = await asyncio.start_server(accept, "127.0.0.1", 0)
+        address = server.sockets[0].getsockname()[:2]
+        connecting = asyncio.ensure_future(
+            loop.create_connection(Recorder, *address, ssl=context, server_hostname="localhost")
+        )
+        peer = await accepted
+        await peer.handshake()
+        _, client = await connecting
+        peer.write(b"begin ")
+        await client.until(lambda: client.data == b"begin ")
+        records = []
+        for message in (b"one ", b"two ", b"three"):
+            peer.tls.write(message)
+            records.append(peer.outgoing.read())
+        below = client.transport._ssl_protocol
+        late.append(lambda: below.data_received(records[2]))
+        peer.writer.write(records[0] + records[1])
+        await client.until(lambda: len(client.data) == len(b"begin one two three"))
+        assert client.data == b"begin one two three"
+        peer.abort()
+        await client.until_call("lost")
+        server.close()
+        await server.wait_closed()
+
+    run_ours(main())
+
+
 @pytest.mark.parametrize(("version", "letter"), [("-tls1_3", "K"), ("-tls1_2", "R")])
 def test_keys_that_change_in_the_middle(
     run: Runner, certificate: Any, version: str, letter: str

