@@ -326,26 +326,16 @@ impl OpQueues {
         }
     }
 
-    /// An attempt found nothing, because another process was faster. It is made again after another wait, the operation
-    /// `key`, which keeps the head of the queue.
-    pub fn try_again(&mut self, queue_id: OpQueueId, key: Key, attempt: Attempt) {
-        if let Some(current) = &mut self.queue(queue_id).current {
-            let op = attempt.into_op();
-            *current = HeadOp::new(key, current.socket, &op);
-            self.starting.push_back(Start { key, queue_id, op });
-        }
-    }
-
     /// The unsent rest of a short send, for [`go_on`](Self::go_on).
     pub fn rest_of(&self, queue_id: OpQueueId, key: Key, outcome: &Outcome) -> Option<Bytes> {
         let current = self.holder(queue_id)?;
         (current.key == key).then(|| current.rest(outcome))?
     }
 
-    /// Sends the rest of a short send as the operation `key`, which keeps the head of the queue.
-    pub fn go_on(&mut self, queue_id: OpQueueId, key: Key, rest: Bytes) {
+    /// Continues the operation at the head of the queue, which keeps its place, by `op` with the new `key`: the rest of a
+    /// short send, or another wait for an attempt that found nothing because another process was faster.
+    pub fn go_on(&mut self, queue_id: OpQueueId, key: Key, op: SocketOp) {
         if let Some(current) = &mut self.queue(queue_id).current {
-            let op = SocketOp::Send(rest);
             *current = HeadOp::new(key, current.socket, &op);
             self.starting.push_back(Start { key, queue_id, op });
         }

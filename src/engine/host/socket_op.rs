@@ -75,7 +75,8 @@ impl Attempt {
         }
     }
 
-    pub(crate) fn into_op(self) -> SocketOp {
+    /// The wait for the attempt.
+    pub fn into_op(self) -> SocketOp {
         match self {
             Self::Message(size) => SocketOp::RecvFrom(size),
             Self::Connection => SocketOp::Accept,

@@ -133,7 +133,8 @@ fn a_short_send_goes_on_before_others() {
     op_queues.join(key(1), FD, SOCKET, send(b"later"));
     assert_eq!(starts(&mut op_queues), [0]);
     let rest = op_queues.rest_of(queue_id, key(0), &Outcome::Done(Ok(4)));
-    op_queues.go_on(queue_id, key(2), rest.expect("two bytes"));
+    let rest = SocketOp::Send(rest.expect("two bytes"));
+    op_queues.go_on(queue_id, key(2), rest);
     match op_queues.take_start() {
         Some(Start {
             key: again,
@@ -408,7 +409,10 @@ impl Host {
                     panic!("an unexpected event");
                 };
                 match op_queues.rest_of(queue_id, key, &outcome) {
-                    Some(rest) => op_queues.go_on(queue_id, engine.operations().reserve(), rest),
+                    Some(rest) => {
+                        let rest = SocketOp::Send(rest);
+                        op_queues.go_on(queue_id, engine.operations().reserve(), rest);
+                    }
                     None => {
                         op_queues.complete(queue_id, key, &outcome, everyone);
                         done.push((key, outcome));

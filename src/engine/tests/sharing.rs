@@ -203,7 +203,7 @@ fn an_attempt_in_vain_keeps_its_queue() {
         attempt.make(queue_id.fd).is_none(),
         "another engine was faster"
     );
-    op_queues.try_again(queue_id, key(2), attempt);
+    op_queues.go_on(queue_id, key(2), attempt.into_op());
     let again = op_queues.take_start().expect("it waits again");
     assert!(again.key == key(2) && matches!(again.op, SocketOp::Accept));
     assert!(

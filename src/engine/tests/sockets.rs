@@ -9,7 +9,7 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::Duration;
 
 use bytes::Bytes;
-use common::{BACKENDS, engine, turn, turn_until};
+use common::{BACKENDS, engine, events_of_end, turn, turn_until};
 use uringcore_engine::{DatagramSize, Direction, EngineEvent, SharedState, WriteOutcome};
 use uringcore_io::{Errno, FileOutcome, FileRequest, Outcome, ReadTarget, SendMsg, SockAddr};
 
@@ -105,20 +105,7 @@ fn datagrams_go_both_ways_and_the_socket_ends() {
             });
         }
         engine.transports().close(key);
-        let mut fd = Some(OwnedFd::from(ours));
-        let mut reported = Vec::new();
-        turn_until(
-            &mut engine,
-            |engine, event| match event {
-                EngineEvent::Lost { .. } => {
-                    reported.push("lost");
-                    assert!(!engine.transports().release(key, fd.take()));
-                }
-                EngineEvent::Closed { .. } => reported.push("closed"),
-                _ => {}
-            },
-            |engine| engine.stats().datagrams == 0,
-        );
+        let reported = events_of_end(&mut engine, key, OwnedFd::from(ours));
         assert_eq!(reported, ["lost", "closed"]);
         let mut buf = [0; 16];
         let (count, from) = peer.recv_from(&mut buf).expect("the answer");

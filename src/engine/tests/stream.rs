@@ -7,7 +7,7 @@ use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use common::{BACKENDS, bytes, engine, open, tcp_pair, turn, turn_until};
+use common::{BACKENDS, bytes, engine, events_of_end, open, tcp_pair, turn, turn_until};
 use uringcore_engine::{Engine, EngineEvent, SharedState, WriteOutcome};
 use uringcore_io::net;
 
@@ -28,20 +28,7 @@ fn what_is_written_arrives_whole_and_in_order() {
             let mut got = Vec::new();
             peer.read_to_end(&mut got).map(|_| got)
         });
-        let mut fd = Some(fd);
-        let mut reported = Vec::new();
-        turn_until(
-            &mut engine,
-            |engine, event| match event {
-                EngineEvent::Lost { .. } => {
-                    reported.push("lost");
-                    assert!(!engine.transports().release(key, fd.take()));
-                }
-                EngineEvent::Closed { .. } => reported.push("closed"),
-                _ => {}
-            },
-            |engine| engine.stats().streams == 0,
-        );
+        let reported = events_of_end(&mut engine, key, fd);
         assert_eq!(reported, ["lost", "closed"]);
         assert!(
             reader.join().expect("reader").expect("read") == expected,

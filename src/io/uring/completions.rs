@@ -63,10 +63,13 @@ impl Uring {
             OpKind::RecvMsg => self.handle_recv_msg(common, index, event, out),
             OpKind::Accept => self.handle_accept(common, index, event, out),
             OpKind::File => self.handle_file(common, index, event.result, out),
-            OpKind::Connect => self.handle_connect(common, index, event.result, out),
+            // A connect that an earlier, cancelled one began continues: this one waits for its end.
+            OpKind::Connect => {
+                self.handle_waiting(common, index, event.result, libc::EALREADY, out);
+            }
             OpKind::Poll | OpKind::Close => common.finish(index, event.result, out),
             OpKind::Send | OpKind::SendVectored | OpKind::SendMsg => {
-                self.handle_transfer(common, index, event.result, out);
+                self.handle_waiting(common, index, event.result, libc::EAGAIN, out);
             }
         }
     }
@@ -209,14 +212,16 @@ impl Uring {
         }
     }
 
-    fn handle_transfer(
+    /// Waits for readiness if the operation failed with `errno`. Any other result is final.
+    fn handle_waiting(
         &mut self,
         common: &mut Common,
         index: u32,
         result: i32,
+        errno: i32,
         out: &mut VecDeque<Completion>,
     ) {
-        if result == -libc::EAGAIN {
+        if result == -errno {
             return self.wait_for_readiness(common, index, out);
         }
         common.finish(index, result, out);
@@ -243,20 +248,6 @@ impl Uring {
         } else {
             result
         };
-        common.finish(index, result, out);
-    }
-
-    /// A connect that an earlier, cancelled one began continues: this one waits for its end.
-    fn handle_connect(
-        &mut self,
-        common: &mut Common,
-        index: u32,
-        result: i32,
-        out: &mut VecDeque<Completion>,
-    ) {
-        if result == -libc::EALREADY {
-            return self.wait_for_readiness(common, index, out);
-        }
         common.finish(index, result, out);
     }
 

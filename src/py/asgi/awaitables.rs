@@ -143,7 +143,7 @@ impl Call {
 
 /// A future that is set when a file may be opened, or after `delay` seconds for another try; also when the client has
 /// gone.
-fn wait_for_place<'py>(
+fn wait_for_file<'py>(
     request: &Py<Request>,
     py: Python<'py>,
     share: &FileShare,

@@ -7,6 +7,7 @@ use std::fmt;
 use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyString;
+use uringcore_quic::Priority;
 
 /// The bits of a variable-length integer (RFC 9000 section 16).
 pub const VARINT_BITS: u32 = 62;
@@ -57,6 +58,15 @@ pub fn reason_phrase(given: &Bound<'_, PyAny>) -> PyResult<String> {
     let text = text.to_str();
     text.map(str::to_owned)
         .map_err(|_| PyValueError::new_err("reason_phrase: cannot be encoded as UTF-8"))
+}
+
+/// For parameters `urgency` and `incremental` (RFC 9218).
+pub fn priority(urgency: i64, incremental: bool) -> PyResult<Priority> {
+    let priority = u8::try_from(urgency)
+        .ok()
+        .and_then(|urgency| Priority::new(urgency, incremental));
+    priority
+        .ok_or_else(|| PyValueError::new_err(format!("urgency must be from 0 to 7, not {urgency}")))
 }
 
 /// For a parameter `frame_type`, which may be None.

@@ -24,7 +24,7 @@ use std::os::fd::RawFd;
 use bytes::Bytes;
 use pyo3::prelude::*;
 use pyo3::{PyTraverseError, PyVisit, intern};
-use uringcore_engine::{Attempt, Direction, Key, OpQueueId, OpQueues};
+use uringcore_engine::{Attempt, Direction, Key, OpQueueId, OpQueues, SocketOp};
 use uringcore_io::{Driver, Errno, OpId, Outcome, Token};
 
 use crate::capi::error;
@@ -189,11 +189,13 @@ pub fn done(slf: &Bound<'_, LoopCore>, key: Key, mut outcome: Outcome) -> PyResu
     if let Some(queue_id) = waiter.queue_id {
         if let Ok(true) = is_wanted {
             if let Some(rest) = rest_of(slf.get(), py, queue_id, key, &outcome) {
-                return go_on(slf, waiter, queue_id, rest);
+                return go_on(slf, waiter, queue_id, SocketOp::Send(rest));
             }
             match attempted(slf, &waiter, queue_id, key, outcome)? {
                 Attempted::Outcome(made) => outcome = made,
-                Attempted::InVain(attempt) => return try_again(slf, waiter, queue_id, attempt),
+                Attempted::InVain(attempt) => {
+                    return go_on(slf, waiter, queue_id, attempt.into_op());
+                }
                 // The socket was closed meanwhile. The future stays pending, as in asyncio.
                 Attempted::Closed(ended) => {
                     leave_queue(slf.get(), py, queue_id, key, &ended);
@@ -250,35 +252,19 @@ fn attempted(
     })
 }
 
-/// Repeats an attempt that found nothing after another wait, with the same future.
-fn try_again(
-    slf: &Bound<'_, LoopCore>,
-    waiter: Waiter,
-    queue_id: OpQueueId,
-    attempt: Attempt,
-) -> PyResult<()> {
-    let py = slf.py();
-    let this = slf.get();
-    let key = this.with_engine(py, |engine| engine.operations().reserve())?;
-    this.waiters.with(py, |waiters| waiters.insert(key, waiter));
-    this.op_queues
-        .with(py, |op_queues| op_queues.try_again(queue_id, key, attempt));
-    Ok(())
-}
-
-/// Sends the rest of a short send with the same future, before other sends.
+/// Continues an operation by `op`, with the same future, before other operations of its queue.
 fn go_on(
     slf: &Bound<'_, LoopCore>,
     waiter: Waiter,
     queue_id: OpQueueId,
-    rest: Bytes,
+    op: SocketOp,
 ) -> PyResult<()> {
     let py = slf.py();
     let this = slf.get();
     let key = this.with_engine(py, |engine| engine.operations().reserve())?;
     this.waiters.with(py, |waiters| waiters.insert(key, waiter));
     this.op_queues
-        .with(py, |op_queues| op_queues.go_on(queue_id, key, rest));
+        .with(py, |op_queues| op_queues.go_on(queue_id, key, op));
     Ok(())
 }
 

@@ -14,7 +14,7 @@ use pyo3::exceptions::{PyConnectionResetError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
 use pyo3::{PyTraverseError, PyVisit};
-use uringcore_quic::{Command, Connection, ConnectionKey, PreConnectCommands, Priority};
+use uringcore_quic::{Command, Connection, ConnectionKey, PreConnectCommands};
 
 use super::endpoint::QuicEndpoint;
 use super::packet_log::PacketLog;
@@ -293,12 +293,7 @@ impl QuicConnectionCore {
         urgency: i64,
         incremental: bool,
     ) -> PyResult<()> {
-        let priority = u8::try_from(urgency)
-            .ok()
-            .and_then(|urgency| Priority::new(urgency, incremental))
-            .ok_or_else(|| {
-                PyValueError::new_err(format!("urgency must be from 0 to 7, not {urgency}"))
-            })?;
+        let priority = code::priority(urgency, incremental)?;
         self.command(
             py,
             Command::Priority {

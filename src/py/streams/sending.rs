@@ -3,12 +3,12 @@
 //! Data is taken whole when there is room, and not before. So a call that is cancelled while it waits has sent nothing.
 
 use bytes::{Buf, Bytes};
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use pyo3::{PyTraverseError, PyVisit};
+use uringcore_quic::StreamError;
 use uringcore_quic::read_on_demand::{Key, StreamTransport};
-use uringcore_quic::{Priority, StreamError};
 
 use super::errors;
 use super::stream::Stream;
@@ -220,12 +220,7 @@ impl Stream {
     }
 
     pub fn prioritise(&self, py: Python<'_>, urgency: i64, incremental: bool) -> PyResult<()> {
-        let priority = u8::try_from(urgency)
-            .ok()
-            .and_then(|urgency| Priority::new(urgency, incremental))
-            .ok_or_else(|| {
-                PyValueError::new_err(format!("urgency must be from 0 to 7, not {urgency}"))
-            })?;
+        let priority = code::priority(urgency, incremental)?;
         let id = self.id;
         // A stream that has ended has no priority.
         let _ = self.manager.get().reach(py, |stream_transport| {

@@ -293,26 +293,8 @@ impl TlsProtocol {
         while gathered.space() > 0 {
             let space = gathered.space();
             let step = self.in_ssl(py, |ssl| ssl.read_to(py, &mut gathered));
-            let count = match step {
-                Ok(Step::Done(0)) => {
-                    *ended = Some(End::CloseNotify);
-                    break;
-                }
-                Ok(Step::Done(count)) => count,
-                Ok(Step::Again) => {
-                    self.state.with(py, |state| state.more_inside = false);
-                    *ended = Some(End::Dry);
-                    break;
-                }
-                Err(error) => {
-                    *ended = Some(End::Failed(error));
-                    break;
-                }
-            };
-            self.state
-                .with(py, |state| state.more_inside = count == space);
-            if !self.has_more(py, self.ssl.incoming_bytes(py)?) {
-                *ended = Some(End::Dry);
+            *ended = self.after_read(py, step, space)?.1;
+            if ended.is_some() {
                 break;
             }
         }
@@ -320,6 +302,25 @@ impl TlsProtocol {
             return Ok(None);
         }
         gathered.finish(py).map(Some)
+    }
+
+    /// The number of bytes of a read into `space`, and an end if no further read can bring more now.
+    fn after_read(
+        &self,
+        py: Python<'_>,
+        read: PyResult<Step<usize>>,
+        space: usize,
+    ) -> PyResult<(usize, Option<End>)> {
+        let (count, end) = match read {
+            Ok(Step::Done(0)) => return Ok((0, Some(End::CloseNotify))),
+            Ok(Step::Done(count)) => (count, None),
+            Ok(Step::Again) => (0, Some(End::Dry)),
+            Err(error) => return Ok((0, Some(End::Failed(error)))),
+        };
+        let is_full = count == space;
+        self.state.with(py, |state| state.more_inside = is_full);
+        let is_dry = end.is_none() && !self.has_more(py, self.ssl.incoming_bytes(py)?);
+        Ok((count, end.or(is_dry.then_some(End::Dry))))
     }
 
     /// The bytes that were read ahead, if any. `ended` is as in `read_round`.
@@ -411,27 +412,10 @@ impl TlsProtocol {
         while filled < size {
             let space = size - filled;
             let read = self.in_ssl(py, |ssl| ssl.read_into(py, &target, filled));
-            let count = match read {
-                Ok(Step::Done(0)) => {
-                    *end = Some(End::CloseNotify);
-                    break;
-                }
-                Ok(Step::Done(count)) => count,
-                Ok(Step::Again) => {
-                    self.state.with(py, |state| state.more_inside = false);
-                    *end = Some(End::Dry);
-                    break;
-                }
-                Err(error) => {
-                    *end = Some(End::Failed(error));
-                    break;
-                }
-            };
+            let (count, ended) = self.after_read(py, read, space)?;
             filled += count;
-            self.state
-                .with(py, |state| state.more_inside = count == space);
-            if !self.has_more(py, self.ssl.incoming_bytes(py)?) {
-                *end = Some(End::Dry);
+            *end = ended;
+            if end.is_some() {
                 break;
             }
         }

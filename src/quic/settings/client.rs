@@ -115,9 +115,7 @@ impl ClientSetup {
             versions: &settings.supported_versions,
             first_version,
         })?
-        .recorded(settings.transport.packet_log)
-        .taking_reset_at(settings.transport.reset_stream_at)
-        .taking_datagrams(settings.transport.datagram_limit());
+        .with_packet_options(settings.transport.packet_options());
         let crypto = Arc::new(crypto);
         let quinn_transport = Arc::new(settings.transport.build()?);
         Ok(Self {

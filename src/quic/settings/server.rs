@@ -132,9 +132,7 @@ impl ServerSetup {
             limits: &settings.transport.limits(),
             versions: &settings.supported_versions,
         })?
-        .recorded(settings.transport.packet_log)
-        .taking_reset_at(settings.transport.reset_stream_at)
-        .taking_datagrams(settings.transport.datagram_limit());
+        .with_packet_options(settings.transport.packet_options());
         let tokens = ServerTokens::new(&settings.token_keys)?;
         let crypto = Arc::new(crypto);
         let mut config = quinn::ServerConfig::new(crypto.clone(), tokens.key.clone());

@@ -17,7 +17,7 @@ use crate::{
         packet_size::UDP_PAYLOAD_MAX,
         stream_limits,
     },
-    tls::ConfigError,
+    tls::{ConfigError, PacketOptions},
 };
 
 /// The request to the peer by draft-ietf-quic-ack-frequency.
@@ -118,10 +118,15 @@ impl TransportSettings {
         Credit::new(self.max_data, window)
     }
 
-    /// The limit for DATAGRAM frames of the peer. The state machine itself rejects any if it has no buffer.
-    pub(super) fn datagram_limit(&self) -> DatagramLimit {
+    /// The options that the keys of packets need. The state machine itself rejects any DATAGRAM frame if it has no
+    /// buffer.
+    pub(super) fn packet_options(&self) -> PacketOptions {
         let room = self.datagram_recv_bytes.unwrap_or_default();
-        DatagramLimit::new(self.datagram_frame_bytes, room)
+        PacketOptions {
+            is_recorded: self.packet_log,
+            takes_reset_at: self.reset_stream_at,
+            datagram_limit: DatagramLimit::new(self.datagram_frame_bytes, room),
+        }
     }
 
     /// The limits that clients remember for 0-RTT data (RFC 9000 section 7.4.1), as bytes.

@@ -217,17 +217,7 @@ fn close_all_and_a_server_that_takes_no_more() {
 fn nothing_follows_the_close_whatever_the_host_does() {
     let mut pair = Pair::default_pair();
     let (client, server) = pair.establish();
-    let conn = pair.client.endpoint.connection(client).unwrap();
-    conn.send_stream(0, Bytes::from_static(b"a"), false)
-        .unwrap();
-    pair.run_until("the stream", |pair| {
-        !pair.server.received(server, 0).is_empty()
-    });
-    pair.server
-        .endpoint
-        .connection(server)
-        .unwrap()
-        .pause_stream(0);
+    pair.pause_behind(client, server, b"a");
     let conn = pair.client.endpoint.connection(client).unwrap();
     conn.send_stream(0, Bytes::from_static(b"bc"), true)
         .unwrap();

@@ -490,17 +490,7 @@ fn a_paused_stream_gives_no_credit_and_the_others_flow() {
     let (client, server) = with_transport(|t| t.max_stream_data = 100_000);
     let mut pair = Pair::new(client, server);
     let (client, server) = pair.establish();
-    let conn = pair.client.endpoint.connection(client).unwrap();
-    conn.send_stream(0, Bytes::from_static(b"x"), false)
-        .unwrap();
-    pair.run_until("the stream", |pair| {
-        !pair.server.received(server, 0).is_empty()
-    });
-    pair.server
-        .endpoint
-        .connection(server)
-        .unwrap()
-        .pause_stream(0);
+    pair.pause_behind(client, server, b"x");
     let conn = pair.client.endpoint.connection(client).unwrap();
     conn.send_stream(0, pattern(1, 1_000_000), true).unwrap();
     conn.send_stream(4, pattern(2, 1_000_000), true).unwrap();
@@ -577,17 +567,7 @@ fn a_reader_that_pauses_after_each_event_costs_no_more_than_its_bytes() {
 fn what_arrived_on_a_paused_stream_is_delivered_when_the_peer_closes() {
     let mut pair = Pair::default_pair();
     let (client, server) = pair.establish();
-    let conn = pair.client.endpoint.connection(client).unwrap();
-    conn.send_stream(0, Bytes::from_static(b"a"), false)
-        .unwrap();
-    pair.run_until("the stream", |pair| {
-        !pair.server.received(server, 0).is_empty()
-    });
-    pair.server
-        .endpoint
-        .connection(server)
-        .unwrap()
-        .pause_stream(0);
+    pair.pause_behind(client, server, b"a");
     let conn = pair.client.endpoint.connection(client).unwrap();
     conn.send_stream(0, Bytes::from_static(b"bc"), true)
         .unwrap();

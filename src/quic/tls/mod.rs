@@ -31,7 +31,8 @@ pub(crate) use crate::seams::path_challenge::{Probe, ProbeSlot};
 pub(crate) use clock::HostClock;
 pub(crate) use config::{ClientTls, ServerTls, client_config, server_config};
 pub(crate) use handshake::{
-    ClientCrypto, ServerCrypto, SessionDetails, reason::describe_alert, server_initial_keys,
+    ClientCrypto, PacketOptions, ServerCrypto, SessionDetails, reason::describe_alert,
+    server_initial_keys,
 };
 pub(crate) use keys::{
     reset::reset_key,

@@ -91,6 +91,26 @@ pub fn turn_until(
     }
 }
 
+/// Runs turns until a closed transport, the only one, has ended, and returns the events of its end. Its descriptor is
+/// released when it is lost.
+pub fn events_of_end(engine: &mut Engine, key: Key, fd: OwnedFd) -> Vec<&'static str> {
+    let mut fd = Some(fd);
+    let mut reported = Vec::new();
+    turn_until(
+        engine,
+        |engine, event| match event {
+            EngineEvent::Lost { .. } => {
+                reported.push("lost");
+                assert!(!engine.transports().release(key, fd.take()));
+            }
+            EngineEvent::Closed { .. } => reported.push("closed"),
+            _ => {}
+        },
+        |engine| engine.stats().streams + engine.stats().datagrams == 0,
+    );
+    reported
+}
+
 /// A connected pair of TCP sockets: one for the engine, one for the test.
 pub fn tcp_pair() -> (OwnedFd, std::net::TcpStream) {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("bind");

@@ -15,7 +15,7 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, SignatureAlgorithm,
 };
@@ -758,6 +758,21 @@ impl Pair {
             }
         }
         self.now = end;
+    }
+
+    /// The client sends `data` on stream 0, and the server pauses that stream once it has read the data.
+    pub fn pause_behind(
+        &mut self,
+        client: ConnectionKey,
+        server: ConnectionKey,
+        data: &'static [u8],
+    ) {
+        let conn = self.client.endpoint.connection(client).unwrap();
+        conn.send_stream(0, Bytes::from_static(data), false)
+            .unwrap();
+        self.run_until("the stream", |pair| pair.server.received(server, 0) == data);
+        let conn = self.server.endpoint.connection(server).unwrap();
+        conn.pause_stream(0);
     }
 
     /// Runs until both sides have dropped all state.

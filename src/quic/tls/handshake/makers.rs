@@ -18,10 +18,10 @@ use rustls::{
 };
 
 use super::gathering::FirstMessage;
-use super::{Inner, Session, Waiting, encode};
+use super::packet_options::PacketOptions;
+use super::{Inner, Session, Waiting};
 use crate::{
     qlog::{ConnectionIds, Recorder},
-    seams::{datagram_limit::DatagramLimit, reset_stream_at},
     tls::{
         HostClock,
         keys::{self, retry, tap::Tap},
@@ -44,10 +44,7 @@ pub(crate) struct ClientCrypto {
     /// The version in the first packets, if it differs from the state machine's.
     first: Option<u32>,
     beginning: Beginning,
-    is_recorded: bool,
-    /// RESET_STREAM_AT is announced and processed.
-    takes_reset_at: bool,
-    datagram_limit: DatagramLimit,
+    packet_options: PacketOptions,
     /// The recorder of a connection that begins again.
     recorder: Option<Arc<Recorder>>,
 }
@@ -66,9 +63,7 @@ impl ClientCrypto {
             supported,
             first,
             beginning: Beginning::Chosen,
-            is_recorded: false,
-            takes_reset_at: false,
-            datagram_limit: DatagramLimit::default(),
+            packet_options: PacketOptions::default(),
             recorder: None,
         }
     }
@@ -81,26 +76,9 @@ impl ClientCrypto {
         }
     }
 
-    /// Enables recording of connections' packets.
-    pub fn recorded(self, is_recorded: bool) -> Self {
+    pub fn with_packet_options(self, packet_options: PacketOptions) -> Self {
         Self {
-            is_recorded,
-            ..self
-        }
-    }
-
-    /// Enables RESET_STREAM_AT: it is announced and processed.
-    pub fn taking_reset_at(self, takes_reset_at: bool) -> Self {
-        Self {
-            takes_reset_at,
-            ..self
-        }
-    }
-
-    /// Sets the largest accepted DATAGRAM frame (RFC 9221 section 3), if any is accepted.
-    pub fn taking_datagrams(self, datagram_limit: DatagramLimit) -> Self {
-        Self {
-            datagram_limit,
+            packet_options,
             ..self
         }
     }
@@ -117,9 +95,7 @@ impl ClientCrypto {
             supported: self.supported.clone(),
             first: None,
             beginning: Beginning::Reported,
-            is_recorded: self.is_recorded,
-            takes_reset_at: self.takes_reset_at,
-            datagram_limit: self.datagram_limit,
+            packet_options: self.packet_options,
             recorder,
         }
     }
@@ -138,13 +114,15 @@ impl crypto::ClientConfig for ClientCrypto {
             .to_owned();
         let first = self.first.unwrap_or(version);
         let versions = Versions::client(version, first, &self.supported, self.beginning);
-        let params = encode(params, &versions, self.takes_reset_at, self.datagram_limit);
+        let mut params = self.packet_options.encode(params);
+        versions.append_information(&mut params);
         let ids = ConnectionIds::from_parameters(&params);
         let recorder = self
+            .packet_options
             .is_recorded
             .then(|| self.recorder.clone())
             .map(|begun| begun.unwrap_or_else(|| Arc::new(Recorder::new(true))));
-        let tap = new_tap(recorder, self.takes_reset_at, self.datagram_limit);
+        let tap = self.packet_options.tap(recorder);
         tap.local_parameters(&params);
         let mut config = self.config.clone();
         if let Some(sessions) = self.sessions.clone() {
@@ -170,10 +148,7 @@ pub(crate) struct ServerCrypto {
     sessions: Option<Arc<ScopedSessions>>,
     clock: HostClock,
     supported: Vec<u32>,
-    is_recorded: bool,
-    /// RESET_STREAM_AT is announced and processed.
-    takes_reset_at: bool,
-    datagram_limit: DatagramLimit,
+    packet_options: PacketOptions,
     /// The recorders of first packets of clients without a session, by the destination connection ID of those
     /// packets; the newest [`FIRST_PACKETS_MAX`].
     first_packets: Mutex<VecDeque<(Vec<u8>, Arc<Recorder>)>>,
@@ -188,9 +163,7 @@ impl ServerCrypto {
             sessions: None,
             clock,
             supported,
-            is_recorded: false,
-            takes_reset_at: false,
-            datagram_limit: DatagramLimit::default(),
+            packet_options: PacketOptions::default(),
             first_packets: Mutex::default(),
             expected: None,
         }
@@ -203,9 +176,7 @@ impl ServerCrypto {
             sessions: self.sessions.clone(),
             clock: self.clock.clone(),
             supported: self.supported.clone(),
-            is_recorded: self.is_recorded,
-            takes_reset_at: self.takes_reset_at,
-            datagram_limit: self.datagram_limit,
+            packet_options: self.packet_options,
             first_packets: Mutex::default(),
             expected: Some(hello.into()),
         }
@@ -219,33 +190,16 @@ impl ServerCrypto {
         }
     }
 
-    /// Enables recording of connections' packets.
-    pub fn recorded(self, is_recorded: bool) -> Self {
+    pub fn with_packet_options(self, packet_options: PacketOptions) -> Self {
         Self {
-            is_recorded,
-            ..self
-        }
-    }
-
-    /// Enables RESET_STREAM_AT: it is announced and processed.
-    pub fn taking_reset_at(self, takes_reset_at: bool) -> Self {
-        Self {
-            takes_reset_at,
-            ..self
-        }
-    }
-
-    /// Sets the largest accepted DATAGRAM frame (RFC 9221 section 3), if any is accepted.
-    pub fn taking_datagrams(self, datagram_limit: DatagramLimit) -> Self {
-        Self {
-            datagram_limit,
+            packet_options,
             ..self
         }
     }
 
     /// The tap of the keys for a first packet, which is needed before its session.
     fn first_tap(&self, dst_cid: &ConnectionId) -> Arc<Tap> {
-        if !self.is_recorded {
+        if !self.packet_options.is_recorded {
             return Arc::default();
         }
         let recorder = Arc::new(Recorder::new(false));
@@ -262,7 +216,7 @@ impl ServerCrypto {
 
     /// The recorder of a session's first packet, or a new one.
     fn recorder(&self, ids: &ConnectionIds) -> Option<Arc<Recorder>> {
-        if !self.is_recorded {
+        if !self.packet_options.is_recorded {
             return None;
         }
         let mut first = self
@@ -312,12 +266,6 @@ impl crypto::ServerConfig for ServerCrypto {
         version: u32,
         params: &TransportParameters,
     ) -> Box<dyn crypto::Session> {
-        let mut bytes = Vec::new();
-        params.write(&mut bytes);
-        self.datagram_limit.announce(&mut bytes);
-        if self.takes_reset_at {
-            reset_stream_at::append_parameters(&mut bytes);
-        }
         let versions = Versions::server(version, &self.supported);
         let mut config = self.config.clone();
         if let Some(sessions) = self.sessions.clone() {
@@ -328,16 +276,12 @@ impl crypto::ServerConfig for ServerCrypto {
         let waiting = Waiting {
             config,
             version: known_version(version).expect("`initial_keys` rejected other versions"),
-            params: bytes,
+            params: self.packet_options.encode(params),
             first: FirstMessage::default(),
             expected: self.expected.clone(),
         };
         let ids = ConnectionIds::from_parameters(&waiting.params);
-        let tap = new_tap(
-            self.recorder(&ids),
-            self.takes_reset_at,
-            self.datagram_limit,
-        );
+        let tap = self.packet_options.tap(self.recorder(&ids));
         tap.set_ids(ids);
         let inner = Inner::Waiting(Box::new(waiting));
         Box::new(Session::new(inner, self.clock.clone(), versions, tap))
@@ -363,22 +307,6 @@ pub(crate) fn server_initial_keys(version: u32, dst_cid: &[u8]) -> Option<Keys> 
 
 fn known_version(version: u32) -> Result<Version, UnsupportedVersion> {
     versions::known(version).ok_or(UnsupportedVersion)
-}
-
-fn new_tap(
-    recorder: Option<Arc<Recorder>>,
-    takes_reset_at: bool,
-    datagram_limit: DatagramLimit,
-) -> Arc<Tap> {
-    let mut tap = match recorder {
-        Some(recorder) => Tap::recorded(recorder),
-        None => Tap::default(),
-    };
-    if takes_reset_at {
-        tap.resets().enable();
-    }
-    tap.set_datagram_limit(datagram_limit);
-    Arc::new(tap)
 }
 
 /// First packets that were opened before it is clear if they begin a connection.

@@ -6,6 +6,7 @@
 //! | file | content |
 //! | --- | --- |
 //! | `makers` | factories of the sessions, from configurations that connections share |
+//! | `packet_options` | extensions and recording of packets, for both roles |
 //! | `gathering` | buffers a ClientHello until it is complete |
 //! | `reason` | texts for TLS failures |
 //!
@@ -41,19 +42,20 @@ use crate::{
         early_data,
         labels::Scope,
         phases::Phases,
-        reset_stream_at,
         tickets::{self, Exporter},
     },
 };
 
 mod gathering;
 mod makers;
+mod packet_options;
 pub(super) mod reason;
 #[cfg(test)]
 mod tests;
 
 use gathering::{FirstMessage, Progress};
 pub(crate) use makers::{ClientCrypto, ServerCrypto, server_initial_keys};
+pub(crate) use packet_options::PacketOptions;
 use reason::transport_error;
 
 /// Details of a session for the QUIC layer. Returned as the state machine's `handshake_data`.
@@ -482,21 +484,4 @@ fn has_server_name(tls: &quic::Connection) -> bool {
         quic::Connection::Client(_) => false,
         quic::Connection::Server(server) => server.server_name().is_some(),
     }
-}
-
-/// Transport parameters with version information, and those of RESET_STREAM_AT and DATAGRAM frames.
-fn encode(
-    params: &TransportParameters,
-    versions: &Versions,
-    takes_reset_at: bool,
-    datagram_limit: DatagramLimit,
-) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    params.write(&mut bytes);
-    datagram_limit.announce(&mut bytes);
-    if takes_reset_at {
-        reset_stream_at::append_parameters(&mut bytes);
-    }
-    versions.append_information(&mut bytes);
-    bytes
 }
