@@ -38,8 +38,7 @@ use super::{
 use crate::{
     qlog::{ConnectionIds, Epoch},
     seams::{
-        datagram_limit::{self, DatagramLimit},
-        early_data,
+        datagram_limit, early_data,
         labels::Scope,
         phases::Phases,
         tickets::{self, Exporter},
