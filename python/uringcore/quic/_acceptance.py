@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from uringcore._uringcore import QuicEndpoint, QuicServerSetup
+from uringcore.quic._setup import key_list
 from uringcore.quic.configuration import QuicConfiguration
 from uringcore.quic.connection import QuicConnection
 from uringcore.quic.limits import RetryPolicy, ServerLimits
@@ -76,6 +77,10 @@ class Acceptance:
             raise
         return setup
 
+    def reset_keys(self) -> list[bytes]:
+        """The keys for stateless resets, as the configuration has them now."""
+        return key_list(self._effective().stateless_reset_key)
+
     def _effective(self) -> QuicConfiguration:
         """The given configuration with what the worker and the factories add to it."""
         configuration = self._given
@@ -128,7 +133,7 @@ def endpoint_options(
     return {
         **(limits or ServerLimits())._options(),
         "connection_id_length": configuration.connection_id_length,
-        "reset_key": configuration.stateless_reset_key,
+        "reset_keys": key_list(configuration.stateless_reset_key),
         "worker": None if worker is None else worker._place,
     }
 

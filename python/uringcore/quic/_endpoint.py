@@ -213,7 +213,7 @@ async def open_server(
         raise ValueError("local_addr: a given socket is bound already")
     sock = sock or await bound_socket(loop, local_addr, family, reuse_port)
     transport = await _open(loop, sock, acceptance.options, acceptance.preferred_address)
-    transport._make_setup = acceptance.setup
+    transport._acceptance = acceptance
     acceptance.began()
     return transport
 

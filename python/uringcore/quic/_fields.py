@@ -173,11 +173,14 @@ class ConfigurationFields:
     and several processes a :class:`~uringcore.quic.sessions.SharedSessionStore`. ``None``: in a
     memory of this configuration's own."""
 
-    stateless_reset_key: bytes | None = field(default=None, repr=False)
+    stateless_reset_key: bytes | Sequence[bytes] | None = field(default=None, repr=False)
     """32 secret bytes from which stateless reset tokens are made (RFC 9000 section 10.3.2); ``None``
     makes new ones for each endpoint. A server that is started again on the same address with the same
-    key resets the connections of the one before at once, instead of letting them time out. To change it
-    is to give that up for the connections that are open.
+    key resets the connections of the one before at once, instead of letting them time out.
+
+    Of several keys, at most three, the first is for new connections; the others reset those from before a
+    restart. To change the key, put the new one in front and reload. A server that is reloaded without its
+    former keys keeps them itself, as far as there is room for three.
 
     The tokens belong to the key and the address, port and device of the socket, so servers on several
     addresses may share a key. Two servers that are alive at a time and bound alike must not: each would

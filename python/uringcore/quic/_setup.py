@@ -78,7 +78,7 @@ def server_setup(
         private_key=key,
         retry=retry_name(retry),
         sessions=sessions,
-        token_keys=_token_keys(configuration.token_key),
+        token_keys=key_list(configuration.token_key),
     )
 
 
@@ -259,7 +259,8 @@ def retry_name(retry: RetryPolicy) -> str:
     raise ValueError(f"retry: must be True, False or 'auto', not {retry!r}")
 
 
-def _token_keys(keys: bytes | Sequence[bytes] | None) -> list[bytes]:
+def key_list(keys: bytes | Sequence[bytes] | None) -> list[bytes]:
+    """The keys of a field that takes one or several."""
     if keys is None:
         return []
     return [keys] if isinstance(keys, bytes) else [bytes(key) for key in keys]

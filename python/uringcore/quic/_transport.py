@@ -54,7 +54,8 @@ class QuicTransport(asyncio.BaseTransport):
         self._is_serving = False
         self._closed: asyncio.Future[None] = loop.create_future()
         self._endpoint: QuicEndpoint | None = None
-        self._make_setup: Callable[[], QuicServerSetup] | None = None
+        self._acceptance: Acceptance | None = None
+        self._is_worker = False
         self._driver: ForeignDriver | None = None
         self._datagram_transport: asyncio.DatagramTransport | None = None
 
@@ -70,7 +71,7 @@ class QuicTransport(asyncio.BaseTransport):
         Its protocol must hand on ``datagram_received`` and ``connection_lost``.
         """
         self = cls(loop, datagram_transport.get_extra_info("socket"))
-        self._make_setup = acceptance.setup
+        self._acceptance = acceptance
         self._owns_socket = False
         driver = self._open_foreign(acceptance.options(self))
         self._datagram_transport = datagram_transport
@@ -131,19 +132,24 @@ class QuicTransport(asyncio.BaseTransport):
         return protocol
 
     def reload(self) -> None:
-        """Takes up a server's configuration as it is now, for new connections: certificates, say.
+        """Takes up a server's configuration as it is now, for new connections: certificates and keys, say.
 
-        Open connections go on as they are. Raises ``QuicConfigurationError``, and then nothing has
-        changed.
+        Open connections go on as they are, and are reset with the key of their time. Raises
+        ``QuicConfigurationError``, and then nothing has changed.
         """
-        if self._make_setup is None:
+        if self._acceptance is None:
             raise RuntimeError("only a server has a configuration to reload")
-        self._accept_with(self._make_setup())
+        self._accept_with(self._acceptance.setup(), self._acceptance.reset_keys())
 
-    def _accept_with(self, setup: QuicServerSetup) -> None:
+    def _accept_with(self, setup: QuicServerSetup, reset_keys: list[bytes]) -> None:
         """New connections are accepted with this from now on."""
-        if self._is_serving:
-            self._need_endpoint().set_server(setup)
+        if not self._is_serving:
+            return
+        endpoint = self._need_endpoint()
+        if reset_keys:
+            # First, because it may raise.
+            endpoint.set_reset_keys(reset_keys, self._name_for_keys())
+        endpoint.set_server(setup)
 
     def close(self) -> None:
         """Closes every connection (application error code 0) and then the socket.
@@ -320,17 +326,24 @@ class QuicTransport(asyncio.BaseTransport):
         return self._driver
 
     def _named(self, options: dict[str, Any]) -> dict[str, Any]:
-        """Adds the name of the socket to the options; a reset key is derived from it."""
-        if options["reset_key"] is None:
-            return {**options, "socket_name": b""}
-        if options["worker"] is None and shares_port(self._sock):
+        """Adds the name of the socket to the options."""
+        self._is_worker = options["worker"] is not None
+        name = self._name_for_keys() if options["reset_keys"] else b""
+        return {**options, "socket_name": name}
+
+    def _name_for_keys(self) -> bytes:
+        """The name of the socket, from which reset keys are derived; no other socket gets it from now on.
+
+        Raises ``QuicConfigurationError`` if others may have it already.
+        """
+        if not self._is_worker and shares_port(self._sock):
             raise QuicConfigurationError(
                 "stateless_reset_key",
                 "the socket shares its port (SO_REUSEPORT), and servers with one key would end each "
                 "other's connections: make them workers of a PortGroup, or leave the key out",
             )
         refuse_twins(self._sock)
-        return {**options, "socket_name": name_of(self._sock)}
+        return name_of(self._sock)
 
     def _report(self, message: str, exc: BaseException) -> None:
         """Reports an exception on another loop, as uringcore's own loop does."""

@@ -30,6 +30,7 @@ use super::connection::QuicConnectionCore;
 use super::endpoint_settings;
 use super::setup::{QuicClientSetup, QuicServerSetup};
 use crate::capi::address;
+use crate::capi::arguments::{BytesLike, List, OwnedBytes};
 use crate::capi::cell::GilCell;
 use crate::capi::code;
 use crate::capi::context;
@@ -270,6 +271,17 @@ impl QuicEndpoint {
     #[getter]
     fn connections(&self, py: Python<'_>) -> PyResult<usize> {
         self.with_protocol(py, |protocol, _| protocol.len())
+    }
+
+    /// Changes the secrets for stateless resets; former ones stay for connections of before.
+    fn set_reset_keys(
+        &self,
+        py: Python<'_>,
+        keys: List<OwnedBytes>,
+        socket_name: BytesLike<'_>,
+    ) -> PyResult<()> {
+        let keys = endpoint_settings::reset_keys(py, keys)?;
+        self.with_protocol(py, |protocol, _| protocol.set_reset_keys(&keys, &socket_name))
     }
 
     /// Accepts new connections with `server` from now on.

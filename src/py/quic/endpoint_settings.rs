@@ -10,11 +10,11 @@ use pyo3::types::PyDict;
 use uringcore_io::{PerProcess, SharedBytes};
 use uringcore_limits::budget::Budget;
 use uringcore_limits::token_bucket::Rate;
-use uringcore_quic::tls::ConfigError;
+use uringcore_quic::tls::{ConfigError, RESET_KEYS_MAX};
 use uringcore_quic::{EmptyPlaces, EndpointSettings, Worker};
 
 use super::setup::{config_error, seconds};
-use crate::capi::arguments::{BytesLike, OwnedBytes};
+use crate::capi::arguments::{BytesLike, List, OwnedBytes};
 use crate::capi::error;
 
 /// The fields from Python.
@@ -29,7 +29,7 @@ pub struct EndpointOptions {
     max_connections_per_address: Option<usize>,
     max_handshakes: usize,
     memory: Option<usize>,
-    reset_key: Option<OwnedBytes>,
+    reset_keys: List<OwnedBytes>,
     socket_name: OwnedBytes,
     retry_handshakes: usize,
     /// The worker's slot, the number of slots, and the descriptor of the file with a byte for each slot.
@@ -38,12 +38,6 @@ pub struct EndpointOptions {
 
 pub fn from_options(py: Python<'_>, options: &Bound<'_, PyDict>) -> PyResult<EndpointSettings> {
     let options: EndpointOptions = options.extract()?;
-    let reset_key = options.reset_key.map(|key| {
-        <[u8; 32]>::try_from(key.0).map_err(|key| {
-            let message = format!("must have 32 bytes, not {}", key.len());
-            config_error(py, &ConfigError::new("stateless_reset_key", message))
-        })
-    });
     let worker = options.worker;
     let empty_places = worker.map(|(_, _, states)| PlaceStates::shared(states));
     let settings = EndpointSettings {
@@ -57,7 +51,7 @@ pub fn from_options(py: Python<'_>, options: &Bound<'_, PyDict>) -> PyResult<End
         max_handshakes: options.max_handshakes,
         retry_handshakes: options.retry_handshakes,
         handshake_timeout: seconds(py, "handshake_timeout", options.handshake_timeout)?,
-        reset_key: reset_key.transpose()?,
+        reset_keys: reset_keys(py, options.reset_keys)?,
         budget: options.memory.map(budget_of),
         socket_name: options.socket_name.0,
         worker: worker.map(|(index, count, _)| Worker { index, count }),
@@ -65,6 +59,24 @@ pub fn from_options(py: Python<'_>, options: &Bound<'_, PyDict>) -> PyResult<End
         ..EndpointSettings::default()
     };
     checked(py, settings)
+}
+
+/// Secrets for stateless resets; those of an open endpoint change with [`Endpoint::set_reset_keys`].
+///
+/// [`Endpoint::set_reset_keys`]: uringcore_quic::Endpoint::set_reset_keys
+pub fn reset_keys(py: Python<'_>, keys: List<OwnedBytes>) -> PyResult<Vec<[u8; 32]>> {
+    let refused =
+        |message| config_error(py, &ConfigError::new("stateless_reset_key", message));
+    if keys.0.len() > RESET_KEYS_MAX {
+        return Err(refused(format!("must be at most {RESET_KEYS_MAX} keys")));
+    }
+    keys.0
+        .into_iter()
+        .map(|key| {
+            <[u8; 32]>::try_from(key.0)
+                .map_err(|key| refused(format!("must have 32 bytes, not {}", key.len())))
+        })
+        .collect()
 }
 
 /// The state of each worker slot of a port, in a file that the port's processes share.

@@ -6,7 +6,7 @@
 use std::time::Instant;
 
 use bytes::BytesMut;
-use quinn_proto::{DatagramEvent, EcnCodepoint};
+use quinn_proto::{ConnectionId, DatagramEvent, EcnCodepoint};
 use uringcore_wire::{
     datagram::{Arrival, Beginning, arrivals},
     header::version_of,
@@ -18,6 +18,7 @@ use crate::{
     connection::migration::{Arrived, Receipt},
     paths::path::Local,
     seams::{forged_retry, layout},
+    tls::TOKEN_SIZE,
 };
 
 impl Endpoint {
@@ -100,6 +101,11 @@ impl Endpoint {
             true => arrivals(&piece),
             false => Vec::new(),
         };
+        // Only after a change of the reset key; the state machine does not report the ID that it answers for.
+        let id = match is_long || !self.reset_keys.has_former() {
+            true => None,
+            false => self.short_header_id(&piece),
+        };
         self.scratch.clear();
         match self
             .quinn
@@ -151,10 +157,22 @@ impl Endpoint {
                     return true;
                 }
                 self.stats.stateless_resets_sent += u64::from(is_reset);
+                if let (true, Some(id)) = (is_reset, id) {
+                    // RFC 9000 section 10.3: the last bytes are the token.
+                    let at = self.scratch.len() - TOKEN_SIZE;
+                    let token = self.reset_keys.token(&id);
+                    self.scratch[at..].copy_from_slice(&token);
+                }
                 self.respond(transmit);
             }
             Some(DatagramEvent::NewConnection(incoming)) => self.handle_incoming(now, incoming),
         }
         true
+    }
+
+    /// The destination connection ID of a packet with a short header.
+    fn short_header_id(&self, piece: &[u8]) -> Option<ConnectionId> {
+        let id = piece.get(1..1 + self.settings.connection_id_length);
+        id.map(ConnectionId::new)
     }
 }

@@ -1,5 +1,6 @@
 //! Generates an endpoint's connection IDs. They are random; if several workers share a port, their first byte
-//! identifies the worker.
+//! identifies the worker. At a server whose host gave a key for stateless resets, the last byte is the key's mark
+//! (`tls::keys::reset`). Clients' IDs have no mark: it would link the paths of one that moves (RFC 9000 section 9.5).
 //!
 //! The kernel steers a datagram by the first byte of its destination connection ID, modulo the number of workers
 //! (`uringcore_io::net::steer_by_connection_id`). So a worker's own IDs begin with a byte that maps to it. An observer
@@ -13,25 +14,38 @@
 use std::{
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU16, Ordering},
     },
     time::Duration,
 };
 
 use quinn_proto::{ConnectionId, ConnectionIdGenerator, InvalidCid, RandomConnectionIdGenerator};
 
-use crate::{EmptyPlaces, Worker};
+use crate::{EmptyPlaces, Worker, tls};
 
 /// Controls the next ID, and records generated ones.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct NextId(Arc<Flags>);
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Flags {
     is_next_workers: AtomicBool,
     is_named: AtomicBool,
+    /// The last byte of further IDs, or [`NO_MARK`].
+    mark: AtomicU16,
     /// IDs generated since the last `take_made`, if they are recorded.
     made: Option<Mutex<Vec<ConnectionId>>>,
+}
+
+impl Default for Flags {
+    fn default() -> Self {
+        Self {
+            is_neighbours: AtomicBool::default(),
+            is_named: AtomicBool::default(),
+            mark: AtomicU16::new(NO_MARK),
+            made: None,
+        }
+    }
 }
 
 impl NextId {
@@ -63,6 +77,12 @@ impl NextId {
         self.0
             .is_next_workers
             .store(is_next_workers, Ordering::Relaxed);
+    }
+
+    /// Sets the mark of IDs from now on.
+    pub fn set_mark(&self, mark: Option<u8>) {
+        let mark = mark.map_or(NO_MARK, u16::from);
+        self.0.mark.store(mark, Ordering::Relaxed);
     }
 
     /// Uses the host's ID for the next one, if it has set one: also after a Retry or a restart, because the host
@@ -114,17 +134,21 @@ impl ConnectionIds {
         {
             return first;
         }
-        let id = self.random.generate_cid();
-        let (Some(worker), Some(&first)) = (self.worker, id.first()) else {
-            return id;
-        };
-        let mut bytes = id.to_vec();
-        let worker = match self.next.0.is_next_workers.load(Ordering::Relaxed) {
-            true => worker.next(),
-            false => worker,
-        };
-        bytes[0] = worker.mark(first);
-        ConnectionId::new(&bytes)
+        let mut id = self.random.generate_cid();
+        if let (Some(worker), Some(first)) = (self.worker, id.first_mut()) {
+            let worker = match self.next.0.is_next_workers.load(Ordering::Relaxed) {
+                true => worker.next(),
+                false => worker,
+            };
+            *first = worker.mark(*first);
+        }
+        if let Ok(mark) = u8::try_from(self.next.0.mark.load(Ordering::Relaxed))
+            && tls::mark_of(&id).is_some()
+            && let Some(last) = id.last_mut()
+        {
+            *last = mark;
+        }
+        id
     }
 }
 
@@ -158,9 +182,29 @@ impl ConnectionIdGenerator for ConnectionIds {
     }
 }
 
+/// No byte has this value.
+const NO_MARK: u16 = 0x100;
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_mark_is_the_last_byte_of_ids_that_are_long_enough() {
+        let next_id = NextId::default();
+        next_id.set_mark(Some(7));
+        for (length, is_marked) in [(0, false), (4, false), (7, false), (8, true), (20, true)] {
+            let mut ids = ConnectionIds::new(length, None, next_id.clone());
+            let all = (0..100).all(|_| ids.generate_cid().last() == Some(&7));
+            assert_eq!(all, is_marked, "{length}");
+        }
+        let worker = Worker { index: 1, count: 4 };
+        let mut ids = ConnectionIds::new(8, Some(worker), next_id.clone());
+        let id = ids.generate_cid();
+        assert_eq!((id[0] % 4, id[7]), (1, 7));
+        next_id.set_mark(None);
+        assert!((0..100).any(|_| ids.generate_cid()[7] != 7));
+    }
 
     #[test]
     fn a_workers_ids_come_back_to_it_and_use_all_bytes_that_do() {

@@ -19,7 +19,7 @@ use std::{
 };
 
 use bytes::BytesMut;
-use quinn_proto::{self as quinn, ConnectionHandle};
+use quinn_proto::{self as quinn, ConnectionHandle, crypto::HmacKey};
 use slab::Slab;
 use uringcore_limits::budget::{AddressBlock, Budget};
 use uringcore_limits::token_bucket::{Rate, TokenBucket};
@@ -31,7 +31,7 @@ use super::{
     accept_policy::{AcceptPolicy, pending_accepts::PendingAccepts},
     paths::aliases::Aliases,
 };
-use crate::{seams::token_context::TokenContext, tls};
+use crate::{seams::token_context::TokenContext, tls::ResetKeys};
 
 mod accept;
 mod arrival;
@@ -129,6 +129,8 @@ pub struct Endpoint {
     /// Stateless answers: Version Negotiation, Retry, resets, refusals.
     responses: VecDeque<(quinn::Transmit, Vec<u8>, u32)>,
     pub(super) resets: TokenBucket,
+    /// Only of interest for resets while there are former ones.
+    pub(super) reset_keys: ResetKeys,
     pub(super) scratch: Vec<u8>,
     max_segments: usize,
     /// True if a connection has or had a log.
@@ -179,8 +181,14 @@ impl Endpoint {
             .expect("the endpoint's settings were checked");
         let next_id = NextId::new(settings.reports_connection_ids);
         let tokens = TokenContext::default();
+        let reset_keys = ResetKeys::new(&settings.reset_keys, &settings.socket_name);
+        if server.is_some() {
+            next_id.set_mark(reset_keys.mark());
+        }
+        let reset_key = reset_keys.hmac();
         Self {
-            quinn: state_machine(&settings, server.as_ref(), next_id.clone(), &tokens),
+            quinn: state_machine(&settings, server.as_ref(), next_id.clone(), &tokens, reset_key),
+            reset_keys,
             next_id,
             tokens,
             accept_policy: AcceptPolicy::new(&settings),
@@ -225,6 +233,16 @@ impl Endpoint {
             self.drop_pending_accepts();
         }
         self.server = server;
+    }
+
+    /// Changes the secrets for stateless resets, as [`EndpointSettings::reset_keys`] has them: new connection IDs get
+    /// tokens of the first one. Former keys stay for IDs that were issued before, as far as there is room
+    /// ([`RESET_KEYS_MAX`](crate::tls::RESET_KEYS_MAX)). An empty list changes nothing.
+    pub fn set_reset_keys(&mut self, secrets: &[[u8; 32]], socket_name: &[u8]) {
+        self.reset_keys.change(secrets, socket_name);
+        if self.server.is_some() {
+            self.next_id.set_mark(self.reset_keys.mark());
+        }
     }
 
     /// Answers new connections with CONNECTION_REFUSED from now on (RFC 9000 section 5.2.2), so that clients need
@@ -526,9 +544,9 @@ fn state_machine(
     server: Option<&ServerSetup>,
     next_id: NextId,
     tokens: &TokenContext,
+    reset_key: Arc<dyn HmacKey>,
 ) -> quinn::Endpoint {
-    let mut config =
-        quinn::EndpointConfig::new(tls::reset_key(settings.reset_key, &settings.socket_name));
+    let mut config = quinn::EndpointConfig::new(reset_key);
     let first = settings.first_connection_id.as_deref();
     let ids = ConnectionIds::new(settings.connection_id_length, settings.worker, next_id);
     let ids = ids

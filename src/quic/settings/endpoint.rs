@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use uringcore_limits::{budget::Budget, token_bucket::Rate};
 
 use super::{EmptyPlaces, Worker};
-use crate::tls::ConfigError;
+use crate::tls::{ConfigError, RESET_KEYS_MAX};
 
 /// Limits of an endpoint, independent of its connections' settings.
 ///
@@ -33,8 +33,9 @@ pub struct EndpointSettings {
     pub max_udp_payload_size: u16,
     /// True if the socket forbids fragmentation, without which path MTU discovery would find wrong sizes.
     pub dont_fragment: bool,
-    /// The secret that the key of stateless reset tokens is derived from; `None` generates a random one.
-    pub reset_key: Option<[u8; 32]>,
+    /// The secrets that the keys of stateless reset tokens are derived from: the first one is for new connection IDs,
+    /// the others for those that were issued before a restart. Empty generates a random one.
+    pub reset_keys: Vec<[u8; 32]>,
     /// The name of the endpoint's socket, which the key is derived from as well: two live endpoints may have the
     /// same name only if they are workers of one port.
     pub socket_name: Vec<u8>,
@@ -66,7 +67,7 @@ impl Default for EndpointSettings {
             handshake_timeout: HANDSHAKE_TIMEOUT,
             max_udp_payload_size: 1_472,
             dont_fragment: true,
-            reset_key: None,
+            reset_keys: Vec::new(),
             socket_name: Vec::new(),
             worker: None,
             empty_places: None,
@@ -97,6 +98,10 @@ impl EndpointSettings {
         {
             let message = "must have as many bytes as connection_id_length says";
             return Err(ConfigError::new("first_connection_id", message));
+        }
+        if self.reset_keys.len() > RESET_KEYS_MAX {
+            let message = format!("must be at most {RESET_KEYS_MAX} keys");
+            return Err(ConfigError::new("stateless_reset_key", message));
         }
         if self.max_connections == 0 {
             return Err(ConfigError::new("max_connections", "must not be zero"));

@@ -173,9 +173,9 @@ fn a_killed_peer_is_noticed_in_the_middle_of_a_transfer() {
 
 #[test]
 fn a_restarted_peer_resets_statelessly() {
-    let key = Some([7; 32]);
+    let keys = vec![[7; 32]];
     let settings = EndpointSettings {
-        reset_key: key,
+        reset_keys: keys,
         ..EndpointSettings::default()
     };
     let mut pair = Pair::with(client_settings(), server_settings(), settings.clone());

@@ -171,13 +171,13 @@ fn restarted(settings: &EndpointSettings, server: &ServerSettings) -> Endpoint {
 fn a_server_started_again_with_its_key_resets_old_connections_at_once() {
     for (key, is_known) in [([7; 32], true), ([8; 32], false)] {
         let settings = EndpointSettings {
-            reset_key: Some([7; 32]),
+            reset_keys: vec![[7; 32]],
             ..EndpointSettings::default()
         };
         let mut pair = Pair::with(client_settings(), server_settings(), settings.clone());
         let keys: Vec<_> = (0..50).map(|_| pair.establish().0).collect();
         let settings = EndpointSettings {
-            reset_key: Some(key),
+            reset_keys: vec![key],
             ..settings
         };
         pair.server.endpoint = restarted(&settings, &server_settings());
@@ -202,6 +202,71 @@ fn a_server_started_again_with_its_key_resets_old_connections_at_once() {
         }
         assert!(pair.server.endpoint.stats().stateless_resets_sent >= 50);
     }
+}
+
+#[test]
+fn connections_from_before_a_change_of_the_reset_key_are_reset_with_their_own() {
+    let (first, second) = ([7; 32], [8; 32]);
+    for (restarted_with, changed_to, old_are_reset) in [
+        (vec![second, first], None, true),
+        (vec![first], Some(second), true),
+        (vec![second], None, false),
+    ] {
+        let settings = |reset_keys| EndpointSettings {
+            reset_keys,
+            ..EndpointSettings::default()
+        };
+        let begun = settings(vec![first]);
+        let mut pair = Pair::with(client_settings(), server_settings(), begun);
+        let old: Vec<_> = (0..20).map(|_| pair.establish().0).collect();
+        pair.server.endpoint.set_reset_keys(&[second], b"");
+        let new: Vec<_> = (0..20).map(|_| pair.establish().0).collect();
+        pair.server.endpoint = restarted(&settings(restarted_with), &server_settings());
+        if let Some(key) = changed_to {
+            pair.server.endpoint.set_reset_keys(&[key], b"");
+        }
+        let begin = pair.now;
+        for key in old.iter().chain(&new) {
+            let conn = pair.client.endpoint.connection(*key).unwrap();
+            conn.send_stream(0, Bytes::from_static(b"are you there?"), true)
+                .unwrap();
+        }
+        for (keys, are_reset) in [(new, true), (old, old_are_reset)] {
+            for key in keys {
+                let expected = match are_reset {
+                    true => CloseKind::StatelessReset,
+                    false => CloseKind::IdleTimeout,
+                };
+                assert_eq!(ended(&mut pair, key).1, expected);
+                // After the first packet: each packet has one answer.
+                let took = pair.now - begin;
+                assert_eq!(took < Duration::from_millis(100), are_reset, "after {took:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_ids_of_clients_have_no_mark() {
+    let settings = EndpointSettings {
+        reset_keys: vec![[7; 32]],
+        ..EndpointSettings::default()
+    };
+    let mut pair = Pair::with(client_settings(), server_settings(), settings.clone());
+    pair.client.endpoint = Endpoint::new(settings, None);
+    pair.record = true;
+    for _ in 0..10 {
+        pair.establish();
+    }
+    let last_bytes = |from: Who| {
+        let of = |(who, datagram): &(Who, Vec<u8>)| {
+            (*who == from && datagram[0] & 0x80 == 0).then(|| datagram[8])
+        };
+        let found = pair.recorded.iter().filter_map(of);
+        found.collect::<std::collections::BTreeSet<u8>>()
+    };
+    assert_eq!(last_bytes(Who::Client).len(), 1, "the server's IDs");
+    assert!(last_bytes(Who::Server).len() > 5, "the clients' IDs");
 }
 
 #[test]

@@ -35,7 +35,7 @@ pub(crate) use handshake::{
     server_initial_keys,
 };
 pub(crate) use keys::{
-    reset::reset_key,
+    reset::{ResetKeys, TOKEN_SIZE, mark_of},
     retry::is_valid as is_valid_retry,
     tap::{PacketObserver, Tap},
     token::token_key,
@@ -46,6 +46,7 @@ pub(crate) use versions::{Answer, Versions, reserved_besides};
 
 pub use certificates::{SERVER_NAMES_MAX, validity::validity};
 pub use clock::WallClock;
+pub use keys::reset::RESET_KEYS_MAX;
 pub use sessions::{MemorySessions, SessionStore, tickets::SessionTicket};
 pub use settings::{
     CipherSuite, ClientAuth, ConfigError, Group, Identity, NamedIdentity, Roots, TrustStore,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import hmac
 import io
 
 import pytest
@@ -10,8 +12,11 @@ import pytest
 from tests.quic.aioquic_peer import AioquicRecorder, aioquic_asyncio, aioquic_client
 from tests.quic.harness import eventually
 from tests.quic.native.pairs import connecting, listening, server_config, settled
+from tests.quic.native.test_options import listening_again
 from tests.support.certificates import LOCAL
+from tests.support.oracle import answers, asked_for, victim
 from uringcore import quic
+from uringcore.quic.workers import PortGroup
 
 
 @pytest.fixture
@@ -125,7 +130,6 @@ def test_other_settings_are_for_new_connections(run, pki):
         ("connection_id_length", 12),
         ("limits", quic.ServerLimits(max_connections=5)),
         ("preferred_address", [("127.0.0.5", 4433)]),
-        ("stateless_reset_key", bytes(32)),
     ],
 )
 def test_what_is_the_sockets_cannot_change(run, pki, field, value):
@@ -169,6 +173,141 @@ def test_token_keys_are_rotated(run, pki):
             fourth = await token()
             listener.reload(server_config(pki, retry=True))
             assert await retries(fourth) == 0
+
+    run(main())
+
+
+def test_a_reset_key_is_rotated(run_anywhere, pki):
+    """Connections are reset with the key of their time, in this process and in the next one."""
+    first, second, third, fourth = (bytes([number]) * 32 for number in range(4))
+
+    async def tokens_of(listener, **fields):
+        if fields:
+            listener.reload(server_config(pki, **fields))
+        async with victim(*listener.address, "test") as alive:
+            tokens = alive.tokens()
+        await eventually(lambda: listener.stats()["connections"] == 0)
+        return tokens
+
+    async def resets(listener, tokens):
+        """The number of connection IDs of which each is reset with its token."""
+        found = [
+            (await asyncio.to_thread(answers, listener.address, connection_id))[0].endswith(token)
+            for connection_id, token in tokens.items()
+        ]
+        return sum(found)
+
+    async def main():
+        async with listening(pki) as listener:
+            port = listener.address[1]
+            by_key = [
+                await tokens_of(listener, stateless_reset_key=key) for key in (first, second, third)
+            ]
+            assert len({connection_id[-1] for tokens in by_key for connection_id in tokens}) == 3
+            for tokens in by_key:
+                assert await resets(listener, tokens) == len(tokens)
+            # No key in the settings, and the present one again, change nothing.
+            listener.reload()
+            listener.reload(server_config(pki))
+            listener.reload(server_config(pki, stateless_reset_key=third))
+            assert await resets(listener, by_key[0]) == len(by_key[0])
+            # There is room for three.
+            by_key.append(await tokens_of(listener, stateless_reset_key=[fourth]))
+            assert await resets(listener, by_key[0]) == 0
+            for tokens in by_key[1:]:
+                assert await resets(listener, tokens) == len(tokens)
+        settings = server_config(pki, stateless_reset_key=[fourth, third])
+        async with await listening_again(port, settings) as listener:
+            assert await resets(listener, by_key[1]) == 0
+            for tokens in by_key[2:]:
+                assert await resets(listener, tokens) == len(tokens)
+
+    run_anywhere(main())
+
+
+def mark(secret):
+    """The last byte of connection IDs under a key (HKDF, RFC 5869)."""
+    extracted = hmac.digest(b"uringcore stateless reset mark", secret, "sha256")
+    return hmac.digest(extracted, b"\x01", "sha256")[0]
+
+
+def test_connections_from_before_the_first_reset_key_are_reset_too(run_anywhere, pki):
+    async def main():
+        async with listening(pki) as listener:
+            async with victim(*listener.address, "test") as alive:
+                tokens = alive.tokens()
+                listener.reload(server_config(pki, stateless_reset_key=bytes(32)))
+                # The connection is alive: nobody is sent its tokens.
+                assert await asyncio.to_thread(asked_for, tokens, listener.address) == 0
+                await alive.protocol.ping()
+            await eventually(lambda: listener.stats()["connections"] == 0)
+            for connection_id, token in tokens.items():
+                (reset,) = await asyncio.to_thread(answers, listener.address, connection_id)
+                assert reset.endswith(token) or connection_id[-1] == mark(bytes(32))
+
+    run_anywhere(main())
+
+
+def test_a_former_reset_key_on_two_addresses(run_anywhere, pki):
+    """RFC 9000 section 21.11: a former key ends no connection of another address either."""
+    old, new = b"o" * 32, b"n" * 32
+
+    async def main():
+        async with (
+            listening(pki, stateless_reset_key=old) as one,
+            quic.listen("127.0.0.2", 0, server_config(pki, stateless_reset_key=[new, old])) as two,
+            victim(*one.address, "test") as alive,
+        ):
+            tokens = alive.tokens()
+            assert await asyncio.to_thread(asked_for, tokens, two.address) == len(tokens)
+            await alive.protocol.ping()
+
+    run_anywhere(main())
+
+
+def test_a_reset_key_for_a_shared_port_is_refused_and_changes_nothing(run_anywhere, pki):
+    async def main():
+        async with quic.listen("127.0.0.1", 0, server_config(pki), reuse_port=True) as listener:
+            with pytest.raises(quic.QuicConfigurationError) as caught:
+                listener.reload(
+                    server_config(pki, alpn=["next"], stateless_reset_key=bytes(32))
+                )
+            assert caught.value.field == "stateless_reset_key"
+            listener.reload()
+            async with connecting(pki, listener) as one:
+                assert one.alpn == "test"
+
+    run_anywhere(main())
+
+
+def test_workers_rotate_their_reset_keys(run, pki):
+    """A worker that is gone is answered for with the key of the connection's time."""
+    old, new = b"o" * 32, b"n" * 32
+
+    async def main():
+        with PortGroup("127.0.0.1", 0, workers=2, stateless_reset_key=old) as group:
+            async with contextlib.AsyncExitStack() as stack:
+                listeners = [
+                    await stack.enter_async_context(
+                        quic.listen(config=server_config(pki), workers=worker)
+                    )
+                    for worker in group
+                ]
+                async with victim(*group.sockname, "test") as before:
+                    tokens = before.tokens()
+                    for listener in listeners:
+                        listener.reload(server_config(pki, stateless_reset_key=new))
+                    async with victim(*group.sockname, "test") as after:
+                        tokens |= after.tokens()
+                        # Both places have connections that are alive.
+                        assert await asyncio.to_thread(asked_for, tokens, group.sockname) == 0
+                for index in range(2):
+                    group.mark(index, serving=False)
+                    for connection_id, token in tokens.items():
+                        if connection_id[0] % 2 == index:
+                            found = await asyncio.to_thread(answers, group.sockname, connection_id)
+                            assert [one.endswith(token) for one in found] == [True]
+                    group.mark(index, serving=True)
 
     run(main())
 

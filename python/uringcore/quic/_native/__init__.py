@@ -4,7 +4,8 @@
 | --- | --- |
 | ``client`` | ``connect`` |
 | ``server`` | ``listen`` |
-| ``accepting``, ``backlog`` | the settings of accepted connections; those that no program has yet |
+| ``listening`` | the socket of a server, and its settings with their reload |
+| ``accepting``, ``backlog`` | accepted connections; those that no program has yet |
 | ``connection`` | ``Connection`` |
 | ``config``, ``endpoint_config`` | ``ClientConfig`` and ``ServerConfig``; what they have in common |
 | ``certificates`` | ``Certificate`` |

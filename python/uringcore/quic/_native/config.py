@@ -21,7 +21,7 @@ from uringcore.quic._native.certificates import (
 )
 from uringcore.quic._native.endpoint_config import EndpointConfig, set_authorities
 from uringcore.quic._native.field_types import check_types
-from uringcore.quic._setup import retry_name
+from uringcore.quic._setup import key_list, retry_name
 from uringcore.quic.configuration import QuicConfiguration
 from uringcore.quic.limits import RetryPolicy, ServerLimits
 from uringcore.quic.sessions import SessionStore
@@ -142,11 +142,13 @@ class ServerConfig(EndpointConfig):
     :meth:`Listener.reload`, and drop the old one a day later, when its tokens have expired. None: the
     worker's, or a random one, so that tokens are worth nothing after a restart."""
 
-    stateless_reset_key: bytes | None = field(default=None, repr=False)
+    stateless_reset_key: bytes | Sequence[bytes] | None = field(default=None, repr=False)
     """32 secret bytes that stateless reset tokens are made from (RFC 9000 section 10.3.2). A server that
     starts again on the same address with the same key resets the connections of the one before at once;
-    with another key, or ``None`` (the worker's, or a random one), those time out. It cannot change while
-    the listener is open. Two servers that run at the same time on one address must not share a key: each
+    with another key, or ``None`` (the worker's, or a random one), those time out. Of several keys, at most
+    three, the first one is for new connections, and the others reset those from before a restart. To
+    change the key, put the new one in front and call :meth:`Listener.reload`; a listener that is open keeps
+    the former keys itself, as far as there is room for three. Two servers that run at the same time on one address must not share a key: each
     would answer packets of the other's connections with tokens that end them (section 21.11). So a key is
     refused with ``reuse_port``; workers of a ``PortGroup`` share one safely, and so do several addresses
     of one machine. Give each machine a key of its own."""
@@ -211,7 +213,7 @@ class ServerConfig(EndpointConfig):
             configuration.verify_mode = ssl.CERT_REQUIRED if is_required else ssl.CERT_OPTIONAL
             set_authorities(configuration, self.client_authorities)
         configuration.preferred_address = list(self.preferred_address)
-        configuration.stateless_reset_key = self.stateless_reset_key
+        configuration.stateless_reset_key = key_list(self.stateless_reset_key) or None
         configuration.token_key = list(self.token_keys) or None
         return configuration
 
@@ -232,11 +234,17 @@ def _check_keys(token_keys: Any, reset_key: Any) -> None:
         raise QuicConfigurationError("token_keys", "must be a list of bytes")
     if any(len(key) < TOKEN_KEY_MIN for key in token_keys):
         raise QuicConfigurationError("token_keys", f"must have {TOKEN_KEY_MIN} bytes at least each")
-    if reset_key is not None and not (
-        isinstance(reset_key, bytes) and len(reset_key) == RESET_KEY_SIZE
-    ):
+    if isinstance(reset_key, (bytes, type(None))):
+        reset_keys: Sequence[Any] = key_list(reset_key)
+    elif isinstance(reset_key, (list, tuple)) and 0 < len(reset_key) <= RESET_KEYS_MAX:
+        reset_keys = reset_key
+    else:
+        message = f"must be bytes, or a list of 1 to {RESET_KEYS_MAX} keys"
+        raise QuicConfigurationError("stateless_reset_key", message)
+    if not all(isinstance(key, bytes) and len(key) == RESET_KEY_SIZE for key in reset_keys):
         raise QuicConfigurationError("stateless_reset_key", f"must be {RESET_KEY_SIZE} bytes")
 
 
 TOKEN_KEY_MIN = 32
 RESET_KEY_SIZE = 32
+RESET_KEYS_MAX = 3

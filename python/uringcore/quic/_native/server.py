@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import functools
 import socket
 from collections.abc import Sequence
 from typing import overload
 
 from uringcore.quic._closing import check_close
-from uringcore.quic._endpoint import open_server
 from uringcore.quic._errors import ListenerClosedError
 from uringcore.quic._native.accepting import Accepting
 from uringcore.quic._native.certificates import CertificateSource
@@ -18,6 +16,7 @@ from uringcore.quic._native.config import ServerConfig
 from uringcore.quic._native.connection import Connection
 from uringcore.quic._native.contexts import AwaitableContext, ClosedOnExit
 from uringcore.quic._native.forgotten import end_forgotten, made_at
+from uringcore.quic._native.listening import Binding, settings_of
 from uringcore.quic._transport import QuicTransport
 from uringcore.quic.workers import PortWorker
 
@@ -80,17 +79,15 @@ class Listener(ClosedOnExit):
         settings, for new connections. Open connections continue unchanged.
 
         Sessions stay good under another certificate too, and so do tokens, unless ``token_keys`` lacks
-        their key now. A ``config`` may differ in everything but ``connection_id_length``, ``limits``,
-        ``preferred_address`` and ``stateless_reset_key``, which belong to the socket. The call blocks the
-        loop while it reads files.
+        their key now. Connections from before a change of ``stateless_reset_key`` are reset with the key of
+        their time. A ``config`` may differ in everything but ``connection_id_length``, ``limits`` and
+        ``preferred_address``, which belong to the socket. The call blocks the loop while it reads files.
 
         Raises :class:`QuicConfigurationError`, which names the field, if a file cannot be used (it may be
         half replaced) or a field cannot change, and then nothing has changed;
         :class:`ListenerClosedError` if the listener does not accept any more.
         """
-        if not self._transport.is_serving():
-            raise ListenerClosedError("the listener does not accept connections any more")
-        self._transport._accept_with(self._accepting.reload(config))
+        self._accepting.reload(self._transport, config)
 
     def stop_accepting(self) -> None:
         """Refuses new connections from now on. Those that are open or wait for :meth:`accept` continue."""
@@ -208,65 +205,17 @@ def listen(
     an address, ``ValueError`` for arguments that exclude each other, and ``OSError`` if the address cannot
     be bound.
     """
-    address = _checked_address(host, port, reuse_port, workers, sock)
-    if config is None:
-        if certificate is None and certificates is None:
-            raise TypeError("listen() needs a certificate, certificates or a config")
-        config = ServerConfig(
-            certificate=certificate, certificates=certificates or (), alpn=alpn or ()
-        )
-    else:
-        config = config._with(certificate=certificate, certificates=certificates, alpn=alpn)
-    return AwaitableContext(functools.partial(_listen, address, config, reuse_port, workers, sock))
-
-
-def _checked_address(
-    host: str | None,
-    port: int | None,
-    reuse_port: bool,
-    workers: PortWorker | None,
-    sock: socket.socket | None,
-) -> tuple[str, int] | None:
-    """The address to bind, unless there is a socket. Raises as :func:`listen`."""
-    if workers is None and sock is None:
-        if host is None or port is None:
-            raise TypeError("listen() needs a host and a port, workers or sock")
-        return host, port
-    if workers is not None and not isinstance(workers, PortWorker):
-        raise TypeError(f"workers: must be a PortWorker, one of a PortGroup, not {workers!r}")
-    if sock is not None and not _is_bound_udp(sock):
-        raise ValueError("sock: must be a bound, unconnected UDP socket")
-    if workers is not None and sock is not None:
-        raise ValueError("sock: cannot be given with workers, which have one")
-    if host is not None or port is not None or reuse_port:
-        name = "sock" if workers is None else "workers"
-        raise ValueError(f"{name}: is bound already, without host, port and reuse_port")
-    return None
-
-
-def _is_bound_udp(sock: socket.socket) -> bool:
-    """True for a UDP socket that is bound to a port, and not connected."""
-    if sock.family not in (socket.AF_INET, socket.AF_INET6) or sock.type != socket.SOCK_DGRAM:
-        return False
-    try:
-        sock.getpeername()
-    except OSError as error:
-        return error.errno == errno.ENOTCONN and sock.getsockname()[1] != 0
-    return False
-
-
-async def _listen(
-    address: tuple[str, int] | None,
-    config: ServerConfig,
-    reuse_port: bool,
-    workers: PortWorker | None,
-    sock: socket.socket | None,
-) -> Listener:
-    loop = asyncio.get_running_loop()
-    accepting = Accepting(loop, config, workers)
-    if workers is not None:
-        sock = workers.socket.dup()
-    transport = await open_server(
-        loop, accepting.acceptance, address, sock=sock, reuse_port=reuse_port
+    binding = Binding.checked(
+        "listen()", host, port, reuse_port=reuse_port, workers=workers, sock=sock
     )
+    config = settings_of(
+        "listen()", config, certificate=certificate, certificates=certificates, alpn=alpn
+    )
+    return AwaitableContext(functools.partial(_listen, binding, config))
+
+
+async def _listen(binding: Binding, config: ServerConfig) -> Listener:
+    loop = asyncio.get_running_loop()
+    accepting = Accepting(loop, config, binding.workers)
+    transport = await binding.open(loop, accepting.served.acceptance)
     return Listener(transport, accepting)

@@ -7,7 +7,7 @@
 //! (the endpoint has converted them) and their own version field.
 //!
 //! - `initial`: keys for Initial packets, of every version.
-//! - `reset`: the key of stateless reset tokens.
+//! - `reset`: the keys of stateless reset tokens.
 //! - `retry`: the tag of Retry packets, which have no keys.
 //! - `tap`: observation of packets in plain text by the layer above.
 //! - `token`: the keys of address validation tokens.
