@@ -214,13 +214,14 @@ def test_a_session_that_is_accepted_after_the_drain_is_asked_to_end_too(run_anyw
             async with connecting(server) as raw:
                 session = raw.bidi(wire.asked("/"))
                 request = await anext(server)
-                server.drain()
+                draining = asyncio.ensure_future(server.drain())
                 accepted = await request.accept()
                 drain = http.varints(wire.DRAIN_SESSION, 0)
                 await raw.wait(lambda: raw.answer(session).body == drain)
                 # Both directions: with one alone the server waits for `patience`.
                 raw.give_up(session, GIVEN_UP)
                 await accepted.wait_closed()
+                await draining
 
     run_anywhere(main())
 

@@ -142,11 +142,14 @@ def test_a_number_of_sessions_that_cannot_be(certificate, number):
 def test_a_server_that_goes_away_takes_no_further_sessions(run_anywhere, certificate):
     async def main():
         async with first_session(certificate) as (server, accepted, first):
-            server.drain()
+            draining = asyncio.ensure_future(server.drain())
             await first.wait_draining()
             with pytest.raises(WebTransportError, match="going away"):
                 await first.open_session()
             await reaches(first, accepted[0])
+            assert not draining.done()
+            first.close()
+            await draining
 
     run_anywhere(main())
 

@@ -302,11 +302,14 @@ def test_a_server_that_drains_asks_all_its_sessions_to_end(run_anywhere, certifi
         accepted = []
         async with serving(certificate) as server, accepting(server, accepted):
             async with connecting(certificate, server) as one:
-                server.drain()
+                draining = asyncio.ensure_future(server.drain())
                 await one.wait_draining()
-                assert not one.is_closed
+                assert not one.is_closed and not draining.done()
                 with pytest.raises(quic.QuicConnectionError):
                     await connecting(certificate, server)
+                one.close()
+                await draining
+                assert server.is_closed
 
     run_anywhere(main())
 

@@ -10,7 +10,6 @@ acknowledged the last session's last capsule.
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import functools
 from collections.abc import Callable, Sequence
 from urllib.parse import urlsplit
@@ -28,7 +27,7 @@ from uringcore.quic.connection import QuicConnection
 from uringcore.webtransport._fields import HeadersLike
 from uringcore.webtransport._link import RequestParameters, SessionLink
 from uringcore.webtransport._session import Session, opening
-from uringcore.webtransport._session_transport import quic_configuration, session_limits
+from uringcore.webtransport._session_transport import over_http3, quic_configuration, session_limits
 
 __all__ = ["connect"]
 
@@ -62,10 +61,10 @@ def connect(
     allowed, and the exceptions of :func:`uringcore.quic.connect`.
     """
     config = ClientConfig() if config is None else config
-    changes: dict[str, object] = {"alpn": ["h3"], "datagrams": True}
+    changes: dict[str, object] = {}
     if server_certificate_hashes is not None:
         changes["certificate_hashes"] = tuple(server_certificate_hashes)
-    config = dataclasses.replace(config, **changes)  # type: ignore[arg-type]
+    config = over_http3(config, **changes)
     host, port, authority, path = _read(url)
     asked = RequestParameters.by_program(path, authority, origin, headers, protocols, said_in="url")
     target = (host, port)

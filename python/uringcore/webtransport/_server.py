@@ -5,21 +5,22 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
+import socket
 import sys
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
-from typing import Any
+from typing import Any, overload
 
 from uringcore._client_log import ClientLog
 from uringcore._uringcore import AsgiService
-from uringcore.quic._acceptance import Acceptance
-from uringcore.quic._endpoint import open_server
 from uringcore.quic._errors import DatagramSendError, QuicError
 from uringcore.quic._native.backlog import Backlog
 from uringcore.quic._native.certificates import CertificateSource
 from uringcore.quic._native.config import ServerConfig
 from uringcore.quic._native.contexts import AwaitableContext, ClosedOnExit
+from uringcore.quic._native.listening import Binding, Served, settings_of
 from uringcore.quic._transport import QuicTransport
 from uringcore.quic.connection import QuicConnection
+from uringcore.quic.workers import PortWorker
 from uringcore.webtransport._errors import WebTransportError
 from uringcore.webtransport._link import SessionLink, check_close
 from uringcore.webtransport._request import SessionRequest, accepted
@@ -28,6 +29,7 @@ from uringcore.webtransport._session_transport import (
     SESSIONS_MAX,
     SessionTransport,
     not_found,
+    over_http3,
     quic_configuration,
     request_limits,
     session_limits,
@@ -43,11 +45,13 @@ HANDLER_FAILED = 1
 logger = logging.getLogger("uringcore.webtransport")
 
 
+@overload
 def serve(
     host: str,
     port: int,
     *,
     certificate: CertificateSource | None = None,
+    certificates: Sequence[CertificateSource] | None = None,
     config: ServerConfig | None = None,
     paths: Collection[str] | None = None,
     origins: Collection[str] | None = None,
@@ -55,6 +59,54 @@ def serve(
     handler: Handler | None = None,
     max_sessions: int = SESSIONS_MAX,
     reuse_port: bool = False,
+) -> AwaitableContext[Server]: ...
+
+
+@overload
+def serve(
+    *,
+    certificate: CertificateSource | None = None,
+    certificates: Sequence[CertificateSource] | None = None,
+    config: ServerConfig | None = None,
+    paths: Collection[str] | None = None,
+    origins: Collection[str] | None = None,
+    protocols: Sequence[str] = (),
+    handler: Handler | None = None,
+    max_sessions: int = SESSIONS_MAX,
+    workers: PortWorker,
+) -> AwaitableContext[Server]: ...
+
+
+@overload
+def serve(
+    *,
+    certificate: CertificateSource | None = None,
+    certificates: Sequence[CertificateSource] | None = None,
+    config: ServerConfig | None = None,
+    paths: Collection[str] | None = None,
+    origins: Collection[str] | None = None,
+    protocols: Sequence[str] = (),
+    handler: Handler | None = None,
+    max_sessions: int = SESSIONS_MAX,
+    sock: socket.socket,
+) -> AwaitableContext[Server]: ...
+
+
+def serve(
+    host: str | None = None,
+    port: int | None = None,
+    *,
+    certificate: CertificateSource | None = None,
+    certificates: Sequence[CertificateSource] | None = None,
+    config: ServerConfig | None = None,
+    paths: Collection[str] | None = None,
+    origins: Collection[str] | None = None,
+    protocols: Sequence[str] = (),
+    handler: Handler | None = None,
+    max_sessions: int = SESSIONS_MAX,
+    reuse_port: bool = False,
+    workers: PortWorker | None = None,
+    sock: socket.socket | None = None,
 ) -> AwaitableContext[Server]:
     """Serves WebTransport over HTTP/3.
 
@@ -71,23 +123,24 @@ def serve(
 
     A client may have ``max_sessions`` at once on its connection; a request beyond them is reset
     (H3_REQUEST_REJECTED). The limits of ``config`` on streams, bytes and datagrams apply to each session,
-    QUIC's windows to the connection.
+    QUIC's windows to the connection, ``backlog`` to requests. ``alpn`` and ``datagrams`` of ``config`` cannot
+    be changed: WebTransport needs ``h3`` and datagrams.
 
-    ``certificate`` replaces that of ``config``; one of the two is required. Raises ``ValueError`` for an
-    argument that is out of range, ``TypeError`` without a certificate, and as :func:`uringcore.quic.listen`.
+    ``certificate`` or ``certificates`` replace those of ``config``; a certificate is required. ``host``,
+    ``port``, ``reuse_port``, ``workers`` and ``sock`` are those of :func:`uringcore.quic.listen`. Raises
+    ``ValueError`` for an argument that is out of range, ``TypeError`` without a certificate, and as
+    :func:`uringcore.quic.listen`.
     """
-    if config is None:
-        if certificate is None:
-            raise TypeError("serve() needs a certificate or a config")
-        config = ServerConfig(certificate=certificate)
-    else:
-        config = config._with(certificate=certificate)
+    binding = Binding.checked(
+        "serve()", host, port, reuse_port=reuse_port, workers=workers, sock=sock
+    )
+    config = settings_of("serve()", config, certificate=certificate, certificates=certificates)
     if not 1 <= max_sessions <= 1 << 32:
         raise ValueError(f"max_sessions: must be 1 to {1 << 32}, not {max_sessions}")
     for name, given in (("paths", paths), ("origins", origins), ("protocols", protocols)):
         if isinstance(given, str | bytes):
             raise ValueError(f"{name}: must be several strings, not one")
-    config = dataclasses.replace(config, alpn=["h3"], datagrams=True)
+    config = over_http3(config)
     allowed = _Allowed(
         None if paths is None else frozenset(paths),
         None if origins is None else frozenset(origins),
@@ -95,8 +148,10 @@ def serve(
 
     async def start() -> Server:
         loop = asyncio.get_running_loop()
-        server = Server(loop, config, allowed, tuple(protocols), handler, max_sessions)
-        await server._listen((host, port), reuse_port=reuse_port)
+        server = Server(
+            loop, config, binding.workers, allowed, tuple(protocols), handler, max_sessions
+        )
+        await server._listen(binding)
         return server
 
     return AwaitableContext(start)
@@ -132,18 +187,19 @@ class Server(ClosedOnExit):
         self,
         loop: asyncio.AbstractEventLoop,
         config: ServerConfig,
+        worker: PortWorker | None,
         allowed: _Allowed,
         protocols: tuple[str, ...],
         handler: Handler | None,
         max_sessions: int,
     ) -> None:
         self._loop = loop
-        self._config = config
+        self._served = Served({"h3": self._made}, config, worker, quic_configuration)
         self._allowed = allowed
         self._protocols = protocols
         self._handler = handler
         self._limits = request_limits()
-        self._session_limits = session_limits(config, max_sessions)
+        self._max_sessions = max_sessions
         self._log = ClientLog(logger, LOG_LINES, logging.INFO)
         self._service = _service(loop, self._log)
         self._transports: set[SessionTransport] = set()
@@ -151,6 +207,7 @@ class Server(ClosedOnExit):
         self._backlog: Backlog[SessionLink] = Backlog(loop, config.backlog)
         self._is_closed = False
         self._is_going_away = False
+        self._is_draining = False
         self._ending: asyncio.Task[None] | None = None
         self._ended = asyncio.Event()
         self._tick: asyncio.TimerHandle | None = None
@@ -199,16 +256,36 @@ class Server(ClosedOnExit):
                 return link
         return None
 
+    def reload(self, config: ServerConfig | None = None) -> None:
+        """Reads the files of the settings again (certificates, keys, authorities), or takes other
+        settings, for new connections. Open connections and their sessions continue unchanged.
+
+        What may change, and the exceptions, are those of :meth:`uringcore.quic.Listener.reload`.
+        """
+        self._served.reload(self._transport, None if config is None else over_http3(config))
+        self._backlog.resize(self._served.config.backlog)
+
     def stop_accepting(self) -> None:
         """Refuses new connections and sessions; open ones continue."""
         self._is_going_away = True
         self._transport.stop_accepting()
 
-    def drain(self) -> None:
-        """Refuses new connections and sessions, and asks all clients to end their sessions."""
-        self.stop_accepting()
+    async def drain(self, timeout: float | None = None) -> None:
+        """Refuses new connections and sessions, asks all clients to end their sessions, waits until they
+        have, and closes the socket.
+
+        A worker sends new clients to the next worker of its port, by a Retry. Requests in the backlog can be
+        accepted meanwhile. After ``timeout`` seconds the sessions that are left are closed with code 0;
+        ``None`` waits without a limit. After a cancellation the server refuses sessions until :meth:`close`
+        is called.
+        """
+        self._is_going_away = self._is_draining = True
+        self._transport.drain()
         for session_transport in list(self._transports):
             session_transport.go_away()
+        await asyncio.wait([self._transport._closed], timeout=timeout)
+        self.close()
+        await self.wait_closed()
 
     def close(self, code: int = 0, reason: str = "") -> None:
         """Closes all sessions with a code and a reason, and then the socket: see :meth:`wait_closed`.
@@ -241,7 +318,8 @@ class Server(ClosedOnExit):
             ]
             await asyncio.gather(*(link.wait_released() for link in links))
             if self._tasks:
-                _, late = await asyncio.wait(self._tasks, timeout=self._config.close_timeout)
+                timeout = self._served.config.close_timeout
+                _, late = await asyncio.wait(self._tasks, timeout=timeout)
                 for task in late:
                     task.cancel()
                 await asyncio.gather(*late, return_exceptions=True)
@@ -257,15 +335,8 @@ class Server(ClosedOnExit):
 
     # Connections and requests
 
-    async def _listen(self, address: tuple[str, int], *, reuse_port: bool) -> None:
-        config = self._config
-        acceptance = Acceptance(
-            {"h3": self._made},
-            quic_configuration(config),
-            retry=config.retry,
-            limits=config.limits,
-        )
-        self._transport = await open_server(self._loop, acceptance, address, reuse_port=reuse_port)
+    async def _listen(self, binding: Binding) -> None:
+        self._transport = await binding.open(self._loop, self._served.acceptance)
         self._tick = self._loop.call_later(TICK_SECONDS, self._look_at_clock)
 
     def _look_at_clock(self) -> None:
@@ -275,16 +346,19 @@ class Server(ClosedOnExit):
             session_transport.tick()
 
     def _made(self, quic: QuicConnection) -> SessionTransport:
+        config = self._served.config
         session_transport = SessionTransport(
             quic,
             self._service,
             self._limits,
-            close_timeout=self._config.close_timeout,
-            session_limits=self._session_limits,
+            close_timeout=config.close_timeout,
+            session_limits=session_limits(config, self._max_sessions),
             on_request=self._asked,
             on_over=self._transports.discard,
         )
         self._transports.add(session_transport)
+        if self._is_draining:
+            session_transport.go_away()
         return session_transport
 
     def _asked(self, link: SessionLink) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from uringcore._uringcore import (
     AsgiService,
@@ -17,7 +17,7 @@ from uringcore._uringcore import (
     WebTransportLimits,
     WebTransportSessionCore,
 )
-from uringcore.quic._errors import QuicError
+from uringcore.quic._errors import QuicConfigurationError, QuicError
 from uringcore.quic._native.config import EndpointConfig
 from uringcore.quic._native.link import Life
 from uringcore.quic._transport import QuicTransport
@@ -31,6 +31,7 @@ __all__ = [
     "SESSIONS_MAX",
     "SessionTransport",
     "not_found",
+    "over_http3",
     "quic_configuration",
     "request_limits",
     "session_limits",
@@ -38,6 +39,19 @@ __all__ = [
 
 SESSIONS_MAX = 1024
 """The default of sessions at once of one client."""
+
+
+_Config = TypeVar("_Config", bound=EndpointConfig)
+
+
+def over_http3(config: _Config, **changes: Any) -> _Config:
+    """The settings with HTTP/3's application protocol, and ``changes``. Raises :class:`QuicConfigurationError` for settings with
+    which there is no WebTransport."""
+    if tuple(config.alpn) not in ((), ("h3",)):
+        raise QuicConfigurationError("alpn", "WebTransport is spoken over h3 and nothing else")
+    if not config.datagrams:
+        raise QuicConfigurationError("datagrams", "WebTransport needs them")
+    return dataclasses.replace(config, alpn=("h3",), **changes)
 
 
 def quic_configuration(config: EndpointConfig) -> QuicConfiguration:
@@ -117,6 +131,7 @@ class SessionTransport(Life):
         self._on_request = on_request
         self._on_over = on_over
         self._http: Http3Connection | None = None
+        self._is_going_away = False
 
     def connection_made(self, transport: QuicTransport) -> None:
         """Attaches HTTP/3, after the handshake has selected it."""
@@ -140,17 +155,21 @@ class SessionTransport(Life):
             self._http.tick()
 
     def go_away(self) -> None:
-        """Sends GOAWAY, and asks the peer to end open sessions."""
-        if self._http is not None:
+        """Sends GOAWAY, and asks the peer to end open sessions. The connection is closed when it has none."""
+        self._is_going_away = True
+        if self._http is not None and self.completed is not None:
             self._http.go_away()
         for session in list(self.sessions):
             session.drain()
+        self._close_if_unused()
 
     def handshake_completed(self, event: HandshakeCompleted) -> None:
         """The handshake is complete."""
         super().handshake_completed(event)
         if self._http is not None:
             self._http.handshake_completed()
+        if self._is_going_away:
+            self.go_away()
 
     def _asked(self, core: WebTransportSessionCore, scope: dict[str, Any]) -> None:
         link = SessionLink(
@@ -169,6 +188,13 @@ class SessionTransport(Life):
             self.leaving.discard(link)
         else:
             self.leaving.add(link)
+        self._close_if_unused()
+
+    def _close_if_unused(self) -> None:
+        """Closes the connection of a client that was asked to leave and has no session any more."""
+        is_unused = not self.sessions and not self.leaving
+        if self._is_going_away and is_unused and self.completed is not None:
+            self.close(H3_NO_ERROR, "")
 
     def _http_event(self, name: str) -> None:
         """Closes the connection of a client without sessions that is idle or has used up its requests."""
