@@ -13,7 +13,7 @@ import pytest
 from aioquic.h3.connection import H3Connection
 
 from tests.server.harness import APPLICATION, ROOT, environment
-from tests.support.oracle import asked_for, asked_of_one_that_ends, victim
+from tests.support.oracle import answers, asked_for, asked_of_one_that_ends, victim
 from uringcore.server import _config as config
 from uringcore.server import _reset_key as reset_key
 from uringcore.server._startup_errors import StartupError
@@ -106,7 +106,7 @@ def test_a_group_is_the_same_on_all_machines(monkeypatch):
     for host in ("one", "two"):
         monkeypatch.setattr(socket, "gethostname", lambda host=host: host)
         made = config.Config(APPLICATION, http3_reset_key=b"k" * 32, http3_reset_group="balanced")
-        groups.add(made.http3_reset_key)
+        groups.add(made.keys.reset[0])
     assert len(groups) == 1
 
 
@@ -139,3 +139,61 @@ def test_a_socket_that_shares_its_port_and_a_key(certificate, key):
     assert done.returncode == 3, done
     assert "--http3-reset-key: the UDP socket that was passed shares its port" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+async def reset_with(tokens, place):
+    """Waits until the server has forgotten these connections, and checks that it sends their own tokens."""
+    for connection_id, token in tokens.items():
+        while not (found := await asyncio.to_thread(answers, place, connection_id)):
+            await asyncio.sleep(0.05)
+        assert [datagram.endswith(token) for datagram in found] == [True]
+
+
+def rotate(key):
+    with open(key, "wb") as file:
+        file.write(os.urandom(32))
+
+
+def test_sighup_changes_the_reset_key(start, key):
+    server = start("--http3-reset-key", key)
+    place = ("127.0.0.1", server.port)
+
+    async def main():
+        async with victim(*place, "h3") as before:
+            tokens = before.tokens()
+            rotate(key)
+            server.send_signal(signal.SIGHUP)
+            await asyncio.to_thread(server.wait_log, "The reset key was reloaded from")
+            async with victim(*place, "h3") as after:
+                tokens |= after.tokens()
+                assert len({connection_id[-1] for connection_id in tokens}) == 2
+                assert await asked(tokens, *place) == 0
+                await before.protocol.ping()
+        await asyncio.wait_for(reset_with(tokens, place), 60)
+
+    asyncio.run(main())
+    with open(key, "wb") as file:
+        file.write(b"short")
+    server.send_signal(signal.SIGHUP)
+    server.wait_log("The keys were not reloaded: --http3-reset-key: must be a secret")
+    assert server.get("/").status == 200
+    assert server.log().count("was reloaded from") == 1
+
+
+def test_sighup_changes_the_reset_key_of_workers(crowd, key):
+    """The next generation resets connections of the one before with the key of that one."""
+    server = crowd("--http3-reset-key", key)
+    place = ("127.0.0.1", server.port)
+
+    async def main():
+        async with victim(*place, "h3") as before:
+            tokens = before.tokens()
+            rotate(key)
+            server.send_signal(signal.SIGHUP)
+            await asyncio.to_thread(server.wait_log, r"(?s)(HTTP/3 running.*){4}")
+            async with victim(*place, "h3") as after:
+                tokens |= after.tokens()
+        assert len({connection_id[-1] for connection_id in tokens}) == 2
+        await asyncio.wait_for(reset_with(tokens, place), 60)
+
+    asyncio.run(main())

@@ -29,6 +29,7 @@ it from a shell. ``Server`` and ``Config`` are uvicorn's classes of these names 
 | ``_serving`` | running a server until it ends: in this process, below ``--reload``, or in workers |
 | ``_descriptors`` | the limit of open files, and the three standard descriptors |
 | ``_shared_folder`` | folders that the processes of a server share |
+| ``_keys`` | the secrets of address tokens and stateless resets, and their files |
 | ``_reset_key`` | the stateless reset key derived from ``http3_reset_key`` |
 | ``_worker_places`` | UDP ports that workers share, and each worker's place on them |
 | ``gunicorn`` | gunicorn's worker class |
@@ -140,7 +141,8 @@ start-up. If a program replaces uvicorn's ``Server.handle_exit``, its replacemen
 ``timeout_graceful_shutdown``. With workers SIGHUP replaces all processes, one after the other: the new one
 serves before the old one retires, and no connection is refused meanwhile. HTTP/3 clients get GOAWAY and
 HTTP/1.1 clients ``connection: close`` with their next response. SIGTTIN and SIGTTOU change the number of
-workers. Without workers SIGHUP reloads the certificate; a change of its files does so in any case.
+workers. Without workers SIGHUP reloads the certificate and the keys; a change of the
+certificate's files does so in any case.
 
 A server can use sockets that are already bound: ``--fd`` and ``--http3-fd``, systemd's (``ListenStream=``
 and ``ListenDatagram=``, distinguished by their type), or ``Server(config).run(sockets=[...])`` of

@@ -315,10 +315,11 @@ def start(app: str, **options: Any) -> None:
     try:
         with ended_by_sigterm():
             options["http3_retry"] = RETRY_POLICIES[options["http3_retry"]]
-            keys: list[str] = []
-            for name in ("http3_token_key", "http3_reset_key"):
+            keys: dict[str, str] = {}
+            for kind in ("token", "reset"):
+                name = f"http3_{kind}_key"
                 if options[name] is not None:
-                    keys.append(options[name].name)
+                    keys[kind] = options[name].name
                     options[name] = options[name].read()
             if options.get("log_config") is None:
                 # The command's default is uvicorn's; None would leave logging unconfigured.
@@ -329,10 +330,10 @@ def start(app: str, **options: Any) -> None:
                     del options[f"http3_{name}"]
             options["headers"] = [header_pair(text) for text in options.get("headers") or ()]
             config = Config(app, **options)
-            for path in keys:
-                # Not for keys that are read from standard input.
-                if os.path.exists(path):
-                    warn_if_exposed(path, logger)
+            # Not for keys that are read from standard input.
+            config.keys.files = {kind: path for kind, path in keys.items() if os.path.isfile(path)}
+            for path in config.keys.files.values():
+                warn_if_exposed(path, logger)
             for line in idle_options(said(options), config, http3=config.http3):
                 logger.warning(line)
             serve(config)

@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import logging
 import os
-import secrets
 import socket
 import ssl
 import weakref
@@ -42,12 +41,12 @@ from uringcore.server._checks import (
     checked_origins,
 )
 from uringcore.server._credentials import check_certificate, quic_refusal
+from uringcore.server._keys import ServerKeys
 from uringcore.server._lifespan import Lifespan
 from uringcore.server._limits import HTTP3Limits, SessionLimits, limits_from, trace_limits
 from uringcore.server._log import log_config
 from uringcore.server._metrics_port import METRICS_PATH
 from uringcore.server._observer import Observer
-from uringcore.server._reset_key import reset_key
 from uringcore.server._shared_folder import SharedFolder
 from uringcore.server._signature import Signature, signature
 from uringcore.server._startup_errors import StartupError
@@ -55,8 +54,6 @@ from uringcore.server._startup_errors import StartupError
 __all__ = ["EARLY_DATA", "LOOP", "Config"]
 
 LOOP = "uringcore:new_event_loop"
-
-KEY_BYTES_MIN = 32
 
 EARLY_DATA = ("safe", "refuse", "off")
 """Values of ``http3_early_data``."""
@@ -110,7 +107,8 @@ class Config(UvicornConfig):
       ``https://www.example.org``: clients that support it send requests for them on existing connections.
       The certificate has to name them.
     - ``http3_token_key``, ``http3_reset_key``: secrets of at least 32 bytes with which address tokens
-      and stateless resets outlive this process; ``None`` makes new ones. The reset key is combined with the
+      and stateless resets outlive this process; ``None`` makes new ones. The command's files are read again
+      at SIGHUP; two former keys of each kind stay valid. The reset key is combined with the
       host name: it outlives a container only if the next one has the same host name.
     - ``http3_reset_group``: a name that machines with one ``http3_reset_key`` share if the load balancer
       routes packets to them by connection ID; ``None`` gives each machine a key of its own. See
@@ -203,11 +201,7 @@ class Config(UvicornConfig):
         self.session_limits: SessionLimits = found[1]
         self.quic_limits: ServerLimits = found[2]
         self.http3_trace_limits: TraceLimits = trace_limits(options)
-        for name, key in (("token", http3_token_key), ("reset", http3_reset_key)):
-            if key is not None and len(key) < KEY_BYTES_MIN:
-                raise StartupError(
-                    f"--http3-{name}-key: must be a secret of at least {KEY_BYTES_MIN} bytes, not {len(key)}"
-                )
+        self.keys: ServerKeys = ServerKeys(http3_token_key, http3_reset_key, http3_reset_group)
         self.http3_port = http3_port
         self.http3_fd = http3_fd
         self.http3_idle_timeout = http3_idle_timeout
@@ -221,10 +215,6 @@ class Config(UvicornConfig):
         check_protocols(http3_connect)
         self.http3_connect: tuple[str, ...] = tuple(http3_connect)
         self.http3_origins: tuple[str, ...] = checked_origins(http3_origins)
-        self.http3_token_key = http3_token_key
-        if http3_reset_group is not None and (http3_reset_key is None or not http3_reset_group):
-            raise StartupError("--http3-reset-group: needs a name, and --http3-reset-key")
-        self.http3_reset_key = http3_reset_key and reset_key(http3_reset_key, http3_reset_group)
         self.http3_log_lines = http3_log_lines
         self.log_format = log_format
         self.http3_qlog_dir = http3_qlog_dir
@@ -397,13 +387,6 @@ class Config(UvicornConfig):
         assert file is not None
         return os.fspath(file)
 
-    def share_keys(self) -> None:
-        """Makes the keys that all processes of this server share, if none are given."""
-        if self.http3_token_key is None:
-            self.http3_token_key = secrets.token_bytes(64)
-        if self.http3_reset_key is None:
-            self.http3_reset_key = secrets.token_bytes(32)
-
     def share_sessions(self) -> None:
         """Keeps TLS sessions in a folder that this server's processes share; the first one removes it."""
         # In memory if /dev/shm is writable, and else in the system's folder for temporary files.
@@ -444,6 +427,24 @@ class Config(UvicornConfig):
             assert self.ssl_certfile is not None
             password = self.ssl_keyfile_password or ""
             self.ssl.load_cert_chain(self.ssl_certfile, self.ssl_keyfile, lambda: password)
+
+    def reload_keys(self, listener: _Listener | None) -> None:
+        """Reads the files of the keys again, for new connections of ``listener``, and logs a line for each key
+        that has changed. If a file cannot be used, it logs an error and keeps the keys."""
+        try:
+            changed = self.keys.read_again()
+        except StartupError as exc:
+            logger.error("The keys were not reloaded: %s", exc)
+            return
+        if changed and self.quic is not None and listener is not None:
+            self._set_keys(self.quic)
+            listener.reload()
+        for kind in changed:
+            logger.info("The %s key was reloaded from %s", kind, self.keys.files[kind])
+
+    def _set_keys(self, quic: QuicConfiguration) -> None:
+        quic.token_key = self.keys.token or None
+        quic.stateless_reset_key = self.keys.reset or None
 
     def _load_into(self, quic: QuicConfiguration) -> None:
         assert self.ssl_certfile is not None
@@ -516,13 +517,12 @@ class Config(UvicornConfig):
             max_streams_uni=MAX_STREAMS_UNI,
             send_buffer_high=SEND_BUFFER_HIGH,
             send_buffer_low=SEND_BUFFER_LOW,
-            token_key=self.http3_token_key,
             session_store=self.session_store,
-            stateless_reset_key=self.http3_reset_key,
             verify_mode=ssl.VerifyMode(self.ssl_cert_reqs) if self.ssl_cert_reqs else None,
             quic_logger=self._quic_logger(),
             early_data=self.http3_early_data != "off",
         )
+        self._set_keys(configuration)
         try:
             self._load_into(configuration)
             if self.ssl_ca_certs is not None:

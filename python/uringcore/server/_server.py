@@ -341,8 +341,11 @@ class Server(UvicornServer):
                 self._update_default_headers()
                 if self._request_log is not None:
                     self._request_log.tick()
+        if self._is_hung_up:
+            self.config.reload_keys(self._listener)
         if self._certificate is not None and (counter % 10 == 0 or self._is_hung_up):
             self._look_at_certificate(self._certificate)
+        self._is_hung_up = False
         if should_exit and not self.should_exit and self._slot is not None:
             # The server has reached its number of requests. Reset the limit, so that uvicorn logs it once.
             self.config.limit_max_requests = None
@@ -351,7 +354,7 @@ class Server(UvicornServer):
         return should_exit
 
     def _look_at_certificate(self, certificate: CertificateKeeper) -> None:
-        is_asked, self._is_hung_up = self._is_hung_up, False
+        is_asked = self._is_hung_up
         if (certificate.has_changed() or is_asked) and certificate.renew(self._listener):
             # The file may be gone again; the next check reports that.
             with contextlib.suppress(OSError):
@@ -517,7 +520,7 @@ class Server(UvicornServer):
                 signal.signal(signal.SIGHUP, before)
 
     def _hang_up(self, sig: int, frame: FrameType | None) -> None:
-        """Handles SIGHUP: reloads the certificate, or stops if the terminal has hung up."""
+        """Handles SIGHUP: reloads the certificate and the keys, or stops if the terminal has hung up."""
         if self._had_terminal and not has_terminal():
             self.handle_exit(signal.SIGTERM, None)
         else:

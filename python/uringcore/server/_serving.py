@@ -67,7 +67,7 @@ def serve_in_children(config: Config) -> None:
     tell_where(config, sockets)
     with contextlib.closing(sockets):
         if config.should_reload:
-            config.share_keys()
+            config.keys.share()
             target = functools.partial(serve_as_child, config)
             Reloader(config, target, list(sockets)).run()
             return

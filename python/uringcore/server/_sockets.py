@@ -107,7 +107,7 @@ def listen(config: Config) -> ServerSockets:
             found.tcp = list(found.own_tcp)
         if config.http3_fd is not None:
             found.udp = [socket_of(config.http3_fd, "--http3-fd", socket.SOCK_DGRAM)]
-        if config.http3_reset_key is not None and any(map(shares_port, found.udp)):
+        if config.keys.reset and any(map(shares_port, found.udp)):
             raise OSError(SHARED_PORT)
         # First, and listening: otherwise both servers could bind one port, and neither could listen there.
         bind_metrics(config)

@@ -49,7 +49,8 @@ class Supervisor:
     """Runs ``target`` in ``config.workers`` processes on ``sockets``, until a signal ends it.
 
     A worker that ends is replaced, at once if it has served for a while; the others answer for it until then.
-    SIGHUP replaces all workers, one after the other: the new one serves before the old one retires. If a new
+    SIGHUP reads the files of the keys again and replaces all workers, one after the other: the new one
+    serves before the old one retires. If a new
     one fails to start, the round ends. SIGTTIN and SIGTTOU change the number of workers by one. SIGTERM and
     SIGINT stop all of them gracefully, a second SIGINT at once, and a third kills them.
     """
@@ -100,7 +101,7 @@ class Supervisor:
             config.http3 = False
         if not config.http3:
             return []
-        config.share_keys()
+        config.keys.share()
         config.share_sessions()
         return sockets.udp
 
@@ -296,6 +297,7 @@ class Supervisor:
             self._stop()
         elif not self._is_stopping:
             logger.info("Received SIGHUP, restarting processes.")
+            self._config.reload_keys(None)
             if self._round is not None:
                 self._round.cancel()
             self._round = self._replace_soon(self._replace_all())

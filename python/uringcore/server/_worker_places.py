@@ -40,8 +40,8 @@ class Ports:
                 name[0],
                 name[1],
                 workers=places,
-                token_key=config.http3_token_key,
-                stateless_reset_key=config.http3_reset_key,
+                token_key=config.keys.token[0],
+                stateless_reset_key=config.keys.reset[0],
                 only_v6=True,
             )
             self._groups.append(group)
