@@ -353,9 +353,10 @@ class UringEventLoop(  # type: ignore[misc]
         tls = None if sslcontext is None else (sslcontext, timeouts)
         # Raises asyncio's ValueError for an object without a descriptor.
         fd: int = selectors._fileobj_to_fd(sock)  # type: ignore[attr-defined]
-        if _SERVER_KNOWS_ITS_CLIENTS and server is not None and not server._clients:
+        if server is not None and not getattr(server, "_clients", None):
             # A plain set instead of a WeakSet, which takes 100 bytes a client: the loop holds a transport
-            # until its end, and then removes it.
+            # until its end, and then removes it. Before CPython 3.13 asyncio's servers have no such set; a
+            # program that stops a server needs it to find connections with an incomplete TLS handshake.
             server._clients = set()
         is_shared = self._is_shared_listener(sock)
         self._listen(fd, is_shared, protocol_factory, tls, server, context)
@@ -419,11 +420,13 @@ class UringEventLoop(  # type: ignore[misc]
             server._attach(transport)
         else:
             server._attach()
+            server._clients.add(transport)
 
     def _server_detach(self, server: Any, transport: Any) -> None:
         if _SERVER_KNOWS_ITS_CLIENTS:
             server._detach(transport)
         else:
+            server._clients.discard(transport)
             server._detach()
 
     def _handle_raised(self, handle: Any, exc: BaseException) -> None:

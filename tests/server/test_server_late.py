@@ -22,6 +22,9 @@ from uringcore.server import Config, Server
 NEVER = "600"
 """Seconds: a stop that takes the whole time-out fails the test."""
 
+SECONDS_MAX = 40
+"""Less than the 60 s that asyncio gives a TLS handshake."""
+
 UNREAD_BYTES = 16 << 20
 """More than the kernel buffers for a client that does not read."""
 
@@ -119,6 +122,49 @@ def test_a_handshake_that_was_under_way_gets_one_answer(late):
 @on_each_backend
 def test_a_handshake_that_was_under_way_and_no_request_end_with_the_server(late):
     assert late.read_all() == b""
+
+
+LOOPS = [*(("uringcore:new_event_loop", backend) for backend in backends()), ("asyncio", None)]
+
+
+@pytest.fixture(params=LOOPS, ids=lambda loop: loop[1] or loop[0])
+def stopping(start, request):
+    """A server with ``NEVER`` to stop, whose application has answered."""
+    loop, backend = request.param
+    return start("--timeout-graceful-shutdown", NEVER, "--loop", loop, backend=backend)
+
+
+@contextlib.contextmanager
+def silent(server):
+    """A client that is accepted, and sends nothing of its TLS handshake."""
+    with socket.create_connection(("localhost", server.port), timeout=SECONDS_MAX) as sock:
+        # A connection that is accepted later has its answer.
+        with server.http1() as connection:
+            connection.request("GET", "/")
+            assert connection.getresponse().read() == b"hello"
+        yield sock
+
+
+def test_a_silent_client_does_not_keep_a_server_from_stopping(stopping):
+    """From CPython 3.12 on it held the server for as long as a request may take."""
+    with silent(stopping):
+        stopping.send_signal()
+        assert stopping.wait_stopped(SECONDS_MAX) == 0
+
+
+def test_half_a_handshake_does_not_keep_a_server_from_stopping(stopping):
+    with contextlib.closing(LateClient(stopping)):
+        stopping.send_signal()
+        assert stopping.wait_stopped(SECONDS_MAX) == 0
+
+
+def test_a_silent_client_is_cut_off_while_another_one_has_its_response(stopping):
+    with unread(stopping), silent(stopping) as sock:
+        stopping.send_signal()
+        with contextlib.suppress(ConnectionResetError):
+            assert sock.recv(1) == b""
+        assert stopping.process.poll() is None
+    assert stopping.wait_stopped(60) == 0
 
 
 def test_a_server_that_hands_over_waits_for_a_handshake_that_is_under_way(certificate, monkeypatch):

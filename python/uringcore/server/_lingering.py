@@ -4,7 +4,8 @@ A closing TLS connection waits up to half a minute for the client's close_notify
 not require this wait, and a client without an open request, as in httpx's pool, may not read for longer.
 
 uvicorn shuts down the connections that exist when the stop begins. A TLS handshake that ends later adds a
-connection; unless it is shut down too, its client can send requests until the time limit of the stop.
+connection; unless it is shut down too, its client can send requests until the time limit of the stop. A
+handshake that does not end is aborted: from CPython 3.12 on ``Server.wait_closed`` waits for it.
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ import logging
 from collections.abc import Coroutine, Iterable, Iterator
 from typing import Any, Protocol
 
-__all__ = ["close_lingering", "has_transports", "shut_down_late"]
+__all__ = ["close_lingering", "end_handshakes", "has_transports", "shut_down_late"]
 
 LOOK_SECONDS = 0.1
 
 SILENCE_SECONDS = 1.0
-"""The time for a client's close_notify after its whole response was passed to the kernel, and for the request
-of a client whose connection was made during the stop."""
+"""The time for a client's close_notify after its whole response was passed to the kernel, for the rest of a TLS
+handshake that was under way when the stop began, and for the request of a client whose connection was made
+during the stop."""
 
 logger = logging.getLogger("uvicorn.error")
 
@@ -50,11 +52,33 @@ def shut_down_late(connections: Iterable[Connection]) -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def end_handshakes(servers: Iterable[object], connections: Iterable[object]) -> Iterator[None]:
+    """Aborts the TCP connections of ``servers`` that are not among ``connections`` after
+    ``SILENCE_SECONDS``: uvicorn's protocols get there when the TLS handshake is complete."""
+    with looking(abort_handshakes(servers, connections)):
+        yield
+
+
 def has_transports(server: object) -> bool:
     """True if an asyncio server has a TCP connection, also one with an incomplete TLS handshake."""
-    clients = getattr(server, "_clients", None)
-    # Before CPython 3.13 the server only counts them.
-    return bool(getattr(server, "_active_count", 0) if clients is None else clients)
+    # Before CPython 3.13 asyncio's servers count them.
+    return bool(getattr(server, "_clients", None) or getattr(server, "_active_count", 0))
+
+
+def transports_of(server: object) -> list[asyncio.Transport]:
+    """The TCP connections of an asyncio server."""
+    if clients := getattr(server, "_clients", None):
+        return list(clients)
+    # Before CPython 3.13 asyncio's loops have a dictionary of all transports.
+    everyone = getattr(asyncio.get_running_loop(), "_transports", {})
+    return [one for one in everyone.values() if getattr(one, "_server", None) is server]
+
+
+def socket_of(transport: asyncio.BaseTransport) -> int:
+    """The descriptor of a transport; that of a TLS transport is its TCP connection's."""
+    sock = transport.get_extra_info("socket")
+    return -1 if sock is None else int(sock.fileno())
 
 
 @contextlib.contextmanager
@@ -88,6 +112,24 @@ async def close_when_idle(connections: Iterable[object]) -> None:
                 # The client is still reading its response.
                 closed_at.pop(transport, None)
             elif loop.time() - closed_at.setdefault(transport, loop.time()) >= SILENCE_SECONDS:
+                transport.abort()
+        await asyncio.sleep(LOOK_SECONDS)
+
+
+async def abort_handshakes(servers: Iterable[object], connections: Iterable[object]) -> None:
+    """Runs until cancelled."""
+    loop = asyncio.get_running_loop()
+    seen_at: dict[asyncio.Transport, float] = {}
+    while True:
+        complete = {
+            socket_of(transport)
+            for connection in connections
+            if (transport := getattr(connection, "transport", None)) is not None
+        }
+        for transport in [one for server in servers for one in transports_of(server)]:
+            if transport.is_closing() or socket_of(transport) in complete:
+                continue
+            if loop.time() - seen_at.setdefault(transport, loop.time()) >= SILENCE_SECONDS:
                 transport.abort()
         await asyncio.sleep(LOOK_SECONDS)
 

@@ -38,7 +38,12 @@ from uringcore.server._certificate import CertificateKeeper
 from uringcore.server._config import Config
 from uringcore.server._lifespan import Lifespan
 from uringcore.server._limits import websocket_limits
-from uringcore.server._lingering import close_lingering, has_transports, shut_down_late
+from uringcore.server._lingering import (
+    close_lingering,
+    end_handshakes,
+    has_transports,
+    shut_down_late,
+)
 from uringcore.server._listener import HTTP3Listener
 from uringcore.server._log import RequestLog
 from uringcore.server._metrics_port import MetricsPort
@@ -341,11 +346,11 @@ class Server(UvicornServer):
                 self._update_default_headers()
                 if self._request_log is not None:
                     self._request_log.tick()
-        if self._is_hung_up:
+        is_asked, self._is_hung_up = self._is_hung_up, False
+        if is_asked:
             self.config.reload_keys(self._listener)
-        if self._certificate is not None and (counter % 10 == 0 or self._is_hung_up):
-            self._look_at_certificate(self._certificate)
-        self._is_hung_up = False
+        if self._certificate is not None and (counter % 10 == 0 or is_asked):
+            self._look_at_certificate(self._certificate, is_asked)
         if should_exit and not self.should_exit and self._slot is not None:
             # The server has reached its number of requests. Reset the limit, so that uvicorn logs it once.
             self.config.limit_max_requests = None
@@ -353,8 +358,7 @@ class Server(UvicornServer):
             should_exit = not self._slot.used_up()
         return should_exit
 
-    def _look_at_certificate(self, certificate: CertificateKeeper) -> None:
-        is_asked = self._is_hung_up
+    def _look_at_certificate(self, certificate: CertificateKeeper, is_asked: bool) -> None:
         if (certificate.has_changed() or is_asked) and certificate.renew(self._listener):
             # The file may be gone again; the next check reports that.
             with contextlib.suppress(OSError):
@@ -451,7 +455,7 @@ class Server(UvicornServer):
         with close_lingering(connections):
             if self._is_retiring:
                 await self._hand_over()
-            with shut_down_late(connections):
+            with shut_down_late(connections), end_handshakes(self.servers, connections):
                 await super().shutdown(sockets)
         if self._listener is not None:
             # Again, because uvicorn skips this step when its time limit has expired.
