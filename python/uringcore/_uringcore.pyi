@@ -636,7 +636,6 @@ class Http3Limits:
         max_large_messages: int,
         refuses_early: bool = False,
         protocols: list[str] = ...,
-        origins: list[str] = ...,
     ) -> Self: ...
 
 @final
@@ -1182,12 +1181,6 @@ class H3ConnectionCore:
     @property
     def received_settings(self) -> dict[int, int] | None:
         """The peer's SETTINGS by identifier, or None before they arrived."""
-    @property
-    def received_origins(self) -> frozenset[str] | None:
-        """The origins in the server's ORIGIN frames (RFC 9412), or None before the first one.
-
-        Only origins with ``https``; the connection's own is included only if a frame names it.
-        """
     @property
     def sent_settings(self) -> dict[int, int]:
         """Our SETTINGS by identifier."""

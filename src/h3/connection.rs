@@ -18,7 +18,6 @@ use super::event::{Event, Role};
 use super::frame::{self, stream_type};
 use super::goaway::GoAway;
 use super::log::{Log, Logged};
-use super::origin;
 use super::peer::Peer;
 use super::pending_input::PendingInput;
 use super::push::Pushes;
@@ -44,7 +43,7 @@ use super::useless_frames::UselessFrameBudget;
 /// Bounds: a peer can make the connection hold the QPACK table, [`Settings::max_unfinished_size`],
 /// [`Settings::max_blocked_size`], and about two hundred bytes for each stream that QUIC allows. The queue of events
 /// is as long as one call makes it, if the host polls after each. Useless frames (unknown frames and streams, empty DATA
-/// frames, QPACK instructions, PRIORITY_UPDATE, GOAWAY, CANCEL_PUSH, MAX_PUSH_ID, ORIGIN) may occur 4,096 times, and 64
+/// frames, QPACK instructions, PRIORITY_UPDATE, GOAWAY, CANCEL_PUSH, MAX_PUSH_ID) may occur 4,096 times, and 64
 /// times more with each field section; then the connection is closed with H3_EXCESSIVE_LOAD.
 #[derive(Debug)]
 pub struct Connection {
@@ -276,12 +275,6 @@ impl Connection {
         self.peer.settings()
     }
 
-    /// The origins in the server's ORIGIN frames, if there were any. The connection's own origin is included only
-    /// if a frame names it.
-    pub fn received_origins(&self) -> Option<impl Iterator<Item = &str>> {
-        self.peer.origins()
-    }
-
     /// Replaces the peer's settings, for a host that checks them. QPACK continues with the received ones.
     pub fn set_received_settings(&mut self, settings: PeerSettings) {
         self.peer.set_settings(settings);
@@ -382,9 +375,6 @@ impl Connection {
             let mut payload = Vec::new();
             varint::put(&mut payload, max);
             control.extend_from_slice(&frame::frame(frame::frame_type::MAX_PUSH_ID, &[&payload]));
-        }
-        if self.role == Role::Server && !self.settings.origins.is_empty() {
-            control.extend_from_slice(&origin::to_frame(&self.settings.origins));
         }
         if !control.is_empty() {
             out.write_critical(control_id, control.into());

@@ -1,5 +1,4 @@
-//! The peer's unidirectional streams: critical streams, SETTINGS, GOAWAY, PRIORITY_UPDATE, ORIGIN, the QPACK
-//! streams.
+//! The peer's unidirectional streams: critical streams, SETTINGS, GOAWAY, PRIORITY_UPDATE, the QPACK streams.
 //!
 //! Not here: splitting such a stream into frames (`uni.rs`).
 
@@ -114,7 +113,6 @@ impl Connection {
             ControlFrame::GoAway(id) => self.handle_goaway(id),
             ControlFrame::MaxPushId(id) => self.pushes.raise_max(id),
             ControlFrame::CancelPush(id) => self.handle_cancel_push(out, id),
-            ControlFrame::Origin(payload) => self.peer.add_origins(&payload),
             ControlFrame::PriorityUpdate { element, priority } => match element {
                 Prioritized::Request(id) => self.prioritize_request(id, priority),
                 Prioritized::Push(id) => self.prioritize_push(id, priority),

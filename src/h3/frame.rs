@@ -14,7 +14,6 @@ pub mod frame_type {
     pub const SETTINGS: u64 = 0x4;
     pub const PUSH_PROMISE: u64 = 0x5;
     pub const GOAWAY: u64 = 0x7;
-    pub const ORIGIN: u64 = 0xc;
     pub const MAX_PUSH_ID: u64 = 0xd;
     pub const WEBTRANSPORT_STREAM: u64 = 0x41;
     pub const PRIORITY_UPDATE_REQUEST: u64 = 0xf0700;

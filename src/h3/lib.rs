@@ -4,7 +4,7 @@
 //! - `queued`: [`QueuedConnection`], whose output waits for the host.
 //! - `send`: its commands. `streams`: the lifecycle of its requests. `control`: the peer's unidirectional streams.
 //! - `request`, `uni`: parse the data of one stream. `push`: server push, both roles.
-//! - `field`, `target`: detect malformed messages. `settings`, `frame`, `priority`: codecs. `origin`: ORIGIN frames.
+//! - `field`, `target`: detect malformed messages. `settings`, `frame`, `priority`: codecs.
 //! - `capsule`: splits the data of a request with the Capsule Protocol.
 //! - `pending_input`, `useless_frames`: bounds on a peer's unusable data and useless frames.
 //! - `qpack`: field compression.
@@ -30,7 +30,6 @@ pub mod field;
 pub mod frame;
 mod goaway;
 mod log;
-pub mod origin;
 mod peer;
 mod pending_input;
 pub mod priority;

@@ -1,13 +1,11 @@
-//! The peer's announcements for the whole connection: SETTINGS, origins, QUIC DATAGRAM frames.
+//! The peer's announcements for the whole connection: SETTINGS, QUIC DATAGRAM frames.
 
 use super::error::{Code, ConnectionError};
-use super::origin::Origins;
 use super::settings::{PeerSettings, id as setting};
 
 #[derive(Debug, Default)]
 pub(super) struct Peer {
     settings: Option<PeerSettings>,
-    origins: Option<Origins>,
     /// True if the peer's transport parameters allow DATAGRAM frames; `None` if the host has not reported it.
     quic_datagrams: Option<bool>,
 }
@@ -48,16 +46,6 @@ impl Peer {
         }
         Ok(())
     }
-
-    /// Adds the origins of an ORIGIN frame.
-    pub fn add_origins(&mut self, payload: &[u8]) -> Result<(), ConnectionError> {
-        self.origins.get_or_insert_default().add(payload)
-    }
-
-    /// The origins in all frames, once one has arrived.
-    pub fn origins(&self) -> Option<impl Iterator<Item = &str>> {
-        self.origins.as_ref().map(Origins::names)
-    }
 }
 
 #[cfg(test)]
@@ -88,14 +76,5 @@ mod tests {
         peer.set_quic_datagrams(false);
         let error = peer.check_settings(&settings).unwrap_err();
         assert_eq!(error.code, Code::H3_SETTINGS_ERROR);
-    }
-
-    #[test]
-    fn an_origin_frame_without_origins_counts_as_one() {
-        let mut peer = Peer::default();
-        assert!(peer.origins().is_none());
-        peer.add_origins(b"").unwrap();
-        assert_eq!(peer.origins().unwrap().count(), 0);
-        peer.add_origins(b"\x00\x0fhttps://a.test").unwrap_err();
     }
 }

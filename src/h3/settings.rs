@@ -55,10 +55,6 @@ pub struct Settings {
     /// The highest push ID that a server may use, sent in MAX_PUSH_ID (RFC 9114 section 7.2.7); `None` allows no
     /// push. Clients only.
     pub max_push_id: Option<u64>,
-    /// The origins of an ORIGIN frame that is sent directly after SETTINGS (RFC 9412); no frame if empty. A client
-    /// of ours ignores a frame of more than [`ORIGINS_LENGTH_MAX`](super::origin::ORIGINS_LENGTH_MAX) bytes.
-    /// Servers only.
-    pub origins: Vec<Bytes>,
     /// Further settings to send, in this order: identifier and value.
     pub extra: Vec<(u64, u64)>,
     /// The settings to send, in this order, instead of those from the fields above.
@@ -91,7 +87,6 @@ impl Default for Settings {
             h3_datagram: false,
             webtransport: false,
             max_push_id: None,
-            origins: Vec::new(),
             extra: Vec::new(),
             announced: None,
             host_checks_settings: false,

@@ -8,7 +8,6 @@ use uringcore_wire::varint;
 use super::error::{Code, ConnectionError};
 use super::event::Role;
 use super::frame::{HeaderBuffer, frame_type, stream_type};
-use super::origin::ORIGINS_LENGTH_MAX;
 use super::priority::Priority;
 use super::useless_frames::UselessFrameBudget;
 
@@ -78,7 +77,6 @@ pub(super) enum ControlFrame {
     GoAway(u64),
     MaxPushId(u64),
     CancelPush(u64),
-    Origin(Bytes),
     PriorityUpdate {
         element: Prioritized,
         priority: Priority,
@@ -99,7 +97,7 @@ pub(super) struct ControlStream {
     header: HeaderBuffer,
     /// The current frame: its type and the missing bytes of its payload.
     frame: Option<(u64, usize)>,
-    /// The payload of a known frame; at most [`LENGTH_MAX`], [`ORIGINS_LENGTH_MAX`] for ORIGIN.
+    /// The payload of a known frame; at most [`LENGTH_MAX`].
     payload: BytesMut,
     /// The rest of an unknown frame's payload, to be discarded.
     skip: u64,
@@ -175,11 +173,6 @@ impl ControlStream {
                 }
                 LENGTH_MAX
             }
-            // Ignored (RFC 8336 section 2.2): a frame that is too long is skipped, like a client's frame, and like
-            // any on a request stream.
-            frame_type::ORIGIN if role == Role::Client && length <= ORIGINS_LENGTH_MAX => {
-                ORIGINS_LENGTH_MAX
-            }
             frame_type::GOAWAY | frame_type::MAX_PUSH_ID | frame_type::CANCEL_PUSH => {
                 varint::SIZE_MAX as u64
             }
@@ -215,9 +208,6 @@ impl ControlStream {
 fn parse(frame_type: u64, payload: Bytes) -> Result<ControlFrame, ConnectionError> {
     if frame_type == frame_type::SETTINGS {
         return Ok(ControlFrame::Settings(payload));
-    }
-    if frame_type == frame_type::ORIGIN {
-        return Ok(ControlFrame::Origin(payload));
     }
     let (id, used) = varint::get(&payload).ok_or_else(|| {
         ConnectionError::new(Code::H3_FRAME_ERROR, "the frame ends inside its identifier")

@@ -104,7 +104,7 @@ def defaults(kind: Any, **given: Any) -> dict[str, Any]:
 
 
 def limits() -> dict[str, Any]:
-    return asdict(HTTP3Limits()) | {"protocols": ["a"], "origins": ["https://a"]}
+    return asdict(HTTP3Limits()) | {"protocols": ["a"]}
 
 
 def all_settings() -> Iterator[Settings]:

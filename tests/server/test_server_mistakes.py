@@ -281,10 +281,6 @@ def test_a_certificate_that_http3_has_no_use_for(tmp_path, make, said):
             "--http3-max-requests does nothing: HTTP/3 is off.",
         ),
         (
-            ["--no-http3", "--http3-origin", "https://www.example.org"],
-            "--http3-origin does nothing: HTTP/3 is off.",
-        ),
-        (
             ["--no-http3", "--limit-max-requests-jitter", "5"],
             "--limit-max-requests-jitter does nothing: there is no --limit-max-requests.",
         ),

@@ -33,7 +33,6 @@ from uringcore.http3._errors import (
 from uringcore.http3._exchange import Exchange, InterimHandler, Response, end_upload
 from uringcore.http3._limits import Timeouts
 from uringcore.http3._request import Request
-from uringcore.http3._url import authority
 from uringcore.quic._errors import QuicConnectionError, error_from_event
 from uringcore.quic.events import (
     ConnectionTerminated,
@@ -56,7 +55,6 @@ class HTTP3ClientProtocol(QuicConnectionProtocol):
         self._exchanges: dict[int, Exchange] = {}
         self._going_away = False
         self._settled = asyncio.Event()
-        self._misdirected: set[str] = set()
         self.lost: QuicConnectionError | None = None
         """The exception that ended the connection."""
         self.on_change: Callable[[], None] = lambda: None
@@ -147,8 +145,6 @@ class HTTP3ClientProtocol(QuicConnectionProtocol):
             upload = asyncio.ensure_future(self._send_body(exchange, request, timeouts.write))
         try:
             await exchange.wait_headers(timeouts.read)
-            if exchange.status == 421:
-                self._misdirected.update({request.asked_origin} & (self._origins() or set()))
             return Response(exchange, timeouts, upload)
         except BaseException:
             try:
@@ -271,17 +267,6 @@ class HTTP3ClientProtocol(QuicConnectionProtocol):
             self._quic.resume_stream(stream_id)
             self.transmit()
 
-    def _origins(self) -> frozenset[str] | None:
-        """The Origin Set (RFC 8336 section 2.3), once the server has sent an ORIGIN frame: the origins of the
-        frame and that of the connection, without those for which the server answered 421."""
-        named = None if self._http is None else self._http.received_origins
-        peer = self._quic.get_peer_address()
-        host = self._quic.configuration.server_name
-        if named is None or peer is None or host is None:
-            return None
-        own = f"https://{authority(host.lower(), peer[1])}"
-        return (named | {own}) - self._misdirected
-
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         """See :meth:`Response.get_extra_info <uringcore.http3.Response.get_extra_info>`."""
         if name == "peername":
@@ -290,9 +275,6 @@ class HTTP3ClientProtocol(QuicConnectionProtocol):
             return self._quic.get_peer_certificates()
         if name == "stats":
             return self.stats()
-        if name == "origins":
-            origins = self._origins()
-            return default if origins is None else origins
         if name == "session_resumed":
             return self._quic.tls.session_resumed
         return default if self._transport is None else self._transport.get_extra_info(name, default)

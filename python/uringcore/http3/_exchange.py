@@ -267,10 +267,8 @@ class Response:
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         """An attribute of the connection: ``peername``, ``sockname``, ``session_resumed``,
-        ``peer_certificates`` (DER, leaf first), ``stats``
-        (:class:`~uringcore.quic.stats.QuicConnectionStats`) or ``origins``: the Origin Set as a frozenset, if
-        the server has sent an ORIGIN frame (RFC 9412, RFC 8336 section 2.3). The client does not check the
-        set against the certificate, and uses separate connections for each origin."""
+        ``peer_certificates`` (DER, leaf first) or ``stats``
+        (:class:`~uringcore.quic.stats.QuicConnectionStats`)."""
         return self._exchange.connection.get_extra_info(name, default)
 
     async def iter_bytes(self) -> AsyncIterator[bytes]:

@@ -97,11 +97,6 @@ class Request:
         return self.method in SAFE and self.content is None
 
     @property
-    def asked_origin(self) -> str:
-        """The origin of ``:authority``, which may come from a ``host`` field."""
-        return "https://" + dict(self.fields)[b":authority"].decode("ascii").lower()
-
-    @property
     def is_whole(self) -> bool:
         """True if its body can be sent from the beginning: it is in memory, or has not been read."""
         whole = self.content is None or isinstance(self.content, (bytes, list, tuple))

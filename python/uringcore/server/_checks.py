@@ -26,20 +26,10 @@ __all__ = [
     "check_paths",
     "check_protocols",
     "check_qlog_dir",
-    "checked_origins",
 ]
 
 TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 """RFC 9110 section 5.6.2."""
-
-ORIGIN = re.compile(
-    r"https://([a-z0-9_-]+(\.[a-z0-9_-]+)*|\[[0-9a-f:.]+\])(?::(?P<port>[1-9][0-9]{0,4}))?"
-)
-"""RFC 6454 section 6.2, in lower case."""
-
-ORIGINS_BYTES_MAX = 16 * 1024
-"""The size of an ORIGIN frame, which takes two bytes more for each origin. Our client reads no longer
-frame."""
 
 ELSEWHERE = {
     "websocket": "served without",
@@ -163,21 +153,6 @@ def check_protocols(protocols: Iterable[str]) -> None:
             raise StartupError(f"--http3-connect: {name!r} is not a protocol name")
         if name in ELSEWHERE:
             raise StartupError(f"--http3-connect: {name} is {ELSEWHERE[name]}")
-
-
-def checked_origins(origins: Iterable[str]) -> tuple[str, ...]:
-    """Returns the origins as an ORIGIN frame lists them: in lower case, without the default port."""
-    checked = []
-    for given in origins:
-        match = ORIGIN.fullmatch(given.lower())
-        if match is None or int(match["port"] or 443) > 65535:
-            raise StartupError(
-                f"--http3-origin: must be https://HOST or https://HOST:PORT in ASCII, not {given!r}"
-            )
-        checked.append(match[0].removesuffix(":443"))
-    if sum(2 + len(origin) for origin in checked) > ORIGINS_BYTES_MAX:
-        raise StartupError(f"--http3-origin: more than {ORIGINS_BYTES_MAX} bytes in all")
-    return tuple(checked)
 
 
 def check_qlog_dir(path: str | None) -> None:

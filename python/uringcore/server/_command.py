@@ -153,13 +153,6 @@ def our_options() -> list[click.Parameter]:
             "application, with HTTP datagrams.",
         ),
         click.Option(
-            ["--http3-origin", "http3_origins"],
-            metavar="ORIGIN",
-            multiple=True,
-            help="Announce to HTTP/3 clients that this server also serves this origin, for example "
-            "https://www.example.org (ORIGIN frame, RFC 9412). The certificate must name it.",
-        ),
-        click.Option(
             ["--http3-token-key"],
             type=click.File("rb"),
             help="File with a secret of at least 32 bytes: address tokens stay valid after a restart.",

@@ -38,7 +38,6 @@ from uringcore.server._checks import (
     check_paths,
     check_protocols,
     check_qlog_dir,
-    checked_origins,
 )
 from uringcore.server._credentials import check_certificate, quic_refusal
 from uringcore.server._keys import ServerKeys
@@ -103,9 +102,6 @@ class Config(UvicornConfig):
       :mod:`uringcore.webtransport._asgi`.
     - ``http3_connect``: protocols of extended CONNECT that the application implements, such as
       ``connect-udp``; see "HTTP datagrams" in :mod:`uringcore.server`.
-    - ``http3_origins``: further origins that the server announces in an ORIGIN frame (RFC 9412), for example
-      ``https://www.example.org``: clients that support it send requests for them on existing connections.
-      The certificate has to name them.
     - ``http3_token_key``, ``http3_reset_key``: secrets of at least 32 bytes with which address tokens
       and stateless resets outlive this process; ``None`` makes new ones. The command's files are read again
       at SIGHUP; two former keys of each kind stay valid. The reset key is combined with the
@@ -159,7 +155,6 @@ class Config(UvicornConfig):
         http3_early_data: str = "safe",
         http3_webtransport: bool = True,
         http3_connect: Sequence[str] = (),
-        http3_origins: Sequence[str] = (),
         http3_token_key: bytes | None = None,
         http3_reset_key: bytes | None = None,
         http3_reset_group: str | None = None,
@@ -214,7 +209,6 @@ class Config(UvicornConfig):
         check_http3_port(http3_port, http3_fd)
         check_protocols(http3_connect)
         self.http3_connect: tuple[str, ...] = tuple(http3_connect)
-        self.http3_origins: tuple[str, ...] = checked_origins(http3_origins)
         self.http3_log_lines = http3_log_lines
         self.log_format = log_format
         self.http3_qlog_dir = http3_qlog_dir

@@ -150,19 +150,17 @@ class HTTP3Limits:
         *,
         refuses_early: bool = False,
         protocols: Sequence[str] = (),
-        origins: Sequence[str] = (),
     ) -> Http3Limits:
         """Returns the limits for the extension.
 
         ``refuses_early``: answer unsafe requests in 0-RTT data with 425 instead of delaying them until the
         handshake is complete. ``protocols``: protocols of extended CONNECT that the application implements,
-        besides WebSocket. ``origins``: the content of an ORIGIN frame.
+        besides WebSocket.
         """
         return Http3Limits(
             **asdict(self),
             refuses_early=refuses_early,
             protocols=list(protocols),
-            origins=list(origins),
         )
 
 

@@ -87,7 +87,6 @@ PLACES: dict[str, str | None] = {
 to HTTP/3 as well, or to the process."""
 
 SPELLINGS = {
-    "http3_origins": "--http3-origin",
     "headers": "--header",
     "reload_dirs": "--reload-dir",
     "reload_includes": "--reload-include",

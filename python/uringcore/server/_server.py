@@ -276,7 +276,6 @@ class Server(UvicornServer):
             config.http3_limits.checked(
                 refuses_early=config.http3_early_data == "refuse",
                 protocols=config.http3_connect,
-                origins=config.http3_origins,
             ),
             self._tls,
             log.report,

@@ -432,8 +432,6 @@ fn frames_that_lead_to_nothing_are_counted() {
     assert_eq!(taken(busy(), |to, _| give(to, 2, &goaway)), ALLOWANCE);
     let client = || ready(Client, Settings::default());
     assert_eq!(taken(client(), |to, _| give(to, 3, &goaway)), ALLOWANCE);
-    let origin = frame(0xc, b"");
-    assert_eq!(taken(client(), |to, _| give(to, 3, &origin)), ALLOWANCE);
     let max_push_id = frame(0xd, b"\x08");
     assert_eq!(taken(busy(), |to, _| give(to, 2, &max_push_id)), ALLOWANCE);
 }

@@ -19,7 +19,7 @@ use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyFrozenSet, PyList, PyTuple};
+use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 use rustc_hash::FxHashSet;
 use uringcore_h3::settings::id as setting;
 use uringcore_h3::{
@@ -369,16 +369,6 @@ impl H3ConnectionCore {
                 .map(|settings| settings.pairs().to_vec())
         });
         pairs.map(|pairs| dict(py, &pairs)).transpose()
-    }
-
-    /// The origins of the server's ORIGIN frames (RFC 9412), or None before the first one.
-    #[getter]
-    fn received_origins<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyFrozenSet>>> {
-        let names: Option<Vec<String>> = self.begun()?.core.with(py, |core| {
-            core.received_origins()
-                .map(|names| names.map(String::from).collect())
-        });
-        names.map(|names| PyFrozenSet::new(py, names)).transpose()
     }
 
     /// Our SETTINGS by identifier.

@@ -10,8 +10,7 @@ use crate::capi::arguments::{self, List};
 
 /// Checked limits. Times are in seconds. `refuses_early`: requests of 0-RTT data that may not be repeated are
 /// answered with 425 instead of waiting for the handshake. `protocols`: the protocols of extended CONNECT that
-/// applications support, besides WebSocket; with any of them HTTP datagrams are announced. `origins`: the contents of
-/// an ORIGIN frame.
+/// applications support, besides WebSocket; with any of them HTTP datagrams are announced.
 #[pyclass(frozen, module = "uringcore._uringcore")]
 pub struct Http3Limits {
     pub limits: Limits,
@@ -28,7 +27,7 @@ impl Http3Limits {
         *, max_requests, max_requests_per_connection, max_header_bytes, max_header_fields,
         max_early_resets, early_reset_rate, header_timeout, body_timeout, body_rate, send_timeout,
         send_rate, send_rate_grace, keep_alive, max_open_files, max_process_files, max_large_messages,
-        refuses_early = false, protocols = List(Vec::new()), origins = List(Vec::new()),
+        refuses_early = false, protocols = List(Vec::new()),
     ))]
     #[expect(clippy::too_many_arguments)] // Keyword arguments in Python.
     fn new(
@@ -50,7 +49,6 @@ impl Http3Limits {
         max_large_messages: usize,
         refuses_early: bool,
         protocols: List<String>,
-        origins: List<String>,
     ) -> PyResult<Self> {
         let has_datagrams = !protocols.0.is_empty();
         let protocols = protocols.0.into_iter().map(Bytes::from);
@@ -85,7 +83,6 @@ impl Http3Limits {
                 max_fields: max_header_fields,
                 max_requests: Some(max_requests as u64),
                 h3_datagram: has_datagrams,
-                origins: origins.0.into_iter().map(Bytes::from).collect(),
                 ..Settings::default()
             },
             open_files: max_open_files,
