@@ -115,7 +115,7 @@ impl Connection {
             ControlFrame::CancelPush(id) => self.handle_cancel_push(out, id),
             ControlFrame::PriorityUpdate { element, priority } => match element {
                 Prioritized::Request(id) => self.prioritize_request(id, priority),
-                Prioritized::Push(id) => self.prioritize_push(id, priority),
+                Prioritized::Push(id) => self.check_prioritized_push(id),
             },
         }
     }
@@ -149,23 +149,15 @@ impl Connection {
         Ok(())
     }
 
-    /// RFC 9218 section 7.2, for a push, which must have been promised.
-    fn prioritize_push(&mut self, push_id: u64, priority: Priority) -> Result<(), ConnectionError> {
-        if !self.pushes.is_promised(push_id) {
-            return Err(ConnectionError::new(
+    /// RFC 9218 section 7.2: a push must have been promised. Its priority has no effect.
+    fn check_prioritized_push(&self, push_id: u64) -> Result<(), ConnectionError> {
+        match self.pushes.is_promised(push_id) {
+            true => Ok(()),
+            false => Err(ConnectionError::new(
                 Code::H3_ID_ERROR,
                 "PRIORITY_UPDATE for a push that was not promised",
-            ));
+            )),
         }
-        if let Some(stream_id) = self.pushes.stream_of(push_id)
-            && self.requests.contains_key(&stream_id)
-        {
-            self.events.push_back(Event::PriorityUpdate {
-                stream_id,
-                priority,
-            });
-        }
-        Ok(())
     }
 
     fn handle_settings(

@@ -54,8 +54,7 @@ pub enum Event {
         fields: Vec<Field>,
     },
     /// The priority of the response on this stream from now on, which overrides the request's `priority` field (RFC
-    /// 9218 section 7). An update that arrived before the request is reported right after it. For a push
-    /// `stream_id` is the push stream.
+    /// 9218 section 7). An update that arrived before the request is reported right after it.
     PriorityUpdate { stream_id: u64, priority: Priority },
     /// An HTTP datagram (RFC 9297 section 2.1).
     Datagram { stream_id: u64, data: Bytes },
