@@ -124,7 +124,7 @@ def all_settings() -> Iterator[Settings]:
         "max_connections_per_address": 1,
         "max_handshakes": 1,
         "memory": 1 << 20,
-        "reset_key": bytes(32),
+        "reset_keys": [bytes(32)],
         "retry_handshakes": 1,
         "socket_name": b"127.0.0.1",
         "worker": (0, 1, PLACES.fileno()),

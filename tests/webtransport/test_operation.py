@@ -309,14 +309,12 @@ def test_arguments_that_exclude_each_other_are_named(certificate):
 
 def test_a_client_is_shown_the_certificate_of_its_name(run_anywhere, certificate, renewed):
     certificates = [
-        quic.Certificate(*identity(certificate)),
+        quic.Certificate(*identity(certificate), server_names=["*"]),
         quic.Certificate(*identity(renewed), server_names=["localhost"]),
     ]
 
     async def main():
-        serving_both = webtransport.serve(
-            "127.0.0.1", 0, certificates=certificates, handler=echo
-        )
+        serving_both = webtransport.serve("127.0.0.1", 0, certificates=certificates, handler=echo)
         async with serving_both as server:
             for name, shown in {"localhost": renewed, "other.example": certificate}.items():
                 config = {"server_name": name}
@@ -480,17 +478,29 @@ def test_every_other_setting_reaches_connections_or_sessions(certificate, field,
     assert effect(**{field: OTHERS[field]}) != effect()
 
 
-def test_limits_and_backlog_act(run_anywhere, certificate):
+def test_a_request_beyond_the_backlog_is_refused(run_anywhere, certificate):
     async def main():
-        fields = {"backlog": 1, "limits": ServerLimits(max_connections=2)}
-        async with serving(certificate, fields) as server:
+        async with serving(certificate, {"backlog": 1}) as server:
             first = asyncio.ensure_future(connecting(certificate, server))
             await eventually(lambda: server.stats()["sessions_asked"] == 1)
             with pytest.raises(webtransport.SessionRefusedError) as refused:
                 await connecting(certificate, server)
             assert refused.value.status == 503
-            await (await anext(server)).accept()
+            accepted = await (await anext(server)).accept()
             async with await first:
                 pass
+            await accepted.wait_closed()
+
+    run_anywhere(main())
+
+
+def test_a_connection_beyond_the_limits_is_refused(run_anywhere, certificate):
+    async def main():
+        fields = {"limits": ServerLimits(max_connections=1)}
+        async with serving(certificate, fields, handler=echo) as server:
+            async with connecting(certificate, server) as session:
+                with pytest.raises(quic.QuicConnectionRefusedError):
+                    await connecting(certificate, server)
+                await answered(session)
 
     run_anywhere(main())

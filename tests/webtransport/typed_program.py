@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 
 from uringcore import quic, webtransport
+from uringcore.quic.workers import PortWorker
 
 Refusals = dict[str, int]
 
@@ -38,6 +40,17 @@ async def several(first: webtransport.Session) -> tuple[bytes, Refusals]:
     counted: int = first.stats()["streams_opened"]
     assert counted == 0 and first.peer_address is not None
     return reply, refusals
+
+
+async def serve_worker(worker: PortWorker, settings: quic.ServerConfig) -> None:
+    serving = webtransport.serve(config=settings, workers=worker)
+    async with serving as server:
+        async for request in server:
+            session: webtransport.Session = await request.accept()
+            server.reload(dataclasses.replace(settings, stateless_reset_key=[bytes(32)]))
+            session.close()
+            break
+        await server.drain(timeout=30)
 
 
 async def main(files: tuple[str, str], authorities: str) -> tuple[bytes, Refusals]:

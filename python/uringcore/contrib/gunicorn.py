@@ -131,7 +131,7 @@ class Worker(BaseWorker):  # type: ignore[misc]  # gunicorn has no types
             for sock in sockets:
                 sock.close()
             sockets = []
-        self._config.share_keys()
+        self._config.keys.share()
         self._config.share_sessions()
         type(self)._keeper = self._config
         atexit.register(self._clean_up, os.getpid())

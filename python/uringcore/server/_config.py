@@ -423,8 +423,8 @@ class Config(UvicornConfig):
             self.ssl.load_cert_chain(self.ssl_certfile, self.ssl_keyfile, lambda: password)
 
     def reload_keys(self, listener: _Listener | None) -> None:
-        """Reads the files of the keys again, for new connections of ``listener``, and logs a line for each key
-        that has changed. If a file cannot be used, it logs an error and keeps the keys."""
+        """Reads the files of the keys again, for new connections of ``listener``, and logs a line for each
+        key that has changed. If a file cannot be used, it logs an error and keeps the keys."""
         try:
             changed = self.keys.read_again()
         except StartupError as exc:

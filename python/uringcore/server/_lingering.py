@@ -21,9 +21,9 @@ __all__ = ["close_lingering", "end_handshakes", "has_transports", "shut_down_lat
 LOOK_SECONDS = 0.1
 
 SILENCE_SECONDS = 1.0
-"""The time for a client's close_notify after its whole response was passed to the kernel, for the rest of a TLS
-handshake that was under way when the stop began, and for the request of a client whose connection was made
-during the stop."""
+"""The time for a client's close_notify after its whole response was passed to the kernel, for the rest of
+a TLS handshake that was under way when the stop began, and for the request of a client whose connection
+was made during the stop."""
 
 logger = logging.getLogger("uvicorn.error")
 

@@ -45,8 +45,8 @@ _Config = TypeVar("_Config", bound=EndpointConfig)
 
 
 def over_http3(config: _Config, **changes: Any) -> _Config:
-    """The settings with HTTP/3's application protocol, and ``changes``. Raises :class:`QuicConfigurationError` for settings with
-    which there is no WebTransport."""
+    """The settings with HTTP/3's application protocol, and ``changes``. Raises
+    :class:`QuicConfigurationError` for settings with which there is no WebTransport."""
     if tuple(config.alpn) not in ((), ("h3",)):
         raise QuicConfigurationError("alpn", "WebTransport is spoken over h3 and nothing else")
     if not config.datagrams:

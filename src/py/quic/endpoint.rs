@@ -281,7 +281,9 @@ impl QuicEndpoint {
         socket_name: BytesLike<'_>,
     ) -> PyResult<()> {
         let keys = endpoint_settings::reset_keys(py, keys)?;
-        self.with_protocol(py, |protocol, _| protocol.set_reset_keys(&keys, &socket_name))
+        self.with_protocol(py, |protocol, _| {
+            protocol.set_reset_keys(&keys, &socket_name)
+        })
     }
 
     /// Accepts new connections with `server` from now on.

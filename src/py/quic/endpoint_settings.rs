@@ -65,8 +65,7 @@ pub fn from_options(py: Python<'_>, options: &Bound<'_, PyDict>) -> PyResult<End
 ///
 /// [`Endpoint::set_reset_keys`]: uringcore_quic::Endpoint::set_reset_keys
 pub fn reset_keys(py: Python<'_>, keys: List<OwnedBytes>) -> PyResult<Vec<[u8; 32]>> {
-    let refused =
-        |message| config_error(py, &ConfigError::new("stateless_reset_key", message));
+    let refused = |message| config_error(py, &ConfigError::new("stateless_reset_key", message));
     if keys.0.len() > RESET_KEYS_MAX {
         return Err(refused(format!("must be at most {RESET_KEYS_MAX} keys")));
     }

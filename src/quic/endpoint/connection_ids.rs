@@ -40,7 +40,7 @@ struct Flags {
 impl Default for Flags {
     fn default() -> Self {
         Self {
-            is_neighbours: AtomicBool::default(),
+            is_next_workers: AtomicBool::default(),
             is_named: AtomicBool::default(),
             mark: AtomicU16::new(NO_MARK),
             made: None,

@@ -187,7 +187,13 @@ impl Endpoint {
         }
         let reset_key = reset_keys.hmac();
         Self {
-            quinn: state_machine(&settings, server.as_ref(), next_id.clone(), &tokens, reset_key),
+            quinn: state_machine(
+                &settings,
+                server.as_ref(),
+                next_id.clone(),
+                &tokens,
+                reset_key,
+            ),
             reset_keys,
             next_id,
             tokens,

@@ -153,7 +153,14 @@ impl Endpoint {
         if left == 0 && self.pending_accepts.is_empty() {
             // The state machine's own tables never shrink, and now they are empty.
             let next_id = self.next_id.clone();
-            self.quinn = state_machine(&self.settings, self.server.as_ref(), next_id, &self.tokens);
+            let reset_key = self.reset_keys.hmac();
+            self.quinn = state_machine(
+                &self.settings,
+                self.server.as_ref(),
+                next_id,
+                &self.tokens,
+                reset_key,
+            );
         }
     }
 }

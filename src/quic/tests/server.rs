@@ -240,7 +240,11 @@ fn connections_from_before_a_change_of_the_reset_key_are_reset_with_their_own() 
                 assert_eq!(ended(&mut pair, key).1, expected);
                 // After the first packet: each packet has one answer.
                 let took = pair.now - begin;
-                assert_eq!(took < Duration::from_millis(100), are_reset, "after {took:?}");
+                assert_eq!(
+                    took < Duration::from_millis(100),
+                    are_reset,
+                    "after {took:?}"
+                );
             }
         }
     }

@@ -269,9 +269,7 @@ def test_a_reset_key_for_a_shared_port_is_refused_and_changes_nothing(run_anywhe
     async def main():
         async with quic.listen("127.0.0.1", 0, server_config(pki), reuse_port=True) as listener:
             with pytest.raises(quic.QuicConfigurationError) as caught:
-                listener.reload(
-                    server_config(pki, alpn=["next"], stateless_reset_key=bytes(32))
-                )
+                listener.reload(server_config(pki, alpn=["next"], stateless_reset_key=bytes(32)))
             assert caught.value.field == "stateless_reset_key"
             listener.reload()
             async with connecting(pki, listener) as one:

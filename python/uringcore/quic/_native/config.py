@@ -145,13 +145,16 @@ class ServerConfig(EndpointConfig):
     stateless_reset_key: bytes | Sequence[bytes] | None = field(default=None, repr=False)
     """32 secret bytes that stateless reset tokens are made from (RFC 9000 section 10.3.2). A server that
     starts again on the same address with the same key resets the connections of the one before at once;
-    with another key, or ``None`` (the worker's, or a random one), those time out. Of several keys, at most
-    three, the first one is for new connections, and the others reset those from before a restart. To
-    change the key, put the new one in front and call :meth:`Listener.reload`; a listener that is open keeps
-    the former keys itself, as far as there is room for three. Two servers that run at the same time on one address must not share a key: each
-    would answer packets of the other's connections with tokens that end them (section 21.11). So a key is
-    refused with ``reuse_port``; workers of a ``PortGroup`` share one safely, and so do several addresses
-    of one machine. Give each machine a key of its own."""
+    with another key, or ``None`` (the worker's, or a random one), those time out.
+
+    Of several keys, at most three, the first one is for new connections, and the others reset those from
+    before a restart. To change the key, put the new one in front and call :meth:`Listener.reload`; a
+    listener that is open keeps the former keys itself, as far as there is room for three.
+
+    Two servers that run at the same time on one address must not share a key: each would answer packets of
+    the other's connections with tokens that end them (section 21.11). So a key is refused with
+    ``reuse_port``; workers of a ``PortGroup`` share one safely, and so do several addresses of one machine.
+    Give each machine a key of its own."""
 
     preferred_address: Sequence[tuple[str, int]] = ()
     """Addresses that clients are asked to use after the handshake (RFC 9000 section 9.6), as

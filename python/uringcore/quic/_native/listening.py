@@ -99,8 +99,8 @@ class Served:
         worker: PortWorker | None,
         make: MakeConfiguration,
     ) -> None:
-        self.config = config
-        self._make = make
+        self.config: ServerConfig = config
+        self._make: MakeConfiguration = make
         self.acceptance: Acceptance = Acceptance(
             factory, make(config), retry=config.retry, limits=config.limits, worker=worker
         )

@@ -94,7 +94,9 @@ impl ResetKeys {
         let marked = |key: &&ResetKey| key.is_given && Some(key.mark) == mark;
         let mut found: Vec<&ResetKey> = keys().filter(marked).collect();
         if found.is_empty() {
-            found = keys().filter(|key| mark.is_some() && !key.is_given).collect();
+            found = keys()
+                .filter(|key| mark.is_some() && !key.is_given)
+                .collect();
         }
         if found.is_empty() {
             found = keys().collect();
@@ -215,7 +217,8 @@ mod tests {
 
     #[test]
     fn keys_differ_by_secret_and_by_socket_and_by_nothing_else() {
-        let token = |secrets: &[u8], socket: &[u8]| issued(&keys(secrets, socket), b"connection ID");
+        let token =
+            |secrets: &[u8], socket: &[u8]| issued(&keys(secrets, socket), b"connection ID");
         assert_eq!(token(&[7], b"one"), token(&[7], b"one"));
         assert_ne!(token(&[7], b"one"), token(&[7], b"two"));
         assert_ne!(token(&[7], b"one"), token(&[8], b"one"));
@@ -250,7 +253,11 @@ mod tests {
         changing.change(&[[2; 32], [3; 32]], b"socket");
         assert_eq!(changing.former.len(), 2);
         changing.change(&[[2; 32], [3; 32]], b"socket");
-        assert_eq!(&changing.token(&first)[..], token, "nothing new, nothing lost");
+        assert_eq!(
+            &changing.token(&first)[..],
+            token,
+            "nothing new, nothing lost"
+        );
         changing.change(&[[4; 32]], b"socket");
         assert_eq!(changing.former.len(), 2);
         assert_ne!(&changing.token(&first)[..], token);
@@ -264,7 +271,9 @@ mod tests {
         let token = issued(&changing, b"four");
         assert_eq!(changing.mark(), None);
         changing.change(&[[2; 32]], b"socket");
-        let chosen = (0..1_000).filter(|_| changing.token(b"four")[..] == token).count();
+        let chosen = (0..1_000)
+            .filter(|_| changing.token(b"four")[..] == token)
+            .count();
         assert!((300..700).contains(&chosen), "{chosen} of 1,000");
     }
 
