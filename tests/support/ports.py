@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import random
 import socket
+from collections.abc import Iterable
 from contextlib import ExitStack
 from pathlib import Path
 
 __all__ = ["free_port"]
 
-_CANDIDATES = range(10_000, 65_536)
+CANDIDATES: Iterable[int] = range(10_000, 65_536)
+RESERVED = "uringcore-port-"
+"""Begins the abstract Unix address that reserves a number."""
 
 
 def free_port() -> int:
@@ -23,7 +26,7 @@ def free_port() -> int:
     another process that calls this function gives away.
     """
     low, high = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
-    candidates = [port for port in _CANDIDATES if not low <= port <= high]
+    candidates = [port for port in CANDIDATES if not low <= port <= high]
     random.Random().shuffle(candidates)
     for port in candidates:
         if all(_is_free(family, port) for family in (socket.AF_INET, socket.AF_INET6)) and _take(
@@ -37,7 +40,7 @@ def _take(port: int) -> bool:
     """Reserves it by an abstract Unix address, which is unique and exists until this process ends."""
     name = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     try:
-        name.bind(f"\0uringcore-port-{port}")
+        name.bind(f"\0{RESERVED}{port}")
     except OSError:
         name.close()
         return False

@@ -1,41 +1,60 @@
-"""Numbers for servers that need an explicit port."""
+"""Numbers for servers that need an explicit port.
 
-import random
+The tests reserve under names of their own and choose among few numbers, which no other test of this machine
+gets meanwhile: two runs at once do not meet.
+"""
+
+import os
 import socket
 import subprocess
 import sys
 
+import pytest
+
 from tests.support import ports
 
 ASK = """
-import random, sys
-random.Random = lambda: random.seed(7) or random
-from tests.support.ports import free_port
-print(free_port(), flush=True)
+import sys
+from tests.support import ports
+ports.RESERVED = sys.argv[1]
+ports.CANDIDATES = [int(port) for port in sys.argv[2:]]
+print(ports.free_port(), flush=True)
 sys.stdin.read()
 """
 
 
-def test_no_two_processes_are_given_one_number(monkeypatch):
-    """Both try the numbers in the same order, and neither has bound its own yet."""
-    monkeypatch.setattr(random, "Random", lambda: random.seed(7) or random)
+@pytest.fixture
+def numbers(monkeypatch):
+    """The only two numbers that ``free_port`` can return now."""
+    found = [ports.free_port(), ports.free_port()]
+    monkeypatch.setattr(ports, "RESERVED", f"uringcore-test-{os.getpid()}-")
+    monkeypatch.setattr(ports, "CANDIDATES", found)
+    return found
+
+
+def test_no_two_processes_are_given_one_number(numbers):
+    """Neither process has bound its number yet."""
     ours = ports.free_port()
+    command = [sys.executable, "-c", ASK, ports.RESERVED, *map(str, numbers)]
     with subprocess.Popen(
-        [sys.executable, "-c", ASK], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as other:
         theirs = int(other.stdout.readline())
-        assert ours not in (theirs, ports.free_port())
+        assert {ours, theirs} == set(numbers)
+        with pytest.raises(RuntimeError, match="no port is free"):
+            ports.free_port()
         other.stdin.close()
     # A process that has ended no longer reserves its number.
     assert ports.free_port() == theirs
 
 
-def test_a_port_that_a_server_has_is_nobodys(monkeypatch):
-    monkeypatch.setattr(random, "Random", lambda: random.seed(8) or random)
-    first = ports.free_port()
-    monkeypatch.setattr(ports, "_take", lambda port: True)
-    for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM):
-        with socket.socket(socket.AF_INET, kind) as server:
-            server.bind(("127.0.0.1", first))
-            assert ports.free_port() != first
-    assert ports.free_port() == first
+@pytest.mark.parametrize("kind", [socket.SOCK_STREAM, socket.SOCK_DGRAM])
+def test_a_port_that_a_server_has_is_nobodys(numbers, kind):
+    used, unused = numbers
+    with socket.socket(socket.AF_INET, kind) as server:
+        server.bind(("127.0.0.1", used))
+        assert ports.free_port() == unused
+        with pytest.raises(RuntimeError, match="no port is free"):
+            ports.free_port()
+    # A server that has ended no longer blocks its number.
+    assert ports.free_port() == used
