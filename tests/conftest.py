@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import os
 import signal
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -35,6 +37,19 @@ def let_children_be_interrupted() -> None:
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[Any]:
+    """Collects without garbage collection: twelve thousand tests are many objects and no garbage.
+
+    To walk through them again and again takes a quarter of the time, in each process of a run.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
 
 
 @pytest.fixture(scope="module", autouse=True)
