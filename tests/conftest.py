@@ -3,40 +3,18 @@
 from __future__ import annotations
 
 import gc
-import os
-import signal
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from tests.support import interpreter
+from tests.support import inherited_signals, interpreter
 
 
 def pytest_configure() -> None:
     """Before the test processes start, which inherit the answer."""
     interpreter.ask_once()
-    let_servers_hang_up()
-    let_children_be_interrupted()
-
-
-def let_servers_hang_up() -> None:
-    """Restores SIGHUP if nohup started the run and left it ignored: many tests send it to servers.
-
-    With a handler the run itself continues, and its child processes get the default action.
-    """
-    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN or "TESTS_UNDER_NOHUP" in os.environ:
-        os.environ["TESTS_UNDER_NOHUP"] = "1"
-        signal.signal(signal.SIGHUP, lambda number, frame: None)
-
-
-def let_children_be_interrupted() -> None:
-    """Restores SIGINT if a shell ignored it, as it does for commands that a script starts with `&`.
-
-    Child processes inherit an ignored signal, and the tests stop servers by SIGINT.
-    """
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    inherited_signals.restore()
 
 
 @pytest.hookimpl(wrapper=True)

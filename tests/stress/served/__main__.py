@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 from tests.stress.served.trial import trial
+from tests.support import inherited_signals
 
 
 def main() -> int:
@@ -18,6 +19,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--backend", choices=("uring", "epoll"), default="uring")
     options = parser.parse_args()
+    inherited_signals.restore()
     with tempfile.TemporaryDirectory(prefix="served-") as folder:
         report = trial(options.backend, options.seed, options.seconds, Path(folder))
     print(f"{options.backend}, seed {options.seed}: {total(report.phases)}")
