@@ -76,6 +76,38 @@ def test_an_empty_host_listens_on_all_addresses(run, server_configuration):
     run(main())
 
 
+@pytest.mark.parametrize(
+    ("local", "error", "name"),
+    [
+        ({"local_port": -1}, ValueError, "local_port"),
+        ({"local_port": 65536}, ValueError, "local_port"),
+        ({"local_port": None}, TypeError, "local_port"),
+        ({"local_host": b"localhost"}, TypeError, "local_host"),
+    ],
+)
+def test_a_local_address_that_cannot_be_is_named(run, client_configuration, local, error, name):
+    async def main():
+        with pytest.raises(error, match=f"^{name}: "):
+            async with connect("127.0.0.1", 1, configuration=client_configuration(), **local):
+                pass
+
+    run(main())
+
+
+def test_a_port_out_of_range_is_the_error_of_sockets_too(run, client_configuration):
+    """Programs for aioquic expect it."""
+
+    async def main():
+        for port, local_port in ((65536, 0), (1, -1)):
+            with pytest.raises(OverflowError):
+                async with connect(
+                    "127.0.0.1", port, configuration=client_configuration(), local_port=local_port
+                ):
+                    pass
+
+    run(main())
+
+
 @pytest.mark.parametrize("field", ["idle_timeout", "initial_rtt", "keep_alive", "ack_delay_max"])
 @pytest.mark.parametrize("value", ["5", b"5", True, [], "soon"])
 def test_seconds_are_numbers(client_configuration, field, value):

@@ -11,7 +11,7 @@ from uringcore.asyncio.protocol import QuicConnectionProtocol, QuicStreamHandler
 from uringcore.quic._endpoint import begin_at, connect_first
 from uringcore.quic._eyeballs import ATTEMPT_DELAY, interleaved
 from uringcore.quic._sockets import resolve
-from uringcore.quic._targets import check_target, server_name_of
+from uringcore.quic._targets import check_bound, check_target, server_name_of
 from uringcore.quic._transport import QuicTransport
 from uringcore.quic.configuration import QuicConfiguration
 from uringcore.quic.connection import QuicConnection, QuicTokenHandler
@@ -116,6 +116,7 @@ async def connect(
     if not configuration.is_client:
         raise ValueError("configuration: is_client must be true for connect()")
     check_target(host, port)
+    check_bound(local_host, local_port, "local_")
     if configuration.server_name is None:
         configuration = configuration._named(server_name_of(host))
 

@@ -20,23 +20,27 @@ def check_target(host: Any, port: Any) -> None:
     _check_port(port, 1)
 
 
-def check_bound(host: Any, port: Any) -> None:
+def check_bound(host: Any, port: Any, prefix: str = "") -> None:
     """Raises the errors of :func:`check_target` for an address to be bound. No host stands for all addresses,
-    and with port 0 the system chooses one."""
+    and with port 0 the system chooses one. ``prefix`` begins the names of the arguments."""
     if host is not None and not isinstance(host, str):
-        raise TypeError(f"host: must be text, not {type(host).__name__}")
-    _check_port(port, 0)
+        raise TypeError(f"{prefix}host: must be text, not {type(host).__name__}")
+    _check_port(port, 0, prefix)
 
 
-def _check_port(port: Any, least: int) -> None:
+def _check_port(port: Any, least: int, prefix: str = "") -> None:
     if isinstance(port, bool) or not isinstance(port, (int, str)):
-        raise TypeError(f"port: must be a number, not {type(port).__name__}")
+        raise TypeError(f"{prefix}port: must be a number, not {type(port).__name__}")
     if isinstance(port, str) and not (port.isascii() and port.isdecimal()):
         if not port:
-            raise ValueError("port: must not be empty")
+            raise ValueError(f"{prefix}port: must not be empty")
         return
     if not least <= int(port) <= 65535:
-        raise ValueError(f"port: must be from {least} to 65535, not {port}")
+        raise PortRangeError(f"{prefix}port: must be from {least} to 65535, not {port}")
+
+
+class PortRangeError(ValueError, OverflowError):
+    """No port has this number. ``OverflowError`` is what sockets raise, and aioquic with them."""
 
 
 def number_of(port: Any) -> Any:
