@@ -30,18 +30,17 @@ AIOQUIC = (
         "Looks at how many streams aioquic's HTTP/3 remembers, or at other tables inside it.",
         "h3",
         "H3ConnectionTest",
-        "test_blocked_stream test_blocked_stream_push_promise test_blocked_stream_push_promise_then_data "
         "test_blocked_stream_reset test_blocked_stream_reset_by_client "
         "test_handle_control_frame_max_push_id_reduced test_handle_control_frame_unknown "
-        "test_handle_control_frame_unknown_fragmented test_handle_control_stream_stop_sending "
+        "test_handle_control_frame_unknown_fragmented "
         "test_handle_request_frame_unknown_fragmented test_streams_are_closed_after_* "
-        "test_streams_are_not_closed_prematurely test_uni_stream_*",
+        "test_streams_are_not_closed_prematurely test_uni_stream_reset test_uni_stream_type",
     ),
     (
         "The same.",
         "webtransport",
         "WebTransportTest",
-        "test_bidirectional_stream_reset test_unidirectional_stream* ",
+        "test_bidirectional_stream_reset test_unidirectional_stream_reset",
     ),
     (
         "Fills QPACK's table before its capacity was set, which RFC 9204 section 3.2.3 does not allow.",
@@ -93,11 +92,10 @@ AIOQUIC = (
         "test_single_trace",
     ),
     (
-        "Spoils what aioquic's server keeps of a Retry, or watches its socket; here both are Rust's.",
+        "Spoils what aioquic's server keeps of a Retry; here that is Rust's.",
         "asyncio",
         "HighLevelTest",
-        "test_connect_and_serve_with_retry_bad_* "
-        "test_server_does_not_reply_to_version_negotiation_packet",
+        "test_connect_and_serve_with_retry_bad_*",
     ),
     (
         "Nobody listens at the port: here that is a ConnectionRefusedError at once; and several may wait.",
