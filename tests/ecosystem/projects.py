@@ -255,6 +255,7 @@ PROJECTS: tuple[Project, ...] = (
         "0.2.1",
         requirements=("trustme",),
         arguments=(str(INSIDE / "examples_of_http3x.py"),),
+        python=(3, 12),
         aioquic=True,
     ),
     Project(

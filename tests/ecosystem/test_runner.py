@@ -138,3 +138,7 @@ def test_results_from_another_loop_prove_nothing() -> None:
         "not one turn was run on our loop",
         "1 tests did not start our loop, like a",
     ]
+
+
+def test_a_suite_without_a_loop_has_nothing_to_prove() -> None:
+    assert unproved({"a": Result("pass")}, {"a": Result("pass")}) == []
