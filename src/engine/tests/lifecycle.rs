@@ -1,13 +1,11 @@
 //! The ends of transports of both kinds, and the events that report them.
 
-mod common;
-
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::time::{Duration, Instant};
 
+use crate::common::{BACKENDS, engine, turn, turn_until};
 use bytes::Bytes;
-use common::{BACKENDS, engine, turn, turn_until};
 use uringcore_engine::{DatagramSize, Engine, EngineEvent, Key, SharedState, WriteOutcome};
 use uringcore_io::SendMsg;
 

@@ -1,14 +1,12 @@
 //! Queues of operations on sockets of a host: the order, when a system call is tried, and when the host checks its sockets.
 
-mod common;
-
 use std::collections::HashSet;
 use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, RawFd};
 use std::time::{Duration, Instant};
 
+use crate::common::{BACKENDS, engine, tcp_pair, turn};
 use bytes::Bytes;
-use common::{BACKENDS, engine, tcp_pair, turn};
 use uringcore_engine::{Engine, EngineEvent, Key, OpQueueId, OpQueues, SocketOp, Start};
 use uringcore_io::{Backend, Errno, Outcome};
 

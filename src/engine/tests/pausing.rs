@@ -1,13 +1,11 @@
 //! Readers that pause, on both backends: received data is kept in order, copied once, and bounded.
 
-mod common;
-
 use std::io::Write;
 use std::net::UdpSocket;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use common::{BACKENDS, engine, open, receive_all_due, tcp_pair, turn};
+use crate::common::{BACKENDS, engine, open, receive_all_due, tcp_pair, turn};
 use uringcore_engine::{DatagramSize, Engine, EngineEvent, SharedState, StreamBytes};
 use uringcore_io::{Backend, DriverConfig};
 

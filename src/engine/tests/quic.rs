@@ -1,15 +1,13 @@
 //! QUIC endpoints on the engine, without Python: real sockets on loopback, both backends.
 
-mod common;
-
 use std::collections::HashMap;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
+use crate::common::{BACKENDS, engine, turn};
 use bytes::Bytes;
-use common::{BACKENDS, engine, turn};
 use rcgen::{CertificateParams, KeyPair};
 use uringcore_engine::{Engine, EngineEvent, Key, QuicSocket, SocketFd, SystemClock};
 use uringcore_io::Backend;

@@ -1,12 +1,10 @@
 //! Sockets that several engines share: connections and datagrams that one does not take stay for the others.
 
-mod common;
-
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
-use common::{BACKENDS, engine, turn, turn_until};
+use crate::common::{BACKENDS, engine, turn, turn_until};
 use uringcore_engine::{
     Attempt, DatagramSize, Direction, Engine, EngineEvent, Key, OpQueueId, OpQueues, SharedState,
     SocketOp,

@@ -1,15 +1,13 @@
 //! Listeners, datagram sockets and watchers on the engine, both backends.
 
-mod common;
-
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::Duration;
 
+use crate::common::{BACKENDS, engine, events_of_end, turn, turn_until};
 use bytes::Bytes;
-use common::{BACKENDS, engine, events_of_end, turn, turn_until};
 use uringcore_engine::{DatagramSize, Direction, EngineEvent, SharedState, WriteOutcome};
 use uringcore_io::{Errno, FileOutcome, FileRequest, Outcome, ReadTarget, SendMsg, SockAddr};
 

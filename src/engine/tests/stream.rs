@@ -1,13 +1,11 @@
 //! Streams on the engine, both backends: order, watermarks, pausing, half-close, the end.
 
-mod common;
-
 use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
+use crate::common::{BACKENDS, bytes, engine, events_of_end, open, tcp_pair, turn, turn_until};
 use bytes::Bytes;
-use common::{BACKENDS, bytes, engine, events_of_end, open, tcp_pair, turn, turn_until};
 use uringcore_engine::{Engine, EngineEvent, SharedState, WriteOutcome};
 use uringcore_io::net;
 
