@@ -10,11 +10,18 @@ import sys
 
 import pytest
 
+from tests.server.conftest import backends
 from tests.server.harness import ROOT, command, environment
 from tests.support.ports import free_port
 from uringcore.devcert import DevelopmentCertificate
 from uringcore.http3._progress import bytes_text, progress_line
 from uringcore.http3._url import URLError, parse_url
+
+
+@pytest.fixture(scope="module", params=backends()[-1:])
+def backend(request):
+    """One backend of the server, since the client is another process."""
+    return request.param
 
 
 def get(server, path, *arguments, **options):

@@ -232,15 +232,16 @@ def test_malformed_requests_write_few_lines(besiege):
 PRIORITIES = [b"u=99", b"u=-1, i=?7", b"\xf0\x9f\x92\xa5", b"u=" + b"9" * 1000, b"i" * 4000, b"((("]
 
 
-@pytest.mark.parametrize("value", PRIORITIES, ids=range(len(PRIORITIES)))
-def test_a_priority_that_makes_no_sense_is_none(besiege, value):
+def test_a_priority_that_makes_no_sense_is_none(besiege):
     """RFC 9218 section 4: an invalid priority is ignored."""
     server = besiege()
 
     async def attack():
         async with siege(server, memory_mib=8), connect_raw(server) as raw:
             raw.control()
-            assert (await raw.wait_answer(raw.request("/", (b"priority", value)))).status == 200
+            for value in PRIORITIES:
+                answer = await raw.wait_answer(raw.request("/", (b"priority", value)))
+                assert answer.status == 200, value
 
     run(attack())
 
