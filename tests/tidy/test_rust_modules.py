@@ -429,3 +429,35 @@ def test_only_the_loops_own_thread_reaches_the_engine_past_the_guard() -> None:
         if "with_engine_at_hand(" in path.read_text()
     }
     assert users == {"loop/turn.rs", "quic/endpoint/deliver.rs"}
+
+
+def left_out(crate: Path) -> list[str]:
+    """The files of a crate's tests that no program has. Cargo finds none itself if `autotests` is false."""
+    manifest = (crate / "Cargo.toml").read_text()
+    if "autotests = false" not in manifest:
+        return []
+    files = sorted((crate / "tests").rglob("*.rs"))
+    code = "".join(path.read_text() for path in files)
+    declared = set(re.findall(r"^\s*(?:pub )?mod (\w+);", code, re.MULTILINE))
+    return [
+        str(path.relative_to(crate))
+        for path in files
+        if (path.parent.name if path.name == "mod.rs" else path.stem) not in declared
+        and str(path.relative_to(crate)) not in manifest
+    ]
+
+
+@pytest.mark.parametrize(
+    "crate", sorted(path.parent.name for path in ROOT.glob("src/*/Cargo.toml"))
+)
+def test_no_file_of_a_crates_tests_is_left_out(crate: str) -> None:
+    assert left_out(ROOT / "src" / crate) == []
+
+
+def test_a_file_that_is_left_out_is_found(tmp_path: Path) -> None:
+    (tmp_path / "Cargo.toml").write_text('autotests = false\n[[test]]\npath = "tests/main.rs"\n')
+    (tmp_path / "tests" / "common").mkdir(parents=True)
+    for name, text in (("main", "mod common;\nmod one;\n"), ("one", ""), ("two", "")):
+        (tmp_path / "tests" / f"{name}.rs").write_text(text)
+    (tmp_path / "tests" / "common" / "mod.rs").write_text("")
+    assert left_out(tmp_path) == ["tests/two.rs"]
