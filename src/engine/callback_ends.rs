@@ -1,19 +1,25 @@
 //! The host's callbacks as far as they decide when written bytes leave: held bytes are sent when a callback ends and
 //! `write_delay` says so, at the latest when the turn ends.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use uringcore_quic::ConnectionKey;
 
+use crate::callback_progress::CallbackProgress;
 use crate::held_writes::Holder;
 use crate::table::Key;
 use crate::turn::Engine;
 
 impl Engine {
+    /// The counts of the host's callbacks, for a host that does not call the engine at the end of each one.
+    pub fn callback_progress(&self) -> Arc<CallbackProgress> {
+        self.held.delay.progress().clone()
+    }
+
     /// The host begins to run `count` callbacks.
     pub fn begin_callbacks(&mut self, count: usize) {
-        let woke_up = self.driver.last_wait();
-        self.held.delay.begin_callbacks(count, woke_up);
+        self.held.delay.progress().begin(count);
     }
 
     /// The running callback handles `events` events in `parts` parts.
@@ -22,9 +28,15 @@ impl Engine {
     }
 
     /// A callback has ended, and `left` others follow in this turn.
-    #[inline]
     pub fn end_callback(&mut self, left: usize) {
-        if self.held.delay.end_callback(left, Instant::now) {
+        if self.held.delay.progress().end_one(left) {
+            self.end_watched_callback();
+        }
+    }
+
+    /// A callback has ended for which [`CallbackProgress::end_one`] returned true.
+    pub fn end_watched_callback(&mut self) {
+        if self.held.delay.end_callback(Instant::now) {
             self.send_all_held();
         }
     }

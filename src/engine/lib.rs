@@ -12,6 +12,7 @@
 //! | --- | --- |
 //! | `turn` | [`Engine`]: the turn, the routing of completions |
 //! | `callback_ends` | the host's callbacks; held bytes are sent at their ends |
+//! | `callback_progress` | [`CallbackProgress`]: the counts of the host's callbacks |
 //! | `event` | [`EngineEvent`]: the events of a host |
 //! | `event_queue` | the events that the host has not taken yet, in order |
 //! | `token` | the token of an operation, from which its completion finds its owner |
@@ -33,6 +34,7 @@
 #![forbid(unsafe_code)]
 
 mod callback_ends;
+mod callback_progress;
 mod event;
 mod event_queue;
 mod held_writes;
@@ -49,6 +51,7 @@ mod turn;
 mod watchers;
 mod write_delay;
 
+pub use callback_progress::CallbackProgress;
 pub use event::{CopiedDatagram, EngineEvent, Received, StreamBytes};
 pub use host::{
     Attempt, ByteQueue, DirectMappedCache, OpQueueId, OpQueues, PollTimeout, SocketOp, Start,

@@ -212,7 +212,9 @@ impl Engine {
     /// woken). The host may release its interpreter lock around this call.
     pub fn enter(&mut self, timeout: Option<Duration>) -> io::Result<Entered> {
         self.driver.bring_at_most(self.receive_budget.next_turn());
-        self.driver.enter(timeout)
+        let entered = self.driver.enter(timeout);
+        self.held.delay.note_wake_up(self.driver.last_wait());
+        entered
     }
 
     /// True if there are QUIC sockets. Then the times that `flush` and `process` get must be exact.

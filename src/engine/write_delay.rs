@@ -24,20 +24,22 @@
 //! While bytes are held, the clock is read when a callback ends. [`Times`] has the durations; an emulator, in which all
 //! code is slower, has longer ones. `held_writes` lists the transports and connections with held bytes.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use uringcore_io::{ThreadUsage, thread_usage};
 
+use crate::callback_progress::CallbackProgress;
+
 pub(crate) struct WriteDelay {
     times: Times,
+    progress: Arc<CallbackProgress>,
     /// The time of the last send. The time of a lone write is set when the turn ends.
     last_sent: Instant,
     /// The time of the last send, or of the loop's last wake-up if that was later. Callbacks have run since.
     work_began: Instant,
-    /// Callbacks that have ended since then.
-    callbacks: u32,
-    /// Callbacks that the turn has still to run, the running one included. Zero: no callback is running.
-    callbacks_left: usize,
+    /// The callbacks that had ended by then.
+    ended_before: usize,
     /// Parts that the running callback has still to run, the running one included.
     parts_left: usize,
     /// The running callback has written, and its bytes left at once.
@@ -123,11 +125,11 @@ impl WriteDelay {
     pub(crate) fn new(now: Instant) -> Self {
         Self {
             times: Times::multiplied(1),
+            progress: Arc::default(),
             // The first write of all is not held.
             last_sent: now.checked_sub(IDLE).unwrap_or(now),
             work_began: now,
-            callbacks: 0,
-            callbacks_left: 0,
+            ended_before: 0,
             parts_left: 0,
             has_sent: false,
             is_untimed: false,
@@ -147,15 +149,29 @@ impl WriteDelay {
         self.times = Times::multiplied(factor);
     }
 
-    /// The turn has `count` callbacks to run. `woke_up` is the time of the loop's last wake-up.
-    pub(crate) fn begin_callbacks(&mut self, count: usize, woke_up: Instant) {
-        self.callbacks_left = count;
+    /// The progress of the host, which counts its callbacks there.
+    pub(crate) fn progress(&self) -> &Arc<CallbackProgress> {
+        &self.progress
+    }
+
+    /// The loop may have slept; `woke_up` is the time of its last wake-up.
+    pub(crate) fn note_wake_up(&mut self, woke_up: Instant) {
         if woke_up > self.work_began {
-            self.work_began = woke_up;
-            self.callbacks = 0;
+            self.begin_work(woke_up);
             // The sleep was one of the thread's waits.
             self.sample = None;
         }
+    }
+
+    fn begin_work(&mut self, now: Instant) {
+        self.work_began = now;
+        self.ended_before = self.progress.ended();
+    }
+
+    /// Callbacks that have ended since the last send or wake-up.
+    fn callbacks(&self) -> u32 {
+        let ended = self.progress.ended().wrapping_sub(self.ended_before);
+        u32::try_from(ended).unwrap_or(u32::MAX)
     }
 
     /// True while bytes are held. The next bytes leave with them, and the clock is not read.
@@ -174,8 +190,9 @@ impl WriteDelay {
     /// that those took before the first part does not count as a long callback.
     pub(crate) fn begin_parts(&mut self, parts: usize, events: usize) {
         self.parts_left = parts;
-        let events = u32::try_from(events).unwrap_or(u32::MAX);
-        self.callbacks = self.callbacks.saturating_add(events);
+        self.progress.count_ended(events);
+        // Its end is the end of its parts.
+        self.progress.watch(true);
     }
 
     /// True if bytes written to a transport now are sent at once. Otherwise they are held.
@@ -183,6 +200,7 @@ impl WriteDelay {
         if self.is_holding() {
             return false;
         }
+        self.progress.watch(true);
         if self.is_alone() {
             self.has_sent = true;
             self.is_untimed = true;
@@ -202,8 +220,12 @@ impl WriteDelay {
         if self.is_holding() {
             return None;
         }
+        self.progress.watch(true);
         let now = now();
-        if !self.leaves_at_once(now, self.times.quic_spacing) {
+        if self.is_alone() {
+            self.note_idle(now, FIRST_WRITES);
+            self.prompt = self.prompt.saturating_sub(1);
+        } else if !self.leaves_at_once(now, self.times.quic_spacing) {
             return None;
         }
         self.sent(now);
@@ -212,18 +234,18 @@ impl WriteDelay {
 
     /// True if nothing else in the turn would share a send with bytes written now.
     fn is_alone(&self) -> bool {
-        self.callbacks_left == 0
+        self.progress.left() == 0
             || self.is_last() && !self.has_sent && self.in_pieces < MANY_IN_PIECES
     }
 
     /// Sends within a turn are `spacing` apart.
     fn leaves_at_once(&mut self, now: Instant, spacing: Duration) -> bool {
-        if self.callbacks_left == 0 {
+        if self.progress.left() == 0 {
             return true;
         }
         self.take_sample(now);
         let work = now.saturating_duration_since(self.work_began);
-        let callbacks = self.callbacks.saturating_add(2);
+        let callbacks = self.callbacks().saturating_add(2);
         // The time of a lone write is not known; then the work was done before it.
         let is_behind_lone = self.is_untimed && self.has_sent;
         let is_long = !is_behind_lone && work >= self.times.long_callback.saturating_mul(callbacks);
@@ -231,12 +253,8 @@ impl WriteDelay {
         if is_next_piece {
             self.note_pieces(true);
         }
-        let since_sent = now.saturating_duration_since(self.last_sent);
-        if since_sent >= self.times.idle {
-            // A lone write before this one was the first.
-            let writes = FIRST_WRITES - u8::from(self.is_untimed);
-            self.prompt = self.prompt.max(writes);
-        }
+        // A lone write before this one was the first.
+        let since_sent = self.note_idle(now, FIRST_WRITES - u8::from(self.is_untimed));
         // The send at the end of the turn would cost no less.
         let is_spaced = since_sent >= spacing || self.is_last();
         if (self.prompt > 0 || now < self.prompt_until) && is_spaced {
@@ -258,44 +276,42 @@ impl WriteDelay {
         false
     }
 
+    /// If nothing was sent for a while, the next `writes` are sent at once. Returns the time since the last send.
+    fn note_idle(&mut self, now: Instant, writes: u8) -> Duration {
+        let since_sent = now.saturating_duration_since(self.last_sent);
+        if since_sent >= self.times.idle {
+            self.prompt = self.prompt.max(writes);
+        }
+        since_sent
+    }
+
     /// Written bytes are sent at once.
     fn sent(&mut self, now: Instant) {
         self.has_sent = true;
         self.is_untimed = false;
         self.last_sent = now;
-        self.work_began = now;
-        self.callbacks = 0;
+        self.begin_work(now);
     }
 
     /// True if neither another callback of the turn waits nor another part of the running one.
     fn is_last(&self) -> bool {
-        self.callbacks_left <= 1 && self.parts_left <= 1
+        self.progress.left() <= 1 && self.parts_left <= 1
     }
 
-    /// A callback has ended, and the turn has `left` others. Nested turns have counted their own callbacks. True if held
-    /// bytes have to be sent now.
-    #[inline]
-    pub(crate) fn end_callback(&mut self, left: usize, now: impl FnOnce() -> Instant) -> bool {
-        let is_due = self.end_one(left == 0, now);
-        self.callbacks_left = left;
+    /// A callback that was watched has ended, and the host has counted it. True if held bytes have to be sent now.
+    pub(crate) fn end_callback(&mut self, now: impl FnOnce() -> Instant) -> bool {
         self.parts_left = 0;
+        let is_due = self.is_due(self.progress.left() == 0, now);
+        self.progress.watch(self.is_holding());
         is_due
     }
 
     /// A part of the running callback has ended. Another part follows, or the end of the callback.
     pub(crate) fn end_part(&mut self, now: impl FnOnce() -> Instant) -> bool {
-        let is_due = self.end_one(self.is_last(), now);
+        self.progress.count_ended(1);
+        let is_due = self.is_due(self.is_last(), now);
         self.parts_left = self.parts_left.saturating_sub(1);
         is_due
-    }
-
-    #[inline]
-    fn end_one(&mut self, is_last: bool, now: impl FnOnce() -> Instant) -> bool {
-        self.callbacks = self.callbacks.saturating_add(1);
-        if self.hold.is_none() && !self.has_sent {
-            return false;
-        }
-        self.is_due(is_last, now)
     }
 
     fn is_due(&mut self, is_last: bool, now: impl FnOnce() -> Instant) -> bool {
@@ -366,8 +382,7 @@ impl WriteDelay {
             self.note_pieces(hold.is_in_pieces);
         }
         self.last_sent = now;
-        self.work_began = now;
-        self.callbacks = 0;
+        self.begin_work(now);
     }
 
     fn note_pieces(&mut self, is_in_pieces: bool) {
@@ -385,8 +400,9 @@ impl WriteDelay {
         }
         self.has_sent = false;
         self.is_prompt = false;
-        self.callbacks_left = 0;
         self.parts_left = 0;
+        self.progress.begin(0);
+        self.progress.watch(false);
     }
 }
 

@@ -35,7 +35,8 @@ impl Loop {
 
     fn begin(&mut self, callbacks: usize, woke_up: Instant) {
         self.callbacks_left = callbacks;
-        self.delay.begin_callbacks(callbacks, woke_up);
+        self.delay.note_wake_up(woke_up);
+        self.delay.progress.begin(callbacks);
     }
 
     /// The loop has slept and woken up, and has so many callbacks to run.
@@ -75,13 +76,18 @@ impl Loop {
 
     /// True if held bytes were sent.
     fn end_callback(&mut self) -> bool {
-        let now = self.now;
         self.callbacks_left -= 1;
-        let leaves = self.delay.end_callback(self.callbacks_left, || now);
+        let now = self.now;
+        let leaves = self.end_callback_before(self.callbacks_left, || now);
         if leaves {
             self.delay.release(now);
         }
         leaves
+    }
+
+    /// A callback ends, and `left` others follow.
+    fn end_callback_before(&mut self, left: usize, now: impl FnOnce() -> Instant) -> bool {
+        self.delay.progress.end_one(left) && self.delay.end_callback(now)
     }
 
     fn end_turn(&mut self) {
@@ -182,11 +188,28 @@ fn each_answer_of_long_callbacks_leaves_at_once() {
 
 #[test]
 fn a_lone_callback_holds_nothing_back() {
+    for is_quic in [false, true] {
+        let mut one = Loop::new();
+        one.is_quic = is_quic;
+        for _ in 0..100 {
+            one.now += LONG_CALLBACK * 2;
+            one.busy_turn(1);
+            assert!(one.write());
+            assert!(!one.end_callback_before(0, || panic!("the clock was read")));
+            one.end_turn();
+        }
+    }
+}
+
+#[test]
+fn a_lone_callback_that_was_idle_sends_its_first_quic_pieces_at_once() {
     let mut one = Loop::new();
+    one.is_quic = true;
     for _ in 0..100 {
-        one.now += LONG_CALLBACK * 2;
-        one.busy_turn(1);
-        assert!(one.write());
+        one.wake(1);
+        assert!(one.write() && one.write());
+        one.work(SHORT);
+        assert!(!one.write(), "the turn's end is soon");
         one.end_callback();
         one.end_turn();
     }
@@ -260,7 +283,7 @@ fn turns_inside_a_callback_do_not_count_for_those_behind_it() {
     one.busy_turn(10);
     for left in (0..3).rev() {
         let now = one.now;
-        assert!(!one.delay.end_callback(left, || now));
+        assert!(!one.end_callback_before(left, || now));
     }
     one.end_turn();
     assert!(!one.end_callback());
@@ -456,7 +479,7 @@ fn a_lone_write_needs_no_clock() {
     for _ in 0..100 {
         one.wake(1);
         assert!(one.delay.sends(|| panic!("the clock was read")));
-        assert!(!one.delay.end_callback(0, || panic!("the clock was read")));
+        assert!(!one.end_callback_before(0, || panic!("the clock was read")));
         one.end_turn();
     }
     // Turns that follow at once share their sends, although the time of the lone write is unknown.

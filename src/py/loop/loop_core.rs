@@ -8,13 +8,14 @@
 use std::fmt::Display;
 use std::ops::{Deref, DerefMut};
 use std::os::fd::RawFd;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use pyo3::{PyTraverseError, PyVisit, intern};
-use uringcore_engine::{Engine, OpQueues, Timers};
+use uringcore_engine::{CallbackProgress, Engine, OpQueues, Timers};
 use uringcore_io::{Backend, DriverConfig, Waker};
 
 use crate::capi::cell::GilCell;
@@ -47,6 +48,7 @@ pub struct LoopCore {
     /// `None` while the loop's thread is inside the kernel with the interpreter lock released, and
     /// after `close`.
     pub engine: GilCell<Option<LoopEngine>>,
+    pub callback_progress: Arc<CallbackProgress>,
     pub ready: GilCell<ReadyQueue>,
     pub timers: GilCell<Timers<AnyHandle>>,
     pub hosts: GilCell<Hosts>,
@@ -217,6 +219,7 @@ impl LoopCore {
             busy_poll_us,
             fallback_reason: engine.fallback_reason().map(str::to_owned),
             waker: GilCell::new(Some(engine.waker())),
+            callback_progress: engine.callback_progress(),
             engine: GilCell::new(Some(LoopEngine(Box::new(engine)))),
             ready: GilCell::new(ReadyQueue::default()),
             timers: GilCell::new(Timers::default()),

@@ -318,7 +318,8 @@ fn take_due_timers(slf: &Bound<'_, LoopCore>) -> PyResult<()> {
 fn run_ready(slf: &Bound<'_, LoopCore>, count: usize) -> PyResult<()> {
     let py = slf.py();
     let this = slf.get();
-    with_engine_at_hand(this, py, |engine| engine.begin_callbacks(count));
+    let progress = &*this.callback_progress;
+    progress.begin(count);
     for left in (0..count).rev() {
         let Some(item) = this.ready.with(py, |ready| ready.pop_front()) else {
             break;
@@ -326,7 +327,9 @@ fn run_ready(slf: &Bound<'_, LoopCore>, count: usize) -> PyResult<()> {
         let outcome = run_reported(slf, item);
         // An exception that leaves the loop (KeyboardInterrupt) ends the turn.
         let left = if outcome.is_ok() { left } else { 0 };
-        with_engine_at_hand(this, py, |engine| engine.end_callback(left));
+        if progress.end_one(left) {
+            with_engine_at_hand(this, py, Engine::end_watched_callback);
+        }
         outcome?;
     }
     Ok(())
