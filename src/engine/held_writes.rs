@@ -2,9 +2,9 @@
 //!
 //! `write_delay` decides how long bytes are held. The bytes themselves are in the queues of their owners.
 
-use std::collections::HashSet;
 use std::time::Instant;
 
+use rustc_hash::FxHashSet;
 use uringcore_quic::ConnectionKey;
 
 use crate::table::Key;
@@ -23,7 +23,7 @@ pub(crate) struct HeldWrites {
     /// Each holder once.
     holders: Vec<Holder>,
     /// The connections among the holders. A transport has a flag instead.
-    connections: HashSet<(Key, ConnectionKey)>,
+    connections: FxHashSet<(Key, ConnectionKey)>,
 }
 
 impl HeldWrites {
@@ -31,7 +31,7 @@ impl HeldWrites {
         Self {
             delay: WriteDelay::new(now),
             holders: Vec::new(),
-            connections: HashSet::new(),
+            connections: FxHashSet::default(),
         }
     }
 
@@ -44,8 +44,10 @@ impl HeldWrites {
 
     /// Lists a connection. If it is listed already, this is one more piece of its bytes.
     pub(crate) fn hold_connection(&mut self, endpoint: Key, connection: ConnectionKey) {
-        if self.connections.insert((endpoint, connection)) {
-            self.holders.push(Holder::Connection(endpoint, connection));
+        let holder = Holder::Connection(endpoint, connection);
+        // Most pieces follow each other, and need no search.
+        if self.holders.last() != Some(&holder) && self.connections.insert((endpoint, connection)) {
+            self.holders.push(holder);
         } else {
             self.delay.add_piece();
         }

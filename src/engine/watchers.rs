@@ -9,11 +9,11 @@
 //! replaced another one never gets its predecessor's readiness, because the descriptor's number may belong to another
 //! file by then.
 
-use std::collections::HashMap;
 use std::io;
 use std::os::fd::RawFd;
 use std::time::Duration;
 
+use rustc_hash::FxHashMap;
 use uringcore_io::{Backend, Driver, Errno, Interest, OpId, Outcome, net};
 
 use crate::table::Key;
@@ -72,7 +72,7 @@ pub struct Readiness {
 
 #[derive(Default)]
 pub(crate) struct WatcherTable {
-    watchers: HashMap<(RawFd, u8), Watcher>,
+    watchers: FxHashMap<(RawFd, u8), Watcher>,
     to_arm: Vec<(RawFd, Direction)>,
     last_serial: u64,
     count: [usize; 2],

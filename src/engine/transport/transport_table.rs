@@ -1,9 +1,9 @@
 //! The transports of an engine by key, the ones with work for the next flush, and the check that a queued event is still
 //! due when the host takes it.
 
-use std::collections::HashMap;
 use std::os::fd::RawFd;
 
+use rustc_hash::FxHashMap;
 use uringcore_io::{Completion, Driver};
 
 use crate::event::EngineEvent;
@@ -21,7 +21,7 @@ use crate::watchers::Direction;
 pub(crate) struct TransportTable {
     pub(crate) by_key: Table<Transport>,
     /// The descriptors of transports.
-    pub(crate) by_fd: HashMap<RawFd, Key>,
+    pub(crate) by_fd: FxHashMap<RawFd, Key>,
     pub(crate) dirty: Vec<Key>,
     pub(crate) blocks: Blocks,
     pub(crate) counts: Counts,

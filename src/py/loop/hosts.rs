@@ -2,11 +2,11 @@
 //!
 //! The loop keeps them alive while they are on the engine. A transport is removed with its last event.
 
-use std::collections::{HashMap, HashSet};
 use std::os::fd::RawFd;
 
 use pyo3::prelude::*;
 use pyo3::{PyTraverseError, PyVisit};
+use rustc_hash::{FxHashMap, FxHashSet};
 use uringcore_engine::Key;
 
 use crate::capi::context::CallbackContext;
@@ -39,12 +39,12 @@ pub struct ListenerHost {
 #[derive(Default)]
 pub struct Hosts {
     pub transports: Vec<Option<(Key, Py<BaseTransport>)>>,
-    pub listeners: HashMap<RawFd, ListenerHost>,
-    pub watchers: HashMap<(RawFd, bool), Watcher>,
-    pub watchable_fds: HashSet<RawFd>,
+    pub listeners: FxHashMap<RawFd, ListenerHost>,
+    pub watchers: FxHashMap<(RawFd, bool), Watcher>,
+    pub watchable_fds: FxHashSet<RawFd>,
     /// Changes for other threads, because only the thread that runs the loop may use its engine.
     pub errands: Vec<Errand>,
-    pub quic: HashMap<Key, Py<PyAny>>,
+    pub quic: FxHashMap<Key, Py<PyAny>>,
 }
 
 impl Hosts {
