@@ -122,6 +122,15 @@ impl<'a> Frames<'a> {
         (!self.is_stuck).then_some(end)
     }
 
+    fn skip_padding(&mut self) {
+        while let Some(after) = self.rest.strip_prefix(&[PADDING; 32]) {
+            self.rest = after;
+        }
+        while let Some((&PADDING, after)) = self.rest.split_first() {
+            self.rest = after;
+        }
+    }
+
     fn frame(&mut self) -> Option<Frame<'a>> {
         let rest = &mut self.rest;
         let frame = match varint::take(rest)? {
@@ -227,14 +236,9 @@ impl<'a> Iterator for Frames<'a> {
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
-            while let Some(after) = self.rest.strip_prefix(&[0; 32]) {
-                self.rest = after;
-            }
-            while let Some((0, after)) = self.rest.split_first() {
-                self.rest = after;
-            }
-            if self.rest.is_empty() {
-                return None;
+            if *self.rest.first()? == PADDING {
+                self.skip_padding();
+                continue;
             }
             let start = self.payload.len() - self.rest.len();
             match self.frame() {
@@ -300,6 +304,9 @@ fn skip_bytes(rest: &mut &[u8], count: usize) -> Option<()> {
     *rest = rest.get(count..)?;
     Some(())
 }
+
+/// The type of a PADDING frame, which has nothing but its type.
+const PADDING: u8 = 0;
 
 #[cfg(test)]
 mod tests {

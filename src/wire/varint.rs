@@ -1,6 +1,5 @@
 //! Variable-length integers (RFC 9000 section 16), of QUIC's frames, headers and transport parameters
 //! and of HTTP/3's frames, settings and stream types.
-//! and of HTTP/3's frames, settings and stream types.
 //!
 //! Not here: the prefixed integers of QPACK, which have another encoding (`h3::qpack::integer`).
 
@@ -41,17 +40,21 @@ pub fn put(out: &mut impl BufMut, value: u64) {
 #[inline]
 pub fn get(data: &[u8]) -> Option<(u64, usize)> {
     let first = *data.first()?;
-    let length = 1usize << (first >> 6);
-    if length == 1 {
-        return Some((u64::from(first & 0x3f), 1));
-    }
-    let bytes = data.get(..length)?;
-    let value = bytes[1..]
-        .iter()
-        .fold(u64::from(first & 0x3f), |value, &byte| {
-            (value << 8) | u64::from(byte)
-        });
-    Some((value, length))
+    Some(match first >> 6 {
+        0 => (u64::from(first & 0x3f), 1),
+        1 => {
+            let value = u16::from_be_bytes(*data.first_chunk()?);
+            (u64::from(value & 0x3fff), 2)
+        }
+        2 => {
+            let value = u32::from_be_bytes(*data.first_chunk()?);
+            (u64::from(value & 0x3fff_ffff), 4)
+        }
+        _ => {
+            let value = u64::from_be_bytes(*data.first_chunk()?);
+            (value & MAX, 8)
+        }
+    })
 }
 
 /// Takes one integer from the front of `rest`.
