@@ -89,6 +89,9 @@ impl Connection {
 
     /// Applies RESET_STREAM_AT frames, which the state machine does not support.
     fn take_over_resets(&mut self) {
+        if !self.observer.uses_resets() && !self.streams.has_resets_due() {
+            return;
+        }
         for reset in self.observer.take_resets() {
             if !self.lifetime.is_closed() && self.streams.reset_at(reset) {
                 self.readable(reset.stream_id);

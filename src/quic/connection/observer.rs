@@ -86,7 +86,9 @@ impl ConnectionObserver {
 
     /// The observations since the last call.
     pub fn poll(&mut self) -> Option<Observed> {
-        if !self.inner.has_results.swap(false, Ordering::Relaxed) {
+        // Most calls find none, and a load alone locks no cache line.
+        let has_results = &self.inner.has_results;
+        if !has_results.load(Ordering::Relaxed) || !has_results.swap(false, Ordering::Relaxed) {
             return None;
         }
         let mut state = self.inner.state();

@@ -133,6 +133,9 @@ impl Streams {
     /// Opens the waiting streams that the peer's limit allows. The state machine opens streams only in order, so
     /// skipped IDs are opened too, as RFC 9000 section 2.1 requires of the peer.
     pub(super) fn open_waiting(&mut self, conn: &mut quinn::Connection) {
+        if self.own.iter().all(|own| own.waiting.is_empty()) {
+            return;
+        }
         for dir in [Dir::Bi, Dir::Uni] {
             while let Some(&index) = self.own[dir as usize].waiting.first() {
                 while self.own[dir as usize].opened <= index {

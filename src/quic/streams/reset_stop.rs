@@ -126,6 +126,11 @@ impl Streams {
         }
     }
 
+    /// True if [`take_resets_due`](Self::take_resets_due) has resets.
+    pub fn has_resets_due(&self) -> bool {
+        !self.resets_due.is_empty()
+    }
+
     /// Resets that the state machine must be given.
     pub fn take_resets_due(&mut self) -> Vec<ResetAt> {
         std::mem::take(&mut self.resets_due)
