@@ -41,7 +41,9 @@ pub fn instance<T: OpenClass>(
     py: Python<'_>,
     value: impl Into<PyClassInitializer<T>>,
 ) -> PyResult<Py<T>> {
-    instance_of(class::<T>(py)?.bind(py), value)
+    let class = class::<T>(py)?.bind(py);
+    // SAFETY: `class` has made it as a subclass of T's class.
+    unsafe { new_instance(class, value.into()) }
 }
 
 /// An instance of `class`, which is T's or a subclass of it, around `value`.
@@ -49,20 +51,29 @@ pub fn instance_of<T: PyClass>(
     class: &Bound<'_, PyType>,
     value: impl Into<PyClassInitializer<T>>,
 ) -> PyResult<Py<T>> {
-    let py = class.py();
     if !class.is_subclass_of::<T>()? {
         return Err(PyTypeError::new_err("an instance of another class"));
     }
+    // SAFETY: this was checked above.
+    unsafe { new_instance(class, value.into()) }
+}
+
+/// # Safety
+/// `class` must be T's class or a subclass of it.
+unsafe fn new_instance<T: PyClass>(
+    class: &Bound<'_, PyType>,
+    value: PyClassInitializer<T>,
+) -> PyResult<Py<T>> {
+    let py = class.py();
     let class: *mut PyTypeObject = class.as_type_ptr();
-    let value: PyClassInitializer<T> = value.into();
     // PyO3 makes instances of subclasses in `#[new]` only. This is the function behind it, which is public for PyO3's
     // macros alone. PyO3's version is pinned exactly in Cargo.toml for that reason. Going through `#[new]` itself, with
     // the value packed into a Python object, makes three objects for each one.
     //
-    // SAFETY: in that version the function requires that `class` is T's class or a subclass of it, which was checked
-    // above.
+    // SAFETY: in that version the function requires that `class` is T's class or a subclass of it, as this one does.
     let object = unsafe { pyo3::impl_::pymethods::tp_new_impl(py, value, class)? };
     // SAFETY: in that version the function returns a new reference to the object that it has made.
     let object = unsafe { Bound::from_owned_ptr(py, object) };
-    Ok(object.cast_into::<T>()?.unbind())
+    // SAFETY: the object is an instance of `class`.
+    Ok(unsafe { object.cast_into_unchecked::<T>() }.unbind())
 }
