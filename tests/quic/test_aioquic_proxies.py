@@ -158,7 +158,7 @@ def test_addresses_of_names_are_no_names_and_are_not_given_twice():
             # A program's own address of that prefix is a name like others.
             assert names.name_of(names.address_of(("100::1", 443), lambda: used)) == ("100::1", 443)
     assert names.name_of(server) == "server" and names.name_of(used[0]) == "used"
-    assert len(names._addresses) == len(names._names) == 64
+    assert len(names._addresses) == len(names.names) == 64
     recent = names.address_of(69_990, list)
     for number in range(60):
         names.address_of(f"other {number}", lambda: used)

@@ -30,11 +30,13 @@ class ConnectionLife:
 
     __slots__ = (
         "_end",
-        "_flush",
         "_migrator",
         "_waiting",
         "completed",
+        "flush",
+        "is_closed",
         "loop",
+        "needs_flush",
         "quic",
         "sockets",
     )
@@ -45,7 +47,13 @@ class ConnectionLife:
         self.sockets: Sockets | None = None
         self.completed: events.HandshakeCompleted | None = None
         self._end: Callable[[], QuicConnectionError] | None = None
-        self._flush: Callable[[], None] | None = None
+        self.is_closed = False
+        "True if the connection is over."
+        self.needs_flush = False
+        "True if packets leave only when :meth:`flush` is called."
+        # Attributes, because both are used for each write: a method or a property would be a frame more.
+        self.flush: Callable[[], None] = quic._written
+        "Sends what is queued. Where packets leave by themselves, it sends sooner only in long turns."
         self._migrator: Migrator | None = None
         # What each future waits for: the handshake, the end, or the answer to the PING of a number.
         self._waiting: _Waiting | None = None
@@ -58,25 +66,8 @@ class ConnectionLife:
         """The connection has a transport. Without ``flush`` its packets leave at the turn's end by
         themselves."""
         self.sockets = sockets
-        self._flush = flush
-
-    @property
-    def needs_flush(self) -> bool:
-        """True if packets leave only when :meth:`flush` is called."""
-        return self._flush is not None
-
-    def flush(self) -> None:
-        """Sends what is queued. Where packets leave by themselves, it sends sooner only in turns that
-        last long."""
-        if self._flush is not None:
-            self._flush()
-        else:
-            self.quic._written()
-
-    @property
-    def is_closed(self) -> bool:
-        """True if the connection is over."""
-        return self._end is not None
+        self.needs_flush = flush is not None
+        self.flush = self.quic._written if flush is None else flush
 
     def error(self) -> QuicConnectionError:
         """The error that ended the connection: a new exception at each call, as each keeps its traceback."""
@@ -152,6 +143,7 @@ class ConnectionLife:
         address = self.quic.get_peer_address()
         peer = None if address is None else f"{address[0]} port {address[1]}"
         self._end = functools.partial(error_from_event, event, peer)
+        self.is_closed = True
         for waiter, awaited in (self._waiting or {}).items():
             if awaited != _CLOSED and not waiter.done():
                 waiter.set_exception(self._end())

@@ -19,11 +19,12 @@ class PeerNames:
     """The names that one connection's program uses."""
 
     def __init__(self) -> None:
-        # The IP address that came last; nothing is equal to this object.
-        self._plain: Any = object()
-        # By the program's name, the address; and the other way round.
+        self.plain: Any = object()
+        "The IP address that came last, which is its own name. Nothing is equal to the first value."
+        # By the program's name, the address.
         self._addresses: OrderedDict[Any, tuple[str, int]] = OrderedDict()
-        self._names: dict[tuple[str, int], Any] = {}
+        self.names: dict[tuple[str, int], Any] = {}
+        "The program's names by their addresses. Empty if the program uses IP addresses."
         self._server: tuple[str, int] | None = None
         self._made = 0
 
@@ -39,14 +40,14 @@ class PeerNames:
 
         ``in_use()`` has the addresses that the connection sends to, which are not forgotten.
         """
-        if name == self._plain:
+        if name == self.plain:
             return name
         if _is_ip(name):
             if self._server is not None:
                 # A server that was named otherwise answers from somewhere, and its packets prove that they
                 # are its own.
                 return self._server
-            self._plain = name
+            self.plain = name
             return name
         known = self._addresses.get(name)
         if known is not None:
@@ -56,7 +57,7 @@ class PeerNames:
             self._forget_one(in_use())
         address = self._unused_address()
         self._addresses[name] = address
-        self._names[address] = name
+        self.names[address] = name
         return address
 
     def _forget_one(self, in_use: list[Any]) -> None:
@@ -65,32 +66,30 @@ class PeerNames:
         used.add(self._server)
         for name, address in self._addresses.items():
             if address not in used:
-                del self._addresses[name], self._names[address]
+                del self._addresses[name], self.names[address]
                 return
 
     def _unused_address(self) -> tuple[str, int]:
         while True:
             self._made = self._made % 0xFFFF + 1
             address = (f"{_PREFIX}{self._made:x}", 443)
-            if address not in self._names:
+            if address not in self.names:
                 return address
 
     def name_of(self, address: Any) -> Any:
         """The program's name for an address; ``None`` if it is forgotten."""
-        if address is None or not self._names:
+        if address is None or not self.names:
             return address
         default = None if address[0].startswith(_PREFIX) else address
-        return self._names.get(address[:2], default)
+        return self.names.get(address[:2], default)
 
     def outward(self, datagrams: list[tuple[bytes, Any]]) -> list[tuple[bytes, Any]]:
         """Datagrams with the program's names in the place of addresses."""
-        if not self._names:
-            return datagrams
         # Datagrams for a forgotten name are dropped, as if they were lost.
         return [
             (data, self.name_of(address))
             for data, address in datagrams
-            if address[:2] in self._names or not address[0].startswith(_PREFIX)
+            if address[:2] in self.names or not address[0].startswith(_PREFIX)
         ]
 
 

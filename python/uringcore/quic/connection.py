@@ -143,6 +143,14 @@ def stream_is_unidirectional(stream_id: int) -> bool:
     return bool(stream_id & 2)
 
 
+# The methods of the core that are called for each datagram. `super()` would search the bases at each call.
+_receive_datagram = QuicConnectionCore.receive_datagram
+_datagrams_to_send = QuicConnectionCore.datagrams_to_send
+_next_event = QuicConnectionCore.next_event
+_get_timer = QuicConnectionCore.get_timer
+_handle_timer = QuicConnectionCore.handle_timer
+
+
 class QuicConnection(PrivateNames, QuicConnectionCore):
     """A QUIC connection.
 
@@ -177,6 +185,8 @@ class QuicConnection(PrivateNames, QuicConnectionCore):
         self._hello_hook: HelloHook | None = None
         self._is_initialized = False
         self._peer_names = PeerNames()
+        # The handshake has begun, and nothing but the peer's address precedes the next datagrams.
+        self._takes_datagrams = False
         self._codes = StreamCodes()
         self._ended: events.ConnectionTerminated | None = None
         # Set by the object that moves the datagrams on a socket, where names of hosts are looked up.
@@ -228,6 +238,14 @@ class QuicConnection(PrivateNames, QuicConnectionCore):
         Without a loop only: a loop receives for its connections. ``addr`` may be anything hashable that
         names the peer to the program.
         """
+        if self._takes_datagrams:
+            if addr != self._peer_names.plain:
+                addr = self._peer_names.address_of(addr, self._addresses_in_use)
+            _receive_datagram(self, data, addr, now)
+        else:
+            self._take_first(data, addr, now)
+
+    def _take_first(self, data: bytes, addr: NetworkAddress, now: float) -> None:
         if not self._is_client and not self._is_initialized and self._attached is None:
             self._is_initialized = True
             self._initialize(destination_of(data) or b"")
@@ -273,16 +291,18 @@ class QuicConnection(PrivateNames, QuicConnectionCore):
             self._start_server(setup, self._named_host_cid, hello)
             self._trace_is_due = True
         addr = self._peer_names.address_of(addr, self._addresses_in_use)
-        super().receive_datagram(data, addr, now)
-        if self._hello_hook is not None and self._is_started:
-            self._hello_hook = None
-        if self._trace_is_due and self._is_started:
+        _receive_datagram(self, data, addr, now)
+        if not self._is_started:
+            return
+        self._hello_hook = None
+        self._takes_datagrams = True
+        if self._trace_is_due:
             self._trace_is_due = False
             self._start_trace()
 
     def get_timer(self) -> float | None:
         """The time at which to call ``handle_timer``, in the caller's seconds. ``None`` on a loop."""
-        timer = super().get_timer()
+        timer = _get_timer(self)
         if self._hello_hook is None:
             return timer
         deadline = self._hello_hook.deadline
@@ -294,7 +314,7 @@ class QuicConnection(PrivateNames, QuicConnectionCore):
             code, reason = QuicErrorCode.INTERNAL_ERROR, "Idle timeout"
             self._end_unbegun(events.ConnectionTerminated(code, 0, reason, kind="idle_timeout"))
         else:
-            super().handle_timer(now)
+            _handle_timer(self, now)
 
     def next_event(self) -> events.QuicEvent | None:
         """The next event, or ``None``. Without a loop only: a loop hands them to the protocol.
@@ -303,9 +323,9 @@ class QuicConnection(PrivateNames, QuicConnectionCore):
         close that is three probe time-outs later (RFC 9000 section 10.2), when ``get_timer`` is ``None``.
         Programs stop moving datagrams then, and the peer would not get a close that is still to be sent.
         """
-        event: events.QuicEvent | None = super().next_event()
+        event: events.QuicEvent | None = _next_event(self)
         if event is None:
-            return self._take_end()
+            return None if self._ended is None else self._take_end()
         if self._quic_logger is not None:
             self._log(event)
         if type(event) is events.HandshakeCompleted:
@@ -324,7 +344,9 @@ class QuicConnection(PrivateNames, QuicConnectionCore):
 
     def datagrams_to_send(self, now: float) -> list[tuple[bytes, NetworkAddress]]:
         """The datagrams to send now, as ``(data, address)``. Empty on a loop, which sends by itself."""
-        datagrams = self._peer_names.outward(super().datagrams_to_send(now))
+        datagrams = _datagrams_to_send(self, now)
+        if self._peer_names.names:
+            datagrams = self._peer_names.outward(datagrams)
         self._close_pending = False
         if self._trace_is_over:
             self._end_trace()
