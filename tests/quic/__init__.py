@@ -1,1 +1,1 @@
-"""QUIC: the state machine in Python, on the loop, and against aioquic."""
+"""Tests of QUIC: the protocol state machine from Python, on the loop, and against aioquic."""

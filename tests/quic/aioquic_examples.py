@@ -25,19 +25,19 @@ IMPORTS = [
     (re.compile(r"^from aioquic(?=[. ])", re.MULTILINE), "from uringcore"),
     (re.compile(r"^import aioquic$", re.MULTILINE), "import uringcore as aioquic"),
 ]
-# Where an example prefers uvloop it gets our loop; without this it runs on stock asyncio.
+# An example that prefers uvloop gets uringcore's loop here; otherwise it would run on stock asyncio.
 LOOP = (re.compile(r"^    import uvloop$", re.MULTILINE), "    import uringcore as uvloop")
 
 
 @once
 def archive():
-    """aioquic's source distribution, which the runs of all interpreters share. Raises `Unavailable`."""
+    """Returns aioquic's source distribution, downloaded once for all interpreters. Raises `Unavailable`."""
     path = CACHE / f"aioquic-{VERSION}.tar.gz"
     if not path.exists():
         may_fetch("aioquic's source distribution")
         CACHE.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=CACHE) as unfinished:
-            # `--no-binary aioquic` alone: what builds its metadata may come as wheels.
+            # `--no-binary` names aioquic alone, so that its build dependencies may be wheels.
             command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
             run([*command, "--no-binary", "aioquic", "--dest", unfinished, f"aioquic=={VERSION}"])
             (Path(unfinished) / path.name).replace(path)
@@ -45,7 +45,9 @@ def archive():
 
 
 def unpacked(target):
-    """The directory of the examples, in ``target``. Skips the test where they were not fetched."""
+    """Unpacks the examples below ``target`` and returns their directory. Skips the test if they were not
+    fetched.
+    """
     try:
         path = archive()
     except Unavailable as reason:
@@ -68,7 +70,9 @@ def rewritten(source, target, *, loop):
 
 
 def _is_bound(port):
-    """Asked of the kernel's table: a bind() of our own would be in the way of the server's."""
+    """Returns true if a UDP socket has ``port``. Read from /proc, because a bind() of our own would take the
+    port from the server.
+    """
     tables = [path for path in map(Path, ("/proc/net/udp", "/proc/net/udp6")) if path.exists()]
     rows = [row.split() for table in tables for row in table.read_text().splitlines()[1:]]
     return any(int(row[1].rpartition(":")[2], 16) == port for row in rows)
@@ -76,7 +80,7 @@ def _is_bound(port):
 
 @contextlib.contextmanager
 def running(directory, script, *arguments, port):
-    """An example's server, in a process of its own, until the block is left; yields its output."""
+    """Runs an example's server in a process of its own until the block ends; yields its output."""
     log = directory / f"{script}-{port}.log"
     with log.open("wb") as output:
         process = subprocess.Popen(
@@ -102,8 +106,9 @@ def running(directory, script, *arguments, port):
 
 
 def written_trace(directory, limit=60.0):
-    """The one trace in ``directory``, once it is whole: aioquic's file has its name from the start,
-    and its server writes after the client has gone."""
+    """Returns the one trace in ``directory`` once it is complete. aioquic creates the file under its final
+    name, and its server writes it after the client has exited.
+    """
     end = time.monotonic() + limit
     while True:
         paths = list(Path(directory).glob("*.qlog"))
@@ -119,7 +124,7 @@ def written_trace(directory, limit=60.0):
 
 
 def run_client(directory, script, *arguments):
-    """Runs an example's client to its end and returns what it wrote."""
+    """Runs an example's client to its end and returns its output."""
     done = subprocess.run(
         [sys.executable, script, *map(str, arguments)],
         cwd=directory,

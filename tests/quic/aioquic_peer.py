@@ -1,4 +1,4 @@
-"""aioquic on the other side: its protocols, servers and clients, set up for tests."""
+"""aioquic as the peer: its protocols, servers and clients, set up for tests."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class AioquicRecorder(aioquic_asyncio.QuicConnectionProtocol):
 
 
 def verifying(*algorithms):
-    """A protocol whose client says that it verifies these signatures alone."""
+    """Returns a protocol factory whose client offers only these signature algorithms."""
 
     def create(quic, *args, **kwargs):
         initialize = quic._initialize
@@ -51,7 +51,7 @@ def verifying(*algorithms):
 
 @contextlib.asynccontextmanager
 async def aioquic_serving(pki, create_protocol=AioquicEcho, *, handlers=None, **fields):
-    """A server of aioquic's on a free port; ``handlers`` go to its ``serve()``."""
+    """Runs an aioquic server on a free port; ``handlers`` are arguments of its ``serve()``."""
     fields.setdefault("alpn_protocols", ["test"])
     configuration = aioquic_configuration.QuicConfiguration(is_client=False, **fields)
     configuration.load_cert_chain(str(pki.server.certfile), str(pki.server.keyfile))
@@ -78,7 +78,7 @@ def aioquic_client(pki, **fields):
 async def aioquic_ticket_of(
     port, configuration, create_protocol=aioquic_asyncio.QuicConnectionProtocol
 ):
-    """A session ticket that aioquic's client gets, from a connection of its own."""
+    """Opens a connection and returns the session ticket that aioquic's client receives."""
     tickets = []
     async with aioquic_asyncio.connect(
         "127.0.0.1",
@@ -102,7 +102,7 @@ class AioquicTelling(AioquicEcho):
 
 
 class AioquicStore:
-    """As in aioquic's examples."""
+    """A session ticket store like the one in aioquic's examples."""
 
     def __init__(self):
         self.tickets = {}

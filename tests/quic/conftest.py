@@ -20,7 +20,7 @@ def pki(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def issue(pki, tmp_path_factory):
-    """Issues certificates of `pki.authority`, in a folder of the test file; with `key`, for that key."""
+    """Issues certificates of `pki.authority` into a directory of the test file; with `key`, for that key."""
     directory = tmp_path_factory.mktemp("issued")
 
     def make(name, *hosts, key=None):
@@ -46,13 +46,13 @@ def _runner(kind, seconds=60):
 
 @pytest.fixture(params=backends())
 def run(request):
-    """Runs a coroutine on uringcore's loop, on each backend that is this interpreter's."""
+    """Runs a coroutine on uringcore's loop, once for each backend that is tested on this interpreter."""
     return _runner(request.param)
 
 
 @pytest.fixture(params=every_backend())
 def run_long(request):
-    """As `run`, for what takes minutes on a loaded machine and is done on one interpreter alone."""
+    """Like `run`, for tests that take minutes on a loaded machine; they run on one interpreter only."""
     return _runner(request.param, seconds=540)
 
 

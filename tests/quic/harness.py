@@ -12,7 +12,7 @@ from uringcore.quic import events
 
 
 class Recorder(QuicConnectionProtocol):
-    """Keeps every event and lets a test wait for one."""
+    """Records every event and lets a test wait for one."""
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
@@ -28,7 +28,7 @@ class Recorder(QuicConnectionProtocol):
         super().quic_event_received(event)
 
     async def wait_for(self, kind, **fields):
-        """The first event of ``kind`` with these fields, waiting for it if need be."""
+        """Returns the first event of ``kind`` with these fields; waits until it arrives."""
         while True:
             for event in self.events:
                 if isinstance(event, kind) and all(
@@ -40,7 +40,7 @@ class Recorder(QuicConnectionProtocol):
 
 
 class Echo(Recorder):
-    """Sends back what arrives, as aioquic programs do: raw events, no readers."""
+    """Echoes received data through raw events without stream readers, as aioquic programs do."""
 
     def quic_event_received(self, event):
         super().quic_event_received(event)
@@ -54,7 +54,7 @@ class Echo(Recorder):
 
 @contextlib.asynccontextmanager
 async def serving(configuration, create_protocol=Echo, host="127.0.0.1", **options):
-    """A server on a free port; yields ``(port, protocols)``."""
+    """Runs a server on a free port; yields ``(port, protocols)``."""
     protocols = []
 
     def create(*args, **kwargs):
@@ -72,7 +72,7 @@ async def serving(configuration, create_protocol=Echo, host="127.0.0.1", **optio
 
 
 def connecting(port, configuration):
-    """A client that has yet to say something, and with that begins the handshake."""
+    """A client whose handshake starts with its first data."""
     return connect(
         "127.0.0.1",
         port,
@@ -83,7 +83,7 @@ def connecting(port, configuration):
 
 
 async def ticket_of(port, configuration, **options):
-    """A session ticket of the server, from a connection of its own."""
+    """Opens a connection and returns the session ticket that the server issues."""
     tickets = []
     async with connect(
         "127.0.0.1",
@@ -99,13 +99,15 @@ async def ticket_of(port, configuration, **options):
 
 
 def completed(protocol):
-    """Whether the session was resumed, and whether 0-RTT data was accepted."""
+    """Returns two flags of the completed handshake: the session was resumed, the 0-RTT data was accepted."""
     (event,) = (e for e in protocol.events if isinstance(e, events.HandshakeCompleted))
     return event.session_resumed, event.early_data_accepted
 
 
 async def early_echo(port, configuration, data):
-    """Sends ``data`` before the handshake is complete; what came of it, when it is echoed."""
+    """Sends ``data`` before the handshake is complete and waits for the echo; returns the flags of
+    `completed`.
+    """
     async with connecting(port, configuration) as client:
         client._quic.send_stream_data(0, data, end_stream=True)
         client.transmit()
@@ -116,7 +118,7 @@ async def early_echo(port, configuration, data):
 
 
 async def eventually(condition, limit=30.0):
-    """Waits until ``condition()`` is true, and fails after ``limit`` seconds."""
+    """Waits until ``condition()`` is true. Fails after ``limit`` seconds."""
     end = time.monotonic() + limit
     while not condition():
         if time.monotonic() > end:
@@ -125,9 +127,9 @@ async def eventually(condition, limit=30.0):
 
 
 async def still(protocol, measure):
-    """Waits until three exchanges in a row (PINGs, acknowledged) change nothing in ``measure()``.
+    """Waits until three exchanges in a row (acknowledged PINGs) leave ``measure()`` unchanged.
 
-    All that was sent has arrived by then, and so has the credit that the peer gives for it.
+    By then all sent data has arrived, and so has the credit that the peer grants for it.
     """
     last = measure()
     unchanged = 0
@@ -139,8 +141,9 @@ async def still(protocol, measure):
 
 
 async def kept(path, ticket):
-    """Waits until the session of ``ticket`` is in the file of a ``SharedSessionStore``: servers put it
-    there while its client goes on."""
+    """Waits until the file of a ``SharedSessionStore`` contains the session of ``ticket``. A server writes it
+    while its client already continues.
+    """
 
     def found():
         with contextlib.closing(sqlite3.connect(path)) as database:
@@ -151,6 +154,6 @@ async def kept(path, ticket):
 
 
 def patterned(size, seed=0):
-    """``size`` bytes that differ by position and seed, so that mixed-up data is seen."""
+    """Returns ``size`` bytes that differ by position and seed, so that mixed-up data is detected."""
     block = bytes((index * 7 + seed * 13) % 251 for index in range(251 * 16))
     return (block * (size // len(block) + 1))[:size]

@@ -16,11 +16,11 @@ def records_of(path: Path) -> list[dict[str, Any]]:
 
 
 def events_of(path: Path) -> list[dict[str, Any]]:
-    """Those behind the first, which says what the trace is of."""
+    """Returns all records but the first, which describes the trace."""
     return records_of(path)[1:]
 
 
 def document_of(path: Path) -> dict[str, Any]:
-    """The file as one object with its traces and their events, which is what qvis makes of it."""
+    """Returns the file as one object with its traces and their events, as qvis reads it."""
     header, *events = records_of(path)
     return {**header, "traces": [{**header["trace"], "events": events}]}

@@ -1,4 +1,6 @@
-"""aioquic's published examples run with only their imports changed, and talk to aioquic's own."""
+"""aioquic's published examples run on uringcore with only their imports changed, and interoperate with
+aioquic.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture(scope="session")
 def examples(tmp_path_factory):
-    """Directories of the examples: as they are, on our loop, and with our QUIC on stock asyncio."""
+    """Directories of the examples: unchanged, on uringcore's loop, and with uringcore's QUIC on stock
+    asyncio.
+    """
     target = tmp_path_factory.mktemp("examples")
     source = unpacked(target)
     return {
@@ -58,7 +62,7 @@ PAIRS = pytest.mark.parametrize(
 
 
 class Example:
-    """A pair of client and server directories with what both need to meet."""
+    """Client and server directories of an example, with the port and the certificates that both use."""
 
     def __init__(self, client, server, pki):
         self.client, self.server, self.pki = client, server, pki
@@ -84,12 +88,12 @@ def example(examples, pki):
 
 @PAIRS
 def test_http3(example, client, server, tmp_path):
-    """A page with a push, three megabytes at once with it, a POST, HTTP/0.9, a WebSocket, a key update."""
+    """A page with a push, three concurrent megabytes, a POST, HTTP/0.9, a WebSocket, a key update."""
     pair = example(client, server)
     with pair.serving() as log:
         urls = [pair.url("/"), pair.url("/3000000"), pair.url("/style.css")]
         said = pair.get(*urls, "--output-dir", tmp_path, "--include")
-        # The demo's page promises its style sheet.
+        # The demo page pushes its style sheet.
         assert "Push received for GET /style.css" in said
         assert b"aioquic" in (tmp_path / "index.html").read_bytes()
         body = (tmp_path / "3000000").read_bytes()
@@ -117,7 +121,7 @@ def test_congestion_control(example, client, server, algorithm):
 
 @PAIRS
 def test_logs(example, client, server, tmp_path):
-    """``--quic-log`` and ``--secrets-log`` of both sides, which have to agree."""
+    """``--quic-log`` and ``--secrets-log`` of both sides, whose contents have to agree."""
     pair = example(client, server)
     logs = {side: tmp_path / side for side in ("client", "server")}
     secrets = {side: tmp_path / f"{side}-secrets.log" for side in logs}
@@ -154,7 +158,7 @@ def test_retry(example, client, server, tmp_path):
 
 @PAIRS
 def test_version_2_by_compatible_negotiation(example, client, server, tmp_path):
-    """``--negotiate-v2``: begins with version 1 and goes over to version 2."""
+    """``--negotiate-v2``: the connection starts with version 1 and changes to version 2."""
     pair = example(client, server)
     with pair.serving():
         options = ["--negotiate-v2", "-q", tmp_path]
@@ -171,7 +175,9 @@ def test_version_2_by_compatible_negotiation(example, client, server, tmp_path):
 
 @PAIRS
 def test_session_tickets_and_early_data(example, client, server, tmp_path):
-    """``--session-ticket`` keeps a ticket in a file, a later process resumes; then with 0-RTT."""
+    """``--session-ticket`` stores a ticket in a file, and a later process resumes with it; then with
+    0-RTT.
+    """
     pair = example(client, server)
     ticket = tmp_path / "ticket"
     logs = [tmp_path / name for name in ("first", "resumed", "early")]
@@ -213,7 +219,7 @@ def test_dns_over_quic(example, client, server):
     dnslib = pytest.importorskip("dnslib", reason="aioquic's example needs dnslib")
     sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     try:
-        # The example asks its resolver on port 53, whatever it is told.
+        # The example queries its resolver on port 53 and ignores its option.
         sock.bind(("127.0.0.53", 53))
     except OSError as exc:
         sock.close()
@@ -269,8 +275,8 @@ def test_webtransport(example, pki, library, server):
             self.queue = asyncio.Queue()
 
         def quic_event_received(self, event):
-            # aioquic takes the answer on a stream of its own for HTTP/3 frames: a fault of its, seen
-            # between two of its own as well. Its clients have to read such streams from QUIC.
+            # aioquic treats the response as HTTP/3 frames on a stream of its own, a fault that also occurs
+            # between two aioquic peers. Its clients have to read such streams from QUIC.
             if library == "aioquic" and getattr(event, "stream_id", None) == 4:
                 self.queue.put_nowait(event)
                 return

@@ -1,4 +1,6 @@
-"""A server whose program reads the ClientHello before TLS: TLS reads the same one, and there is an end."""
+"""The `ClientHello` hook of a server: TLS processes the message that the program has read, and a handshake
+without one ends.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ def _expand(secret, label, length):
 
 
 def initial(dcid, number, payload, size=1200, scid=SCID):
-    """A client's Initial packet (RFC 9001 section 5.2)."""
+    """Returns a client's Initial packet (RFC 9001 section 5.2)."""
     extract = HMAC(SALT, hashes.SHA256())
     extract.update(dcid)
     secret = _expand(extract.finalize(), b"client in", 32)
@@ -53,7 +55,7 @@ def crypto(offset, data):
 
 
 class Flight:
-    """A client's first flight, and one that asks for another name."""
+    """A client's first flight, and the ClientHello of another name."""
 
     def __init__(self, client):
         self.client = client
@@ -101,13 +103,13 @@ def carry_on(flight, server, turns=10):
 
 
 def losing_one(server, monkeypatch):
-    """The first datagram that was read does not reach the core. Returns a list that gets it."""
+    """Keeps the first datagram that was read from the core. Returns a list that receives it."""
     take_datagram = server._take_datagram
     lost = []
 
     def lose_one(data, addr, now):
         if not lost:
-            # The core begins to wait, but gets nothing.
+            # The core starts its handshake timer but receives no data.
             lost.append(data)
             data = b""
         take_datagram(data, addr, now)
@@ -125,7 +127,7 @@ def end_of(server):
 
 @pytest.mark.parametrize("reverse", [False, True])
 def test_packets_that_contradict_each_other_end_the_connection(flight, server, reverse):
-    # Within the name, which may be the end of the message: rustls shuffles its extensions.
+    # Cut within the server name; it may be the end of the message, because rustls shuffles extensions.
     cut = flight.hello.index(FALSE) + 1
     pieces = [crypto(0, flight.hello[:cut]), crypto(0, flight.other)]
     if reverse:
@@ -175,7 +177,9 @@ def test_nothing_is_read_of_what_is_not_kept(flight, server):
 
 
 def test_tls_takes_no_other_clienthello_than_the_program_has_read(flight, server, monkeypatch):
-    """Whatever else may let TLS see another: here the datagrams that were read are lost."""
+    """The datagrams that were read are lost here, as an example of a way in which TLS could receive another
+    message.
+    """
     lost = losing_one(server, monkeypatch)
     give(server, flight.packet(0, crypto(0, flight.other)))
     assert TRUE in server.seen[1] and lost and not server._is_started

@@ -1,4 +1,4 @@
-"""Functions of aioquic's that compute something: the same answers as aioquic's own, or its errors."""
+"""Functions of aioquic's that compute a value: results and errors equal aioquic's."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ def test_qlog_forms_of_frames():
 def test_a_server_on_a_datagram_transport_of_the_programs_own(
     run_anywhere, server_configuration, client_configuration
 ):
-    """``create_datagram_endpoint(lambda: QuicServer(...))``, as programs with odd sockets do."""
+    """Uses ``create_datagram_endpoint(lambda: QuicServer(...))``, as programs with unusual sockets do."""
 
     async def main():
         loop = asyncio.get_running_loop()

@@ -1,7 +1,8 @@
-"""Every public name of aioquic that a program can use is here, under the same path and shape.
+"""Every public name of aioquic that a program can use exists in uringcore, under the same path and with the
+same signature.
 
-The walk begins at the installed aioquic, so a name that a later version adds makes the test fail
-until somebody has decided about it. What is left out is listed with its reason.
+The walk starts from the installed aioquic, so a name of a later version makes the test fail until it is added
+or listed. The lists give the reason for each name that is left out.
 """
 
 from __future__ import annotations
@@ -122,7 +123,7 @@ LEFT_OUT = {
         PACKETS,
     ),
 }
-# Of `tls` a program uses these; everything else of that module is the handshake itself.
+# Programs use these names of `tls`; all other names of that module belong to the handshake.
 TLS_NAMES = {
     "AlertDescription",
     "CipherSuite",
@@ -133,7 +134,7 @@ TLS_NAMES = {
     "load_pem_private_key",
     "load_pem_x509_certificates",
 }
-# Public by their spelling, and not for programs, as their class is not.
+# Public by their spelling, but, like their class, not meant for programs.
 MEMBERS_LEFT_OUT = {
     ("CipherSuite", "EMPTY_RENEGOTIATION_INFO_SCSV"),
 }
@@ -142,7 +143,9 @@ TYPING = {"TYPE_CHECKING", "Any", "Callable", "Optional", "TextIO", "TypeVar", "
 
 
 def _own_names(module):
-    """What aioquic defines there, and what it is usually imported from there for."""
+    """Yields the names that aioquic defines in the module, and those that programs usually import from
+    there.
+    """
     for name, value in vars(module).items():
         if name.startswith("_") or inspect.ismodule(value):
             continue
@@ -183,7 +186,7 @@ def test_the_name_is_here_with_its_shape(path, name, theirs):
 
 
 def test_what_is_left_out_exists_there_and_not_here():
-    """The list of what is left out holds no name that has gone or has been built since."""
+    """The list of omissions contains no name that aioquic has removed or uringcore has added since."""
     for path, names in LEFT_OUT.items():
         theirs = importlib.import_module("aioquic." + path)
         ours = importlib.import_module("uringcore." + path)
@@ -193,7 +196,7 @@ def test_what_is_left_out_exists_there_and_not_here():
             assert reason
 
 
-# The table of differences in docs/aioquic.md says why.
+# docs/aioquic.md gives the reason in its table of differences.
 DEFAULTS_OF_OURS = {"retry": "auto"}
 
 
@@ -244,7 +247,8 @@ def _compare_signatures(what, ours, theirs):
         assert mine.kind == parameter.kind, f"{what}: {name}"
         required = parameter.default is parameter.empty
         if not required and not inspect.isclass(parameter.default):
-            # What is optional there is optional here, with that default if docs/aioquic.md says no other.
+            # An optional parameter of aioquic's is optional here, with aioquic's default unless
+            # docs/aioquic.md gives another.
             default = DEFAULTS_OF_OURS.get(name, parameter.default)
             assert mine.default == default, f"{what}: default of {name}"
     for name, parameter in our.items():

@@ -1,4 +1,6 @@
-"""Headers in the clear and ``Buffer``: what aioquic reads, and refuses, is read and refused here."""
+"""Unprotected headers and ``Buffer``: uringcore reads and refuses the input that aioquic reads and
+refuses.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,8 @@ def test_headers_are_read_as_aioquic_reads_them():
         ours = read(packet, buffer, data, length)
         theirs = read(their_packet, their_buffer, data, length)
         if theirs == "Packet fixed bit is zero" and ours != theirs:
-            # It may be, of peers that were told so (RFC 9287): read as if it were one.
+            # Peers may clear the fixed bit if it was negotiated (RFC 9287). Compare with the packet that has
+            # it set.
             plain = bytes([data[0] | packet.PACKET_FIXED_BIT]) + data[1:]
             theirs = read(their_packet, their_buffer, plain, length)
         assert ours == theirs, data.hex()
@@ -84,7 +87,7 @@ def test_version_negotiation_is_read_back_by_aioquic():
     ],
 )
 def test_a_buffer_refuses_what_aioquics_refuses(arguments, calls):
-    """With its errors: a length that comes from a peer may be anything."""
+    """Errors are compared too: a length that comes from a peer may have any value."""
 
     def outcomes(buffers):
         try:

@@ -1,4 +1,4 @@
-"""Private names of aioquic's that public programs use, and what they come to here."""
+"""Private names of aioquic's that public programs use, and their equivalents here."""
 
 from __future__ import annotations
 

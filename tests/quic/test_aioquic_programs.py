@@ -1,5 +1,6 @@
-"""What programs written for aioquic rely on besides its public names: calls of their ``transmit``, private
-tables, settings that aioquic passes over."""
+"""Behaviour beyond the public names that programs for aioquic rely on: calls of their ``transmit``, private
+tables, settings that aioquic ignores.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ from uringcore.quic.connection import QuicConnection
 
 
 class Transmitting(Recorder):
-    """Does something at each ``transmit``, as there after every datagram."""
+    """Acts at each ``transmit``, which aioquic calls after every datagram."""
 
     def __init__(self, *args, **kwargs):
         self.transmitted = []
@@ -52,7 +53,7 @@ def test_transmit_is_called_after_each_batch_of_datagrams(
                 create_protocol=Transmitting,
             ) as client,
         ):
-            # The handshake is complete, and what has told of it was followed by a call.
+            # The handshake is complete, and `transmit` was called after its event.
             await eventually(lambda: client.transmitted[-1] == len(client.events))
             for number in range(3):
                 before = len(client.events)
@@ -207,7 +208,7 @@ def test_a_servers_transport_has_aioquics_name(run_anywhere, server_configuratio
 def test_a_servers_transport_sends_datagrams_of_the_program(
     run_anywhere, host, server_configuration
 ):
-    """STUN, and holes for peers: from the port that the server has."""
+    """Programs send STUN and open NAT bindings for peers from the server's port."""
 
     async def main():
         loop = asyncio.get_running_loop()
@@ -245,8 +246,8 @@ def test_a_servers_transport_sends_datagrams_of_the_program(
                 ):
                     with pytest.raises(error, match=words):
                         transport.sendto(b"x", addr)
-                # It goes on with all of that behind it; four parts are an address too, and so is a name
-                # (which may be of version 6 where that is served).
+                # After all these errors the transport still sends; an address of four parts is valid too, and
+                # so is a host name (which may resolve to IPv6 on such a socket).
                 for name in (
                     "127.0.0.1",
                     "localhost" if host == "127.0.0.1" else "::ffff:127.0.0.1",
@@ -294,7 +295,7 @@ def test_a_datagram_to_a_dead_port_takes_nothing_with_it(run_anywhere, server_co
                     assert heard == b"%d" % number
                 if run_anywhere.kind == "asyncio":
                     return
-                # The reports are read: none of them keeps the loop awake.
+                # The socket's error reports are read, so none of them keeps the loop awake.
                 before = loop.stats()["turns"]
                 await asyncio.sleep(0.3)
                 assert loop.stats()["turns"] - before < 20
@@ -325,7 +326,7 @@ def test_a_server_without_authorities_asks_for_no_certificate_that_is_optional(
 def test_a_queue_at_the_mark_is_told_of_when_it_has_fallen(
     run_anywhere, server_configuration, client_configuration
 ):
-    """A program that stops writing at the mark would wait for ever."""
+    """Otherwise a program that stops writing at the mark would wait forever."""
 
     async def main():
         narrow = {"send_buffer_high": 65536, "send_buffer_low": 16384}

@@ -1,4 +1,4 @@
-"""What proxies that are made of aioquic do with a connection whose datagrams they move themselves."""
+"""Proxies built on aioquic, which move a connection's datagrams themselves."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from uringcore.tls import HandshakeType
 
 
 class Named:
-    """A client and a server that know each other by names of the program's."""
+    """A client and a server whose addresses are names that the program chose."""
 
     def __init__(self, client, server, client_name, server_name, server_answers_from=None):
         self.client, self.server = client, server
@@ -44,7 +44,7 @@ class Named:
 
 
 def connected(sides, client_name, server_name, server_answers_from=None):
-    """A client and a server that have exchanged what they had to say at first, and their link."""
+    """Returns a client and a server whose first flights are exchanged, and their link."""
     client, server = sides()
     client.connect(server_name, now=0.0)
     link = Named(client, server, client_name, server_name, server_answers_from)
@@ -118,7 +118,7 @@ def test_names_of_peers_are_bounded(sides):
         server.receive_datagram(b"\x40" + bytes(30), ["a list"], now=link.now)
 
 
-# Too short to be answered with a stateless reset.
+# Too short to trigger a stateless reset.
 SHORT = b"\x40" + bytes(9)
 
 
@@ -155,7 +155,7 @@ def test_addresses_of_names_are_no_names_and_are_not_given_twice():
     for number in range(70_000):
         assert names.address_of(number, lambda: used) not in (server, *used)
         if number % 1_000 == 0:
-            # A program's own address of that prefix is a name like others.
+            # A program's own address with that prefix is treated like any other name.
             assert names.name_of(names.address_of(("100::1", 443), lambda: used)) == ("100::1", 443)
     assert names.name_of(server) == "server" and names.name_of(used[0]) == "used"
     assert len(names._addresses) == len(names.names) == 64
@@ -170,11 +170,11 @@ def test_addresses_of_names_are_no_names_and_are_not_given_twice():
 
 
 class ClientHello(Exception):
-    """Carries the message out of ``receive_datagram``."""
+    """Carries the message out of ``receive_datagram`` as an exception."""
 
 
 def hooked(connection, seen, raises=True):
-    """As mitmproxy does it."""
+    """Installs the hook as mitmproxy does."""
     initialize = connection._initialize
 
     def handle_hello(input_buf, initial_buf, handshake_buf, onertt_buf):
@@ -203,7 +203,7 @@ def flight(client, **fields):
 
 @pytest.mark.parametrize("order", [1, -1])
 def test_a_clienthello_is_read_without_a_certificate(sides, order):
-    # Long enough for two datagrams.
+    # This ClientHello takes two datagrams.
     client, _ = sides(client_fields={"alpn_protocols": [f"protocol-{n:0200}" for n in range(8)]})
     datagrams = flight(client)
     assert len(datagrams) > 1
@@ -265,7 +265,7 @@ def test_the_end_is_told_when_nothing_more_is_to_be_sent(
     drained(link.client)
     drained(link.server)
     link.client.close(7, None, "done")
-    # A program that stops at the event has not sent the close before it.
+    # A program that stops at the event has not yet sent the close.
     assert drained(link.client) == []
     assert link.client.datagrams_to_send(now=link.now)
     link.client.close(7, None, "done")
@@ -390,7 +390,7 @@ def http(client_configuration, server_configuration):
 
 
 def test_connect_may_have_a_scheme_and_a_path_as_with_aioquic(http):
-    """pproxy sends and reads them, though RFC 9114 section 4.4 forbids them."""
+    """pproxy sends and accepts them, although RFC 9114 section 4.4 forbids them."""
     link, client, server = http
     client.send_headers(0, CONNECT)
     link.run(limit=1.0)

@@ -1,4 +1,6 @@
-"""Any C-contiguous buffer is taken where bytes are. Others are refused, and the error names the argument."""
+"""Any C-contiguous buffer is accepted in place of bytes. Other buffers are refused with an error that names
+the argument.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ BYTES = bytes(range(32))
 
 
 def matrix():
-    """Like a numpy array: two dimensions of larger items."""
+    """Returns an array as numpy makes them: two dimensions, items larger than a byte."""
     return memoryview(array.array("I", BYTES)).cast("B").cast("H", shape=[4, 4])
 
 

@@ -1,4 +1,6 @@
-"""How large DATAGRAM frames may be (RFC 9221 section 3): what each side announces, and keeps to."""
+"""Size limits of DATAGRAM frames (RFC 9221 section 3): each side announces its own and observes the
+peer's.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from uringcore.quic.logger import QuicLogger
 
 
 def announced(logger):
-    """The limit in the traces, by its owner."""
+    """Returns the limits in the traces, keyed by their owner."""
     found = {}
     for trace in logger.to_dict()["traces"]:
         for event in trace["events"]:
@@ -88,7 +90,7 @@ def test_what_was_queued_for_a_peer_that_takes_none_is_dropped(
 @pytest.mark.parametrize(
     ("limit", "size", "is_taken"),
     [
-        # A frame of aioquic's has a type and a length, of two bytes from 64 on.
+        # aioquic's frame consists of a type, a length (two bytes from 64 on), and the data.
         (100, 97, True),
         (100, 98, False),
         (40, 38, True),
@@ -123,7 +125,7 @@ def test_a_frame_beyond_what_was_announced_closes_the_connection(
     for side in ("client", "server"):
         link.run(lambda side=side: link.named(side, "HandshakeCompleted"))
     them = getattr(link, their_side)
-    # A peer that does not look at the limit.
+    # The peer ignores the limit.
     them._remote_max_datagram_frame_size = 65536
     them.send_datagram_frame(bytes(size))
     if is_taken:

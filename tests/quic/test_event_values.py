@@ -1,4 +1,6 @@
-"""Events are values as aioquic's dataclasses are: copied, pickled, replaced, listed by their fields."""
+"""Events are values like aioquic's dataclasses: they can be copied, pickled, replaced, and listed by
+field.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exceptions and configurations are copied and pickled with all that they say."""
+"""Exceptions and configurations are copied and pickled with all their fields."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_an_exception_is_pickled_with_all_it_says(error):
 
 
 def test_every_exception_class_with_a_constructor_is_tried():
-    """Those without take their text, which CPython pickles."""
+    """Exceptions without a constructor are made from their text, which CPython pickles."""
     found = set()
     for module in pkgutil.walk_packages(uringcore.__path__, "uringcore."):
         if module.name.endswith(("__main__", "gunicorn")) or ".starlette" in module.name:

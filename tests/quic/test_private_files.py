@@ -1,4 +1,6 @@
-"""Files with secrets in folders that other users may write in: nobody's file is taken, no link followed."""
+"""Files with secrets in directories that other users may write to: no existing file is used, no link is
+followed.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ BESIDE = ["", "-wal", "-shm", "-journal"]
 
 @pytest.fixture
 def shared(tmp_path):
-    """A folder as /tmp is."""
+    """A directory with the mode of /tmp."""
     folder = tmp_path / "shared"
     folder.mkdir()
     folder.chmod(0o1777)
@@ -33,7 +35,7 @@ def shared(tmp_path):
 
 @pytest.fixture
 def entered():
-    """One that every user may enter, unlike those that pytest makes."""
+    """A directory that every user may enter, unlike the directories of pytest."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         folder.chmod(0o1777)
@@ -41,7 +43,7 @@ def entered():
 
 
 def refuses(path, why):
-    """A store that says which file it does not take, and has made and changed nothing there."""
+    """Checks that the store names the file that it refuses, and has created and changed nothing there."""
     before = {name: os.lstat(path.parent / name) for name in os.listdir(path.parent)}
     with pytest.raises(PermissionError, match=why) as caught:
         SharedSessionStore(path)
@@ -109,7 +111,9 @@ def test_a_folder_is_no_store(shared):
 
 
 def test_what_is_planted_while_the_store_opens_is_noticed(shared, monkeypatch):
-    """The last process that closes a database removes its log, whose name is anybody's then."""
+    """The last process that closes a database removes its log; afterwards any user may create a file of that
+    name.
+    """
     connect, planted = sqlite3.connect, shared / "sessions-wal"
 
     class Planting(sqlite3.Connection):
@@ -146,7 +150,7 @@ def test_a_development_certificate_is_written_through_no_link(tmp_path):
 
 @pytest.mark.parametrize("name", ["cert.pem", "key.pem"])
 def test_a_development_certificate_goes_into_no_file_that_was_there(tmp_path, name):
-    """A process that has it open could read the written data."""
+    """Another process with the file open could read the data."""
     (tmp_path / name).write_bytes(b"planted")
     (tmp_path / name).chmod(0o666)
     with open(tmp_path / name, "rb") as theirs:
@@ -158,7 +162,7 @@ def test_a_development_certificate_goes_into_no_file_that_was_there(tmp_path, na
 @needs_other_user
 @pytest.mark.parametrize("name", ["cert.pem", "key.pem"])
 def test_what_cannot_be_replaced_is_named(entered, name):
-    """As another user, for root may replace anything."""
+    """The test runs as another user, because root may replace any file."""
     shared = entered
     (shared / name).write_bytes(b"theirs")
     program = f"""
@@ -179,12 +183,12 @@ except OSError as exc:
     assert [path for path in os.listdir(shared) if path.startswith(".")] == []
 
 
-# Keys that everybody may read -------------------------------------------------------------------------
+# Keys that every user may read -----------------------------------------------------------------------
 
 
 @pytest.fixture
 def identity(tmp_path, monkeypatch):
-    """A certificate and its key in a folder that everybody may enter, as far as the test can say."""
+    """A certificate and its key in a directory that counts as open to every user."""
     monkeypatch.setattr(_private_files, "_warned", set())
     monkeypatch.setattr(_private_files, "_is_reachable", lambda path: True)
     return DevelopmentCertificate.make().write(tmp_path)
@@ -227,14 +231,14 @@ def test_a_key_in_the_certificates_file(identity, tmp_path, caplog):
     both.chmod(0o644)
     with caplog.at_level(logging.WARNING, "uringcore"):
         load(identity[0], identity[1])
-        # A certificate alone is no secret.
+        # A certificate alone is not secret.
         assert caplog.records == []
         QuicConfiguration(is_client=False).load_cert_chain(both)
     assert [str(both) in record.getMessage() for record in caplog.records] == [True]
 
 
 def test_a_key_in_a_folder_that_others_cannot_enter(tmp_path, monkeypatch, caplog):
-    """As certbot's, whose older keys are 0644."""
+    """Like certbot's directory, whose older keys have mode 0644."""
     monkeypatch.setattr(_private_files, "_warned", set())
     inner = tmp_path / "live"
     inner.mkdir()

@@ -1,5 +1,6 @@
-"""The address that a server's program sees of its client: the last one that the client has proved (RFC 9000
-sections 8 and 9.3). The client is aioquic's, over real sockets, and sends from where it is not."""
+"""The address that a server's program sees for its client: the last one that the client has proved (RFC 9000
+sections 8 and 9.3). The client is aioquic's, over real sockets, and sends from forged addresses.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ FORGED = "127.0.0.66"
 
 
 def reaching(port, alpn):
-    """A client for a server on this port."""
+    """Returns a client for a server on this port."""
     return connect_raw(SimpleNamespace(port=port), alpn_protocols=[alpn])
 
 
@@ -65,7 +66,7 @@ def test_a_connections_peer_address_is_the_proved_one(run, pki):
                     await asyncio.wait_for(there.wait_received(), 40)
                     assert connection.peer_address == here
                     await stream.finish()
-            # The client moves for good, and answers where it is.
+            # The client moves for good, and answers at its new address.
             loop = asyncio.get_running_loop()
             received = type(
                 "Received",

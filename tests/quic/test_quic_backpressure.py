@@ -14,7 +14,7 @@ NARROW = {"send_buffer_high": 65536, "send_buffer_low": 16384}
 
 
 class Silent(QuicConnectionProtocol):
-    """Keeps its streams and reads none, so that the peer's queues fill up."""
+    """Accepts streams and never reads them, so that the peer's queues fill up."""
 
     held: list
 
@@ -24,7 +24,7 @@ class Silent(QuicConnectionProtocol):
 
 
 async def _filled(client, stream_id):
-    """Queues more than the peer takes, and returns a task that waits in ``drain``."""
+    """Queues more than the peer accepts, and returns a task that waits in ``drain``."""
     client._quic.send_stream_data(stream_id, bytes(4 << 20))
     client.transmit()
     waiting = asyncio.ensure_future(client.drain(stream_id))
@@ -81,7 +81,7 @@ def test_resetting_a_stream_wakes_all_who_drain_it_and_nobody_else(
 def test_a_client_that_gives_its_request_up_wakes_the_server(
     run_anywhere, server_configuration, client_configuration
 ):
-    """A reset from the peer, answered with one of our own: what an HTTP layer does."""
+    """The server answers the peer's reset with its own, as an HTTP layer does."""
 
     class Answering(Recorder):
         draining = None
@@ -218,7 +218,7 @@ def test_a_full_datagram_queue_drops_the_oldest(
             connect("127.0.0.1", port, configuration=client_side) as client,
         ):
             await client.ping()
-            # All within one turn: nothing is sent in between.
+            # All these calls are in one turn, so nothing is sent in between.
             for number in range(2000):
                 client._quic.send_datagram_frame(number.to_bytes(2, "big") + bytes(1000))
             dropped = client.stats()["datagram_frames_dropped"]
@@ -259,7 +259,7 @@ def test_a_server_that_stops_accepting_refuses_at_once(
 def test_drain_without_a_stream_waits_for_all_of_them(
     run_anywhere, server_configuration, client_configuration
 ):
-    """No stream is above the mark; together they are, and each one's peer gives credit late."""
+    """Each stream is below the mark, but their sum is above it, and each stream's peer grants credit late."""
 
     async def main():
         marks = {"send_buffer_high": 1_000_000, "send_buffer_low": 250_000}
@@ -273,7 +273,7 @@ def test_drain_without_a_stream_waits_for_all_of_them(
                 await asyncio.wait_for(client.drain(stream_id), 30)
             client.transmit()
             waiting = [asyncio.ensure_future(client.drain()) for _ in range(3)]
-            # Each StreamReader takes half a mebibyte before it pauses its stream.
+            # Each StreamReader buffers half a mebibyte before it pauses its stream.
             await eventually(lambda: protocols and len(protocols[0].held) == 4)
             await still(
                 client, lambda: [client.get_send_buffer_size(one) for one in range(0, 16, 4)]
@@ -331,7 +331,7 @@ def test_drain_keeps_a_sender_of_datagrams_from_losing_them_here(
 def test_a_reset_is_heard_while_the_reader_is_paused(
     run_anywhere, server_configuration, client_configuration
 ):
-    """Data that nobody reads does not hide that the peer has given the stream up."""
+    """Unread data does not hide the peer's reset of the stream."""
 
     async def main():
         async with (

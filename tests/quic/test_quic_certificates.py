@@ -1,4 +1,4 @@
-"""Servers with several certificates, chosen by the name that a client asks for (RFC 6066)."""
+"""Servers with several certificates, selected by the client's server name (RFC 6066)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _add(configuration, identity, **options):
 
 
 async def _shown(port, configuration, name):
-    """The certificate that a client gets who asks for ``name``, and whether it resumed."""
+    """Returns the certificate that a client gets for ``name``, and true if it resumed."""
     configuration.server_name = name
     async with connect(
         "127.0.0.1", port, configuration=configuration, create_protocol=Recorder
@@ -58,7 +58,7 @@ def test_each_name_has_its_certificate(run, pki, named, server_configuration, cl
             ("special.one.example",),
         ]
         async with serving(configuration) as (port, servers):
-            # These are verified: the certificate is good for the name.
+            # The client verifies these: the certificate is valid for the name.
             for name, expected in {
                 "one.example": named["one"],
                 "any.one.example": named["wild"],
@@ -114,7 +114,7 @@ def test_a_client_gets_a_certificate_that_it_can_verify(run, pki, issue, server_
                 ("localhost", algorithm.ECDSA_SECP256R1_SHA256, pki.server),
             ):
                 assert await shown(port, name, offered) == expected.certificate
-            # The server's order, not the client's.
+            # The order of the server's certificates decides, not the client's order of algorithms.
             both = (algorithm.RSA_PSS_RSAE_SHA256, algorithm.ECDSA_SECP256R1_SHA256)
             assert await shown(port, "one.example", *both) == mine["ecdsa"].certificate
             with pytest.raises(ConnectionError):
@@ -149,8 +149,8 @@ def test_aioquic_gets_the_certificate_that_it_asks_for(run, pki, named, server_c
                     await eventually(lambda got=got: got)
                 tickets[name] = got[0]
 
-            # RFC 6066 section 3: no session is resumed under another name, be it of the same
-            # certificate. aioquic shows a ticket only under the name in it, so that is changed.
+            # RFC 6066 section 3: no session is resumed under another name, not even a name of the same
+            # certificate. aioquic offers a ticket only for its own name, so the test changes that name.
             async def resumes(name, ticket):
                 ticket = dataclasses.replace(ticket, server_name=name)
                 async with aioquic_asyncio.connect(
@@ -221,7 +221,7 @@ def test_a_running_server_takes_up_certificates(
         assert await shown("one.example") == renewed.der
         assert await shown("www.one.example") == pki.server.der
 
-        # By hand, past the checks of add_certificate: nothing changes.
+        # A list changed without add_certificate's checks: reload() refuses it, and nothing changes.
         (good,) = configuration.named_certificates
         bad = dataclasses.replace(good, server_names=("two.example",))
         configuration.named_certificates.append(bad)

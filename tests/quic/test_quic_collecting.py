@@ -1,4 +1,4 @@
-"""The garbage collector takes the cycles that QUIC and HTTP/3 objects are part of."""
+"""The garbage collector collects the reference cycles that contain QUIC and HTTP/3 objects."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _owned_by(refs, kept):
 
 
 async def _alive(refs):
-    # The latest turn, and the endpoint on its way out, may hold the last ones for a moment.
+    # The latest turn, and the endpoint that is closing, may keep the last objects for a moment.
     for _ in range(100):
         gc.collect()
         if not any(ref() for ref in refs):
@@ -41,7 +41,7 @@ async def _alive(refs):
 
 
 class WithHttp(Recorder):
-    """A protocol as programs write them: it keeps its HTTP/3 connection, which keeps the QUIC one."""
+    """A protocol that keeps its HTTP/3 connection, which keeps the QUIC connection."""
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
@@ -89,7 +89,7 @@ def test_servers_go(run_anywhere, server_configuration):
 
         for _ in range(5):
             async with serving(server_configuration(), Kept) as (_, protocols):
-                # What makes the protocols keeps the list, and the list what makes them.
+                # The protocol factory keeps the list, and the list now keeps an object that keeps the list.
                 protocols.append(_owned_by(refs, protocols))
             protocols.pop()
             del protocols
@@ -104,7 +104,7 @@ def test_connections_without_a_loop_go(client_configuration):
         owner = Owner()
 
         def keep(ticket, owner=owner):
-            """A handler of the connection's that keeps it."""
+            """A handler that keeps its connection."""
 
         connection = QuicConnection(
             configuration=client_configuration(), session_ticket_handler=keep
@@ -118,11 +118,11 @@ def test_connections_without_a_loop_go(client_configuration):
 
 
 class KeptFile(io.StringIO):
-    """A key log that takes attributes."""
+    """A key log object with attributes."""
 
 
 class KeptStore:
-    """A session store of a program's own, which takes attributes."""
+    """A program's session store with attributes."""
 
     def __init__(self, may_block=False):
         self.may_block = may_block

@@ -128,7 +128,7 @@ def test_reset_and_stop_carry_their_codes(run_anywhere, server_configuration, cl
             assert stopped == events.StopSendingReceived(error_code=88, stream_id=4)
             with pytest.raises(ConnectionResetError, match="stream 4") as caught:
                 client._quic.send_stream_data(4, b"too late")
-            # aioquic's programs look for this, and answer a StopSendingReceived with a reset.
+            # Programs for aioquic check for this exception, and answer a StopSendingReceived with a reset.
             assert isinstance(caught.value, RuntimeError)
             client._quic.reset_stream(4, 88)
 
@@ -194,7 +194,8 @@ def test_close_codes_and_reasons_arrive(
                 "127.0.0.1", port, configuration=client_configuration(), create_protocol=Recorder
             ) as client:
                 await eventually(lambda: protocols)
-                # Before the handshake is complete the code would be hidden (RFC 9000 section 10.2.3).
+                # Before the handshake is complete, the close would not carry the code (RFC 9000 section
+                # 10.2.3).
                 await protocols[0].wait_connected()
                 protocols[0].close(error_code=code, reason_phrase="gone fishing")
                 end = await client.wait_for(events.ConnectionTerminated)
@@ -217,7 +218,7 @@ def test_silence_ends_with_the_idle_time_out(
         server = server_configuration(idle_timeout=2.0)
         async with serving(server, Recorder) as (port, protocols):
             configuration = client_configuration(idle_timeout=2.0)
-            # Before the connection, which falls silent at a moment that cannot be told from here.
+            # Taken before the connection starts: the moment of its last packet cannot be seen from here.
             started = loop.time()
             async with connect(
                 "127.0.0.1", port, configuration=configuration, create_protocol=Recorder
@@ -278,7 +279,7 @@ def test_statistics_count(run, server_configuration, client_configuration):
                 counted = protocols[0]._transport.stats()
                 assert counted["connections_accepted"] == 1
                 assert counted["socket_sends"] > 0
-            # After the end: the last ones.
+            # Counters after the end are the final ones.
             assert client.stats()["bytes_sent"] >= stats["bytes_sent"]
         assert loop.stats()["quic_endpoints"] == 0
         assert loop.stats()["quic_connections"] == 0

@@ -19,7 +19,7 @@ aioquic_events = pytest.importorskip("aioquic.quic.events")
 
 
 async def _early(port, configuration, *said):
-    """Says it before the handshake is complete; the client when everything was echoed."""
+    """Sends datagrams before the handshake is complete; returns the client when all were echoed."""
     async with connecting(port, configuration) as client:
         for data in said:
             client._quic.send_datagram_frame(data)
@@ -50,7 +50,7 @@ def test_datagrams_go_out_early_and_are_marked(
             assert repr(servers[-1].events[first]).endswith(", early_data=True)")
             assert not any(event.early_data for event in _arrived(client))
 
-            # The ticket is used up: the same again is rejected, and not lost.
+            # The ticket is used up: the same early data is rejected, and then sent again.
             client = await _early(port, configuration, b"one", b"two")
             assert completed(client) == (False, False)
             expected = [events.DatagramFrameReceived(data) for data in (b"one", b"two")]

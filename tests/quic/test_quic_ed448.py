@@ -21,7 +21,7 @@ ed448 = pytest.importorskip("cryptography.hazmat.primitives.asymmetric.ed448")
 
 @pytest.fixture(scope="module")
 def of_ed448(pki, tmp_path_factory):
-    """The certificates of all tests, but the authority, the server and the client have Ed448 keys."""
+    """The certificates of the tests, but the authority, the server and the client have Ed448 keys."""
     directory = tmp_path_factory.mktemp("ed448")
 
     def issue(name, issuer, *hosts):

@@ -1,4 +1,4 @@
-"""How endpoints and connections end: closes that are repeated, servers that drain."""
+"""The ends of endpoints and connections: repeated closes, draining servers."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from uringcore.quic._errors import (
 
 
 class Forwarder(asyncio.DatagramProtocol):
-    """A UDP path between one client and a server, which a test can make lose datagrams and long."""
+    """A UDP path between one client and a server, to which a test can add loss and delay."""
 
     def __init__(self, server, delay):
         self.server = server
         self.delay = delay
         self.client = None
-        # How many of the coming datagrams to lose.
+        # The number of coming datagrams to lose.
         self.lose_to_client = self.lose_to_server = 0
         self.lost = 0
 
@@ -67,7 +67,7 @@ class Forwarder(asyncio.DatagramProtocol):
 
 
 class Lost(Recorder):
-    """Notes what it is told of its end, in order."""
+    """Records the reports of its end, in order."""
 
     def connection_made(self, transport):
         super().connection_made(transport)
@@ -86,7 +86,7 @@ class Lost(Recorder):
 def test_connection_lost_is_called_once_and_after_the_last_event(
     run_anywhere, server_configuration, client_configuration
 ):
-    """With the error, or ``None`` where a program closed the connection."""
+    """The argument is the error, or ``None`` if the program closed the connection."""
 
     async def main():
         async with serving(server_configuration(), Lost) as (port, protocols):
@@ -117,7 +117,7 @@ def test_connection_lost_is_called_once_and_after_the_last_event(
 
 
 async def settled(server):
-    """Waits until the server has nothing more to send by itself."""
+    """Waits until the server has nothing more to send on its own."""
     sent = -1
     while sent != (sent := server.stats()["datagrams_sent"]):
         await asyncio.sleep(0.6)
@@ -127,13 +127,13 @@ async def settled(server):
 def test_a_close_that_was_lost_is_said_again(
     run_anywhere, server_configuration, client_configuration, closing
 ):
-    """The client never gets the first close; what it sends next is answered with another."""
+    """The client never receives the first close; the server answers its next packet with a second one."""
 
     async def main():
         configuration = server_configuration(mtu_discovery=False)
         server = await serve("127.0.0.1", 0, configuration=configuration, create_protocol=Recorder)
-        # The server knows a connection that it has closed for three probe time-outs only: a round
-        # trip of some length makes those long enough for a busy machine.
+        # The server keeps a closed connection for three probe time-outs only. A round trip of this length
+        # makes them long enough for a busy machine.
         path, transport = await Forwarder.start(server.sockname[1], delay=0.1)
         async with connect(
             "127.0.0.1", path.port, configuration=client_configuration(), create_protocol=Recorder
@@ -161,7 +161,8 @@ def test_a_close_that_was_lost_is_said_again(
 
 def test_a_closed_server_drains(run_anywhere, server_configuration, client_configuration):
     async def main():
-        # Not of the kernel's choice, which may give it to others as soon as it is free.
+        # A fixed port below the ephemeral range: the kernel may give one that it chose to others as soon as
+        # it is free.
         port = free_port()
         server = await serve(
             "127.0.0.1", port, configuration=server_configuration(), create_protocol=Echo
@@ -225,7 +226,7 @@ def test_a_server_without_connections_closes_at_once(run_anywhere, server_config
 def test_a_client_does_not_wait_for_the_answer_to_its_close(
     run, server_configuration, client_configuration
 ):
-    """Its socket does, in the background, and is released when the answer comes."""
+    """Its socket waits in the background, and is closed when the answer arrives."""
 
     async def main():
         loop = asyncio.get_running_loop()
@@ -236,7 +237,8 @@ def test_a_client_does_not_wait_for_the_answer_to_its_close(
             ) as client:
                 await client.ping()
                 path.lose_to_server = 1000
-            # The server has not heard of it, so the socket is still there, and nobody waited for it.
+            # The server has not received the close, so the client's socket is still open, and the client did
+            # not wait for it.
             assert loop.stats()["quic_endpoints"] == 2
             path.lose_to_server = 0
             await eventually(lambda: loop.stats()["quic_endpoints"] == 1)

@@ -1,4 +1,6 @@
-"""Every way in which a connection can end, seen from both sides: told once, last, and forgotten."""
+"""Every kind of end of a connection, seen from both sides: reported once, as the last event, and then
+removed.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +71,7 @@ async def nobody_says_anything(client, protocols, proxy):
 async def the_path_dies(client, protocols, proxy):
     server = await _established(client, protocols)
     proxy.set_conditions(DEAD)
-    # Both have something to say that nobody will hear.
+    # Both sides have data to send that never arrives.
     client._quic.send_stream_data(0, bytes(100_000))
     server._quic.send_stream_data(1, bytes(100_000))
     client.transmit()
@@ -81,7 +83,7 @@ async def the_path_is_dead(client, protocols, proxy):
 
 
 async def the_handshake_decides(client, protocols, proxy):
-    """The configurations do not go together."""
+    """The two configurations do not match."""
 
 
 async def the_clients_socket_is_closed(client, protocols, proxy):
@@ -99,7 +101,7 @@ class Refusing(Recorder):
         raise RuntimeError("this program takes nobody")
 
 
-# name: what happens, what each side's event must be (kind, and code where it is certain), settings.
+# name: the action, each side's expected event (its kind, and its code where it is fixed), settings.
 WAYS = {
     "client closes": (client_closes, ("local", 7), ("peer_application", 7), {}),
     "server closes": (server_closes, ("peer_application", 8), ("local", 8), {}),
@@ -114,7 +116,7 @@ WAYS = {
         client_closes_with_data_and_waiters,
         ("local", 7),
         ("peer_application", 7),
-        # Little credit, or the burst would overrun the proxy and the close be lost in it.
+        # A small window: a larger burst would overrun the proxy, which would then lose the close.
         {"server": {"max_stream_data": 50_000}},
     ),
     "idle": (
@@ -147,7 +149,7 @@ WAYS = {
     "no protocol in common": (
         the_handshake_decides,
         ("tls", 0x178),
-        # Its first packet is refused: there never was a connection to tell a program of.
+        # The client's first packet is refused, so the server's program never gets a connection.
         None,
         {"client": {"alpn_protocols": ["other"]}},
     ),
@@ -212,7 +214,7 @@ def test_an_end_is_told_once_to_both_sides(
                 await eventually(lambda: protocols)
                 await asyncio.wait_for(protocols[0].wait_closed(), 20)
                 _check_end(protocols[0], at_server)
-            # Whoever asks afterwards is told what happened, and nothing more is.
+            # Later calls raise the error, and no further event follows.
             for protocol in (client, *protocols):
                 with pytest.raises(QuicConnectionError):
                     await protocol.ping()
@@ -225,7 +227,8 @@ def test_an_end_is_told_once_to_both_sides(
             for protocol in (client, *protocols):
                 assert isinstance(protocol.events[-1], events.ConnectionTerminated)
         if run_anywhere.kind != "asyncio":
-            # Closed ones linger for three probe time-outs, for late packets (RFC 9000 section 10.2).
+            # Closed connections remain for three probe time-outs, to answer late packets (RFC 9000 section
+            # 10.2).
             await eventually(lambda: loop.stats()["quic_connections"] == 0, 20)
 
     run_anywhere(main())
@@ -249,7 +252,7 @@ def test_a_close_before_the_handshake_is_told_once(
             await asyncio.wait_for(client.wait_closed(), 5)
             _check_end(client, ("local", 7))
             await rounds(20)
-            # The server may not even have begun; if it has, it was told.
+            # The server may not have a connection yet; if it has one, its program gets the event.
             for server in protocols:
                 await asyncio.wait_for(server.wait_closed(), 15)
                 assert len(server.events) >= 1
@@ -296,7 +299,7 @@ def test_a_program_that_fails_to_accept_closes_once(
             ) as client,
         ):
             await asyncio.wait_for(client.wait_closed(), 10)
-            # Before the handshake is complete the reason is not for the wire (RFC 9000 section 10.2.3).
+            # Before the handshake is complete, the reason is not sent (RFC 9000 section 10.2.3).
             _check_end(client, ("peer_transport", 0x0C))
         assert "this program takes nobody" in str(reported[0])
         await eventually(lambda: loop.stats()["quic_connections"] == 0, 20)
@@ -305,8 +308,9 @@ def test_a_program_that_fails_to_accept_closes_once(
 
 
 class Relay(asyncio.DatagramProtocol):
-    """Carries one client's datagrams to a server, and can be away: its port is closed then, and
-    nobody else is given its number."""
+    """Forwards one client's datagrams to a server and can be absent: its port is closed then, and stays
+    reserved.
+    """
 
     def __init__(self, server):
         self.server = server
@@ -345,8 +349,9 @@ class Relay(asyncio.DatagramProtocol):
 def test_an_established_connection_does_not_believe_icmp(
     run_anywhere, server_configuration, client_configuration
 ):
-    """Anyone can send "port unreachable" about a connection (RFC 9000 section 21): the path is only
-    given up when the idle time-out has passed, and the connection goes on when it is back."""
+    """Anyone can send "port unreachable" about a connection (RFC 9000 section 21). The connection ends only
+    at the idle time-out, and continues if the path returns before.
+    """
 
     async def main():
         async with serving(server_configuration(), Recorder) as (port, protocols):
@@ -360,7 +365,7 @@ def test_an_established_connection_does_not_believe_icmp(
             ) as client:
                 await client.ping()
                 await relay.leave()
-                # Each of these is answered by an ICMP error.
+                # Each of these packets causes an ICMP error.
                 client._quic.send_stream_data(0, bytes(20_000))
                 client.transmit()
                 await asyncio.sleep(0.5)
@@ -368,7 +373,7 @@ def test_an_established_connection_does_not_believe_icmp(
                 await relay.open()
                 await eventually(lambda: len(protocols[0].data.get(0, b"")) == 20_000)
                 await client.ping()
-                # And when it does not come back the peer is noticed to be dead, once.
+                # If the path does not return, the idle time-out reports the end, once.
                 await relay.leave()
                 await asyncio.wait_for(client.wait_closed(), 10)
                 _check_end(client, ("idle_timeout", None))
@@ -378,7 +383,7 @@ def test_an_established_connection_does_not_believe_icmp(
 
 
 def test_a_ping_that_sends_the_end_raises(run_anywhere, server_configuration, client_configuration):
-    """On a datagram transport of the program's, sending delivers the queued end at once."""
+    """On a program's datagram transport, a send delivers the queued event at once."""
 
     async def main():
         loop = asyncio.get_running_loop()
@@ -433,7 +438,7 @@ def test_keep_alive_and_ping_keep_a_connection_that_idles(
                 await eventually(lambda: second._life.is_closed)
                 assert not first._life.is_closed
                 await first.ping()
-                # The server's time may be up a little later than the client's.
+                # The server's idle timer may fire a little later than the client's.
                 await eventually(
                     lambda: sum(not protocol._life.is_closed for protocol in protocols) == 1
                 )
@@ -444,7 +449,7 @@ def test_keep_alive_and_ping_keep_a_connection_that_idles(
 def test_protocols_of_ended_connections_are_not_kept(
     run, server_configuration, client_configuration
 ):
-    """The table shrinks in Python too: nothing of a hundred connections is left."""
+    """The table shrinks in Python too: nothing of a hundred connections remains."""
     import gc
     import weakref
 

@@ -1,6 +1,7 @@
-"""Many lives over a bad network, and peers that stall: what is used comes back, what grows has an end.
+"""Many connections over a bad network, and peers that stall: resources are returned, and every queue is
+bounded.
 
-A million mutated datagrams in every state of a connection are `src/quic/tests/endurance.rs`.
+`src/quic/tests/endurance.rs` sends a million mutated datagrams to a connection in each state.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def test_five_thousand_connections_at_five_per_cent_loss_leave_nothing_behind(
     print(f"seed {seed}")
 
     async def life(address, configuration, number):
-        """A handshake, a stream there and back, a close; any of its packets may be lost."""
+        """Runs one connection: a handshake, a stream there and back, a close; any packet may be lost."""
         async with connect(*address, configuration=configuration) as client:
             reader, writer = await client.create_stream()
             writer.write(b"%d" % number)
@@ -60,17 +61,17 @@ def test_five_thousand_connections_at_five_per_cent_loss_leave_nothing_behind(
         await asyncio.gather(*(one_after_the_other() for _ in range(AT_ONCE)))
 
     async def forgotten(loop, protocols):
-        # A close that is lost is noticed by the idle time-out alone.
+        # Only the idle time-out detects a lost close.
         await eventually(lambda: loop.stats()["quic_connections"] == 0, 100)
         protocols.clear()
         gc.collect()
 
     async def main():
         loop = asyncio.get_running_loop()
-        # What a busy machine takes for a round trip must not look like losses one after the other: a
-        # client doubles its patience with each until the handshake is done (RFC 9002 section 6.2.1).
+        # The delays of a busy machine must not look like repeated losses: a client doubles its probe time-out
+        # with each until the handshake is done (RFC 9002 section 6.2.1).
         fields = {"initial_rtt": 0.1, "idle_timeout": 45.0}
-        # Nor may the server give up a handshake whose last flight is lost again and again.
+        # Nor may the server abandon a handshake whose last flight is lost repeatedly.
         limits = ServerLimits(handshake_timeout=45.0)
         async with serving(server_configuration(**fields), limits=limits) as (port, protocols):
             configuration = client_configuration(**fields)
@@ -85,7 +86,7 @@ def test_five_thousand_connections_at_five_per_cent_loss_leave_nothing_behind(
             await forgotten(loop, protocols)
             assert _tables(loop) == before
             heap, blocks = (now - then for now, then in zip(memory(), taken, strict=True))
-            # A kilobyte kept of each connection would be 4,000.
+            # If a kilobyte of each connection remained, the heap would grow by 4,000 KiB.
             assert heap < 2048, f"{heap} KiB more than before 4,000 connections"
             assert blocks < 4000, f"{blocks} blocks more than before 4,000 connections"
 
@@ -95,7 +96,7 @@ def test_five_thousand_connections_at_five_per_cent_loss_leave_nothing_behind(
 def test_a_peer_that_the_network_swallows_costs_a_bounded_queue_and_is_forgotten(
     run, server_configuration, client_configuration
 ):
-    """The path dies in the middle of a transfer, with a producer that would never stop."""
+    """The path dies in the middle of a transfer whose producer never stops."""
 
     class Producing(Recorder):
         written = 0
@@ -133,7 +134,7 @@ def test_a_peer_that_the_network_swallows_costs_a_bounded_queue_and_is_forgotten
                     delivered = len(client.data[0])
                     await server_side.wait_for(events.ConnectionTerminated)
                     await eventually(lambda: server_side.failure is not None)
-                    # The client's credit, and the queue, and what one turn may add to it.
+                    # At most: the client's credit, the queue, and the data that one turn may add to it.
                     assert server_side.written - delivered < 8 << 20
                     assert server_side._quic.get_send_buffer_size(0) <= 262144 + 65536
                     ends = [
@@ -171,7 +172,8 @@ def test_a_reader_that_is_slow_holds_its_own_stream_back_and_no_other(
                     events.StreamDataReceived, stream_id=stream_id, end_stream=True
                 )
                 assert len(client.data[stream_id]) == 100_000
-            # Not a byte more was handed out, and the server holds what the client has no room for.
+            # The client's program got no further byte, and the server keeps the data for which the client has
+            # no room.
             assert len(client.data[0]) == 1
             await eventually(lambda: len(protocols[0].data[0]) == 500_001)
             assert protocols[0]._quic.get_send_buffer_size(0) >= 500_001 - 65536 - 1

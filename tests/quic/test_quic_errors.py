@@ -31,7 +31,7 @@ from uringcore.tls import AlertDescription
 
 
 async def _fails(port, configuration, host="127.0.0.1"):
-    """The exception of a connection that must not come about, which has to be there at once."""
+    """Returns the exception of a connection attempt that must fail at once."""
     started = time.monotonic()
     with pytest.raises(QuicConnectionError) as caught:
         async with connect(host, port, configuration=configuration):
@@ -59,7 +59,7 @@ def test_a_certificate_for_another_name(
             error = await _fails(port, client_configuration(), "localhost")
             assert isinstance(error, QuicCertificateError)
             assert "localhost" in str(error)
-            # The same server by the name in its certificate.
+            # The same server, under the name in its certificate.
             named = client_configuration(server_name="elsewhere.example")
             async with connect("127.0.0.1", port, configuration=named) as client:
                 await client.ping()
@@ -154,7 +154,8 @@ def test_client_certificates(run, pki, server_configuration, client_configuratio
                 from cryptography import x509
 
                 assert x509.load_der_x509_certificate(chain[0]) == pki.client.certificate
-            # A client without one is connected until the server has looked (RFC 8446 section 4.4.2.4).
+            # A client without a certificate is connected until the server has checked (RFC 8446 section
+            # 4.4.2.4).
             with pytest.raises(QuicTlsError) as caught:
                 async with connect(
                     "127.0.0.1", port, configuration=client_configuration()
@@ -204,7 +205,7 @@ def test_leaving_before_the_handshake_is_over_leaves_nothing(
 
                 with pytest.raises(asyncio.TimeoutError):
                     await asyncio.wait_for(forever(), 0.2)
-        # The socket waits for the answer to its close, in the background.
+        # The socket waits in the background for the answer to its close.
         await eventually(lambda: loop.stats()["quic_endpoints"] == 0)
         assert loop.stats()["quic_connections"] == 0
 
@@ -263,7 +264,7 @@ def test_an_impossible_field_is_named_at_once(client_configuration, field, value
 
 @pytest.mark.parametrize("field", ["certificate", "private_key"])
 def test_a_file_that_is_none_of_that_kind_is_named(pki, tmp_path, field):
-    """As soon as it is read, with the field and the file."""
+    """The error occurs when the file is read, and names the field and the file."""
     wrong = tmp_path / "wrong.pem"
     wrong.write_text("nothing of the kind")
     files = {"certificate": pki.server.certfile, "private_key": pki.server.keyfile, field: wrong}
@@ -277,7 +278,7 @@ def test_a_file_that_is_none_of_that_kind_is_named(pki, tmp_path, field):
 def test_a_source_of_authorities_without_any_trusts_nobody(
     pki, tmp_path, client_configuration, server_configuration, source, side
 ):
-    """Least of all the system's authorities, which nobody asked for."""
+    """An empty source must not fall back to the system's authorities."""
     empty = {"cadata": b"", "cafile": tmp_path / "empty.pem", "capath": tmp_path / "directory"}
     empty["cafile"].touch()
     empty["capath"].mkdir()
@@ -286,7 +287,7 @@ def test_a_source_of_authorities_without_any_trusts_nobody(
     configuration.load_verify_locations(**{source: empty[source]})
     with pytest.raises(QuicConfigurationError, match=f"^{source}: holds no certificate"):
         configuration.setup()
-    # Not even next to a source that holds one.
+    # An empty source is refused even next to one that holds a certificate.
     others = (
         {"cadata": pki.authority.pem} if source != "cadata" else {"cafile": pki.server.certfile}
     )
@@ -341,7 +342,7 @@ def test_a_directory_of_authorities_may_hold_other_files(
 def test_a_forged_signature_is_a_certificate_error(
     run, pki, tmp_path, server_configuration, client_configuration
 ):
-    """TLS has the same alert for it as for a broken handshake (RFC 8446 section 6.2)."""
+    """TLS uses one alert for this and for a broken handshake (RFC 8446 section 6.2)."""
     der = bytearray(ssl.PEM_cert_to_DER_cert(pki.server.pem.decode()))
     der[-1] ^= 1
     configuration = server_configuration()
@@ -396,7 +397,7 @@ def test_a_pinned_certificate_is_trusted_as_it_stands_and_no_other_is(
         return configuration
 
     async def main():
-        # Made for another name, by an authority that this client does not know.
+        # The certificate is for another name, and its authority is unknown to this client.
         async with serving(server_configuration(pki.elsewhere)) as (port, _):
             async with connect("127.0.0.1", port, configuration=pinned(pki.elsewhere)) as client:
                 await client.ping()

@@ -1,4 +1,4 @@
-"""A name with several addresses: who answers first is connected to (RFC 8305)."""
+"""A name with several addresses: the connection is made to the first address that answers (RFC 8305)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ NAME = "several.example"
 
 
 class Names:
-    """Stands for the resolver: what `NAME` is, in order."""
+    """Replaces the resolver: `NAME` has these hosts, in this order."""
 
     def __init__(self, loop, monkeypatch, *hosts):
         self.hosts = hosts
@@ -52,7 +52,7 @@ class Names:
 
 @contextlib.contextmanager
 def silent(*hosts, port):
-    """Sockets that hear and say nothing; yields them."""
+    """Sockets that receive and never answer; yields them."""
     with contextlib.ExitStack() as stack:
         found = []
         for host in hosts:
@@ -65,7 +65,7 @@ def silent(*hosts, port):
 
 
 def heard(sock):
-    """How many datagrams wait at a socket."""
+    """Returns the number of datagrams that wait at a socket."""
     count = 0
     with contextlib.suppress(BlockingIOError):
         while sock.recv(2048):
@@ -105,7 +105,7 @@ def test_a_first_address_that_is_silent_does_not_keep_a_client_from_the_next(
         async with serving(server_configuration()) as (port, _):
             with silent(hole, port=port) as (mute,):
                 Names(loop, monkeypatch, hole, "127.0.0.1")
-                # Nothing but the next address can end this within the test's time.
+                # Only the next address can end this attempt within the test's time limit.
                 configuration = named(client_configuration, idle_timeout=3600.0)
                 async with connect(
                     NAME, port, configuration=configuration, create_protocol=Counting
@@ -131,7 +131,7 @@ def test_a_first_address_that_refuses_is_followed_by_the_next_without_a_delay(
         loop = asyncio.get_running_loop()
         async with serving(server_configuration()) as (port, _):
             Names(loop, monkeypatch, "127.0.0.2", "127.0.0.1")
-            # With this delay only the refusal can begin the second attempt.
+            # With this delay, only the refusal can start the second attempt.
             async with connect(
                 NAME,
                 port,
@@ -263,7 +263,7 @@ def test_the_losers_are_closed(run, monkeypatch, server_configuration, client_co
                 configuration = named(client_configuration)
                 async with connect(NAME, port, configuration=configuration) as client:
                     await client.ping()
-                    # The server's, and the winner's.
+                    # The endpoints of the server and of the successful attempt remain.
                     await eventually(lambda: loop.stats()["quic_endpoints"] == 2)
                 await eventually(lambda: loop.stats()["quic_endpoints"] == 1)
 
@@ -301,7 +301,7 @@ def test_a_local_port_is_used_by_one_attempt_after_the_other(
                     count += heard(mute)
                     return count > 1
 
-                # The delay is long over. Only the end of the first attempt begins the second.
+                # The delay has long passed. Only the end of the first attempt starts the second.
                 await eventually(has_asked_again)
                 mute.close()
                 await task
@@ -335,7 +335,7 @@ def test_cancelling_waits_for_nobody_where_no_port_is_shared(
     run(main())
 
 
-# From a loopback address nothing can be sent there.
+# A socket that is bound to a loopback address cannot send there.
 UNREACHABLE = "192.0.2.1"
 
 
@@ -434,7 +434,7 @@ def test_credentials_are_shown_at_one_address(
                     (("127.0.0.1", "127.0.0.2"), True),
                 ):
                     Names(loop, monkeypatch, *hosts)
-                    # The first one has all the time that it needs, if it answers.
+                    # The first address that answers may take as long as it needs.
                     delay = 3600 if is_known else 0.01
                     async with connect(
                         NAME,
@@ -450,7 +450,7 @@ def test_credentials_are_shown_at_one_address(
 
 
 class Plain:
-    """A protocol that knows of uringcore no more than ``QuicTransport.connect`` asks for."""
+    """A protocol with only the methods that ``QuicTransport.connect`` calls."""
 
     def __init__(self, quic):
         self.quic = quic

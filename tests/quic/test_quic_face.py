@@ -1,4 +1,4 @@
-"""The Python face: configuration, events, buffer, loggers, key log, names of aioquic."""
+"""The Python API: configuration, events, buffer, loggers, key log, names of aioquic."""
 
 from __future__ import annotations
 
@@ -348,7 +348,7 @@ def test_loggers_write_traces(run_anywhere, tmp_path, server_configuration, clie
 
 
 def test_a_trace_that_cannot_be_written_leaves_no_half_of_one(tmp_path):
-    """A reader who watches the directory sees whole traces only."""
+    """A program that watches the directory sees complete traces only."""
     logger = QuicFileLogger(str(tmp_path))
     trace = logger.start_trace(is_client=True, odcid=b"\x01\x02")
     trace.log_event(category="app", event="fine", data={"number": 1})
@@ -419,7 +419,7 @@ def test_the_buffer_is_aioquics():
 
 
 def test_the_core_needs_no_package():
-    """``cryptography`` is used when the program hands in its objects, and not otherwise."""
+    """``cryptography`` is imported only if the program passes its objects."""
     program = (
         "import sys; sys.modules['cryptography'] = None\n"
         "import uringcore.asyncio, uringcore.quic.configuration, uringcore.tls, uringcore.buffer\n"
@@ -427,7 +427,7 @@ def test_the_core_needs_no_package():
         "assert 'uringcore.quic' in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=30)
-    # And the loop knows nothing of QUIC until it is asked.
+    # The loop does not import QUIC before its first use.
     program = "import sys, uringcore; assert 'uringcore.quic._endpoint' not in sys.modules"
     subprocess.run([sys.executable, "-c", program], check=True, timeout=30)
 

@@ -1,4 +1,4 @@
-"""``connect(wait_connected=False)``: nothing is sent before the program says something."""
+"""``connect(wait_connected=False)``: nothing is sent before the program sends data."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from uringcore.quic.logger import QuicLogger
 
 @pytest.fixture
 def patient(monkeypatch):
-    """Nothing begins of itself."""
+    """The delayed start of the handshake never happens by itself."""
     monkeypatch.setattr(first_flight, "_STEP", 3600.0)
 
 
@@ -27,7 +27,7 @@ def test_early_data_leaves_with_the_hello(run_anywhere, server_configuration, cl
             logger = QuicLogger()
             configuration = client_configuration(session_ticket=ticket, quic_logger=logger)
             async with connecting(port, configuration) as client:
-                # A busy machine: more time than the program is given, in a few turns of the loop.
+                # A busy machine: a few turns of the loop take longer than the delay.
                 for _ in range(3):
                     time.sleep(0.05)
                     await asyncio.sleep(0)
@@ -42,7 +42,7 @@ def test_early_data_leaves_with_the_hello(run_anywhere, server_configuration, cl
                 )
         (trace,) = logger.to_dict()["traces"]
         names = [event["name"] for event in trace["events"]]
-        # Both are in the first datagram, long before anything of the server's.
+        # Both are in the first datagram, well before any packet of the server.
         first = names.index("transport:datagrams_sent")
         assert first < names.index("transport:packet_received")
         kinds = [
@@ -95,7 +95,7 @@ def test_whoever_needs_the_server_begins(
 def test_a_client_that_only_listens_begins_soon(
     run_anywhere, server_configuration, client_configuration
 ):
-    """And so does one that leaves the sending to the loop."""
+    """A client that leaves the sending to the loop starts its handshake soon, too."""
 
     async def main():
         async with serving(server_configuration()) as (port, _):

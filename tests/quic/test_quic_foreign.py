@@ -1,4 +1,4 @@
-"""QUIC on other people's loops: stock asyncio and uvloop, over their datagram transports."""
+"""QUIC on other loops (stock asyncio and uvloop), over their datagram transports."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from uringcore.quic.connection import QuicConnection
 
 @pytest.fixture(params=["asyncio", "uvloop"])
 def run_foreign(request):
-    """Runs a coroutine on a loop that is not ours."""
+    """Runs a coroutine on a loop of another project."""
 
     def run(main):
         limited = asyncio.wait_for(main, 60)
@@ -81,7 +81,7 @@ def test_a_dead_port_is_known_at_once(run_foreign, client_configuration):
 def test_an_established_connection_ignores_what_anyone_can_send(
     run_foreign, server_configuration, client_configuration
 ):
-    """An ICMP error is not authenticated: a server that is gone shows as silence."""
+    """An ICMP error is not authenticated, so only the idle time-out ends the connection to a dead server."""
 
     async def main():
         client = client_configuration(idle_timeout=2.0)
@@ -93,7 +93,7 @@ def test_an_established_connection_ignores_what_anyone_can_send(
                 await peer.ping()
                 driver.error_received(ConnectionRefusedError(111, "refused"))
                 await peer.ping()
-                # The server's socket goes without a word.
+                # The server's socket closes without sending anything.
                 protocols[0]._transport._datagram_transport.abort()
                 with pytest.raises(QuicIdleTimeoutError):
                     await peer.ping()
@@ -104,7 +104,7 @@ def test_an_established_connection_ignores_what_anyone_can_send(
 def test_a_protocol_on_a_connected_datagram_transport(
     run_foreign, server_configuration, client_configuration
 ):
-    """aioquic's way by hand: ``create_datagram_endpoint(lambda: protocol)``; and a dead port."""
+    """aioquic's manual way: ``create_datagram_endpoint(lambda: protocol)``; and a closed port."""
 
     async def main():
         loop = asyncio.get_running_loop()
@@ -146,7 +146,7 @@ def test_a_client_takes_its_connection_to_another_socket_and_back_from_a_dead_on
             assert name[0] == "127.0.0.2"
             await client.ping()
             assert protocols[0]._quic.get_peer_address() == name
-            # A socket whose packets the server does not see.
+            # The new socket's packets never reach the server.
             driver = client._transport._driver
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(foreign.Way, "send", lambda *_: None)
@@ -195,7 +195,7 @@ def test_a_protocol_on_the_programs_own_transport_migrates_too(
 def test_a_protocol_on_the_programs_own_transport_goes_where_its_socket_can(
     run_foreign, server_configuration, client_configuration, is_connected
 ):
-    """A preferred address is followed unless the socket is connected to the first one."""
+    """The client moves to a preferred address unless its socket is connected to the first address."""
     with _server_elsewhere(server_configuration) as (port, preferred):
 
         async def main():
@@ -246,7 +246,7 @@ def test_it_says_once_that_the_ring_is_faster(
 def test_a_connected_socket_stays_with_its_server_whatever_that_prefers(
     run_foreign, server_configuration, client_configuration, monkeypatch
 ):
-    """Packets to the preferred address could not be sent: a time of silence for nothing."""
+    """A connected socket cannot send to the preferred address; trying would only lose time."""
     addresses = set()
 
     class Noting:
@@ -272,7 +272,8 @@ def test_a_connected_socket_stays_with_its_server_whatever_that_prefers(
         async def main():
             client = client_configuration()
             async with connect("127.0.0.1", port, configuration=client) as peer:
-                # The first one's answer comes with the confirmation of the handshake at the latest.
+                # The server confirms the handshake with its first reply at the latest, and the client would
+                # then move.
                 for _ in range(3):
                     await peer.ping()
             assert addresses == {("127.0.0.1", port)}
@@ -282,7 +283,7 @@ def test_a_connected_socket_stays_with_its_server_whatever_that_prefers(
 
 @contextlib.contextmanager
 def _server_elsewhere(server_configuration):
-    """A server on uringcore's own loop, in a thread, with its port and its preferred address."""
+    """Runs a server on uringcore's own loop in a thread; yields its port and its preferred address."""
     started = threading.Event()
     found = {}
     preferred = ("127.0.0.2", free_port())

@@ -1,4 +1,4 @@
-"""fork with QUIC connections in the parent."""
+"""fork() with QUIC connections in the parent."""
 
 from __future__ import annotations
 
@@ -55,7 +55,9 @@ sys.exit(os.waitpid(pid, 0)[1])
 def test_connections_end_in_a_forked_child_and_go_on_in_the_parent(
     backend, server_configuration, client_configuration
 ):
-    """A packet of the child's would be taken for the parent's: the same keys, the same numbers."""
+    """The peer would take a packet of the child for the parent's: both have the same keys and packet
+    numbers.
+    """
     loop = new_event_loop(backend=backend)
     asyncio.set_event_loop(loop)
     stack = contextlib.AsyncExitStack()
@@ -94,7 +96,7 @@ def test_connections_end_in_a_forked_child_and_go_on_in_the_parent(
                 await echoed(own)
 
     client, protocol = loop.run_until_complete(begin())
-    # Said last, and to be sent by the parent alone.
+    # The last queued data; only the parent sends it.
     client._quic.send_ping(1)
     client.transmit()
     with warnings.catch_warnings():

@@ -1,6 +1,7 @@
-"""Frames and transport parameters that are not allowed close the connection with the RFC's code.
+"""Illegal frames and transport parameters close the connection with the RFC's code.
 
-The peer is aioquic, made to say one wrong thing; what counts is the CONNECTION_CLOSE that it gets.
+The peer is aioquic with one changed frame or parameter; the test checks the CONNECTION_CLOSE that it
+receives.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ CLIENT, SERVER = ("192.0.2.1", 40000), ("192.0.2.2", 4433)
 
 
 class Wrong(theirs.QuicConnection):
-    """aioquic's connection: a ping of it is `frame`, its parameters go through `changed`."""
+    """Subclasses aioquic's connection: its next PING is replaced by `frame`, and its parameters by
+    `changed`.
+    """
 
     frame: bytes | None = None
 
@@ -35,7 +38,7 @@ class Wrong(theirs.QuicConnection):
         kind = head.pull_uint_var()
         rest = self.frame[head.tell() :]
         frame, self.frame = self.frame, None
-        # The room is asked for, so that a frame does not share its packet with what goes before.
+        # The builder reserves the capacity, so that the frame does not share its packet with an earlier one.
         builder.start_frame(kind, capacity=len(frame)).push_bytes(rest)
 
     def _serialize_transport_parameters(self):
@@ -47,7 +50,9 @@ class Wrong(theirs.QuicConnection):
 
 
 def play(pki, ours_is_client, change=None, frame=None):
-    """The code that the wrong side is told; our side's program hears of the end too, once."""
+    """Returns the code that the faulty side receives. Checks that the program of our side gets the end
+    once.
+    """
 
     def configuration(kind, is_client):
         made = kind(is_client=is_client, alpn_protocols=["test"])
@@ -194,7 +199,7 @@ def parameter(number, value):
 
 
 def replaced(number, value):
-    """The parameters with one replaced or removed."""
+    """Returns a function that replaces or removes one of the parameters."""
 
     def change(parameters):
         kept, cursor = b"", Buffer(data=parameters)
@@ -212,7 +217,7 @@ def added(raw):
     return lambda parameters: parameters + raw
 
 
-# Section 18.2, and 7.3 for the connection ids.
+# Section 18.2; section 7.3 for the connection ids.
 PARAMETERS = {
     "ack delay exponent above 20": replaced(0x0A, varints(21)),
     "ack delay of 2^14": replaced(0x0B, varints(1 << 14)),

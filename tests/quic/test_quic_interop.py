@@ -1,4 +1,4 @@
-"""aioquic as an independent peer, in both directions; megabytes are those of tests/interop/test_peers.py."""
+"""aioquic as an independent peer, in both directions; tests/interop/test_peers.py moves megabytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much memory a process may have, as its cgroup and the machine say, and a server's part of it."""
+"""The memory limit of a process, as its cgroup and the machine report it, and a server's share of it."""
 
 import pytest
 
@@ -29,11 +29,11 @@ VERSION_1 = {"proc/self/cgroup": "5:cpu,cpuacct:/\n4:memory:/docker/abc\n0::/\n"
         ({}, UNKNOWN),
         ({**VERSION_2, "sys/fs/cgroup/system.slice/app.service/memory.max": "max\n"}, 8 * GIB),
         ({**VERSION_2, "sys/fs/cgroup/system.slice/app.service/memory.max": f"{GIB}\n"}, GIB),
-        # Of a group above it.
+        # The limit belongs to a parent group.
         ({**VERSION_2, "sys/fs/cgroup/system.slice/memory.max": f"{2 * GIB}\n"}, 2 * GIB),
-        # A container's mount begins where the path that it sees does not.
+        # In a container, the mount's root is not the path in /proc/self/cgroup.
         ({**VERSION_1, "sys/fs/cgroup/memory/memory.limit_in_bytes": f"{GIB}\n"}, GIB),
-        # Version 1 says this for "none".
+        # Version 1 writes this number for "no limit".
         (
             {**VERSION_1, "sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n"},
             8 * GIB,

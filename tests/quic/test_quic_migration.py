@@ -1,4 +1,4 @@
-"""Connections outlive changes of address: the client's own, a NAT's, and the server's wish."""
+"""Connections survive changes of address: by the client, by a NAT, and to the server's preferred address."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DATA = patterned(3 << 20, seed=5)
 
 
 async def _echoed(client, middle=None):
-    """Sends DATA on a stream and reads it back, doing something in the middle."""
+    """Sends DATA on a stream and reads it back; calls ``between`` in the middle."""
     reader, writer = await client.create_stream()
 
     async def send():
@@ -51,11 +51,11 @@ def test_a_client_migrates_in_the_middle_of_a_transfer(
                 name = transport.get_extra_info("sockname")
                 assert name[0] == host
                 assert protocols[0]._quic.get_peer_address() == name
-            # A new port of the system's choice, on an idle connection.
+            # The system chooses the new port; the connection is idle.
             await client.migrate()
             await client.ping()
             await eventually(lambda: protocols[0]._quic.get_peer_address()[1] != name[1])
-            # After a while the sockets that are left are closed.
+            # After a while the abandoned sockets are closed.
             held = transport.get_extra_info("quic_endpoint")
             assert held.connections == 1
 
@@ -75,7 +75,7 @@ def test_a_migration_that_nobody_answers_ends_in_a_timeout_on_the_old_path(
             before = client._transport.get_extra_info("sockname")
 
             async def fail():
-                # What comes from another address than the client's first finds a black hole.
+                # Packets from any address but the client's first are dropped.
                 first = {flow.client for flow in proxy.flows}
                 carry = proxy._carry
 
@@ -162,9 +162,9 @@ def test_a_server_is_told_of_an_idle_clients_new_address_by_its_next_packet(
             await client.ping()
             proxy.rebind("127.0.0.9")
             await asyncio.wait_for(client.ping(), 10)
-            # The client's answer to the server's challenge follows.
+            # The client then answers the server's challenge.
             await eventually(lambda: protocols[0]._quic.get_peer_address()[0] == "127.0.0.9")
-            # And the server reaches the client there by itself.
+            # The server can also start an exchange at the new address.
             await asyncio.wait_for(protocols[0].ping(), 10)
 
     run(main())
@@ -224,7 +224,7 @@ def test_the_servers_preferred_address_is_used(run, server_configuration, client
             await eventually(lambda: client._quic.get_peer_address() == preferred)
             await _echoed(client)
             assert client._quic.get_peer_address() == preferred
-            # From there the client may go on.
+            # From the preferred address the client may move again.
             await _echoed(client, lambda: client.migrate(("127.0.0.6", 0)))
             assert protocols[0]._quic.get_peer_address()[0] == "127.0.0.6"
             async with connect(
@@ -240,7 +240,7 @@ def test_the_servers_preferred_address_is_used(run, server_configuration, client
 def test_the_preferred_address_may_see_the_client_at_another_address(
     run, server_configuration, client_configuration
 ):
-    """Only the first address is behind a NAT, so the question comes from an address that is new."""
+    """Only the first address is behind a NAT, so the challenge comes from a new address."""
 
     async def main():
         preferred = ("127.0.0.5", free_port())
@@ -332,7 +332,7 @@ def test_nothing_is_heard_of_a_move_after_the_connections_end(
                     client.close()
                     await client.wait_closed()
                     await asyncio.gather(moving, return_exceptions=True)
-                    # The server answers the close there, and what was sent before it.
+                    # The server answers the close, and the data before it, at the new address.
                     await asyncio.sleep(0.02)
                     kinds = [type(event) for event in client.events]
                     assert kinds[-1] is events.ConnectionTerminated, kinds

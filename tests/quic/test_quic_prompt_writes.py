@@ -21,26 +21,30 @@ PATIENCE = 15.0
 
 
 class Rounds:
-    """The client's word for each answer that it has, and what the server's handler saw of that."""
+    """The client's signal for each answer that has arrived, and the results of the server handler's waits for
+    them.
+    """
 
     def __init__(self):
         self.arrived = [threading.Event() for _ in range(ROUNDS)]
         self.seen = []
 
     def answered(self):
-        """The handler has sent another answer: keep the loop until the client has it."""
+        """Called by the handler after each answer: blocks the loop until the client has received it."""
         self.seen.append(self.arrived[len(self.seen)].wait(PATIENCE))
 
     async def each(self):
-        """The client's side: what to set when an answer has come. The server sends nothing for a while before
-        each, as what follows a send closely may wait for the end of the turn."""
+        """Runs on the client's side: yields the event to set when the next answer has arrived. Before each,
+        the server sends nothing for a while, because a second send soon after another may wait for the end of
+        the turn.
+        """
         for one in self.arrived:
             await asyncio.sleep(0.02)
             yield one
 
     @contextlib.asynccontextmanager
     async def client(self, program):
-        """Runs `program()` on another thread's loop, and waits for its end."""
+        """Runs `program()` on another thread's loop, waits for its end, and checks that no wait timed out."""
         running = asyncio.ensure_future(
             asyncio.to_thread(uringcore.run, asyncio.wait_for(program(), 50))
         )

@@ -1,4 +1,4 @@
-"""qlog at packet level: the shape of aioquic's own traces of the same exchange, true to the packets."""
+"""qlog at packet level: traces have the shape of aioquic's for the same exchange and match the packets."""
 
 from __future__ import annotations
 
@@ -17,14 +17,18 @@ from uringcore.quic.logger import QuicFileLogger, QuicLogger
 
 
 def copies(data, step):
-    """What becomes of a datagram on its way. After the handshake some get lost in part."""
+    """Returns the datagrams that arrive for one that is sent. After the handshake some arrive twice and once
+    damaged.
+    """
     if step not in (9, 13):
         return [data]
     return [data, data, data[:-1] + bytes([data[-1] ^ 1])]
 
 
 def exchange(connection_class, client, server, steps=40):
-    """A handshake, a stream, a datagram, a ping and a close in memory; aioquic's or ours."""
+    """A handshake, a stream, a datagram, a ping and a close in memory, between two connections of aioquic or
+    of uringcore.
+    """
     client = connection_class(configuration=client)
     client.connect(SERVER, now=100.0)
     ours = connection_class is QuicConnection
@@ -100,14 +104,14 @@ def _named(trace, name):
 
 
 def _all_fields(trace, name):
-    """The fields that such events have, each with a value of one of them."""
+    """Returns every field of the events with this name, each with an example of its value."""
     fields = {key: value for data in _named(trace, name) for key, value in data.items()}
-    # Inside aioquic's controller alone.
+    # Exists in aioquic's congestion controller only.
     return {key: value for key, value in fields.items() if key != "cubic-wmax"}
 
 
 def _frames(trace, name):
-    """One example of each frame type in such packets."""
+    """Returns an example of each frame type in the packets of this event."""
     found = {}
     for packet in _named(trace, name):
         for frame in packet["frames"]:
@@ -121,7 +125,7 @@ def _kind(value):
 
 
 def assert_like(ours, theirs, where):
-    """Whatever key they have, we have, with a value of that kind."""
+    """Checks that ours has each key of theirs, with a value of the same type."""
     for key, value in theirs.items():
         assert key in ours, f"{where}: {key} is missing in {ours}"
         assert _kind(ours[key]) is _kind(value), f"{where}: {key}"
@@ -159,8 +163,8 @@ def test_the_shape_is_aioquics(traces, side):
     ):
         defaults = {"ack_delay_exponent", "max_ack_delay", "max_udp_payload_size"}
         assert_like(data, {k: v for k, v in other.items() if k not in defaults}, "parameters")
-    # The same events; and of those that are not compared above, whatever theirs ever had.
-    # The spin bit is off on a share of connections, by chance (RFC 9000 section 17.4).
+    # Our trace has every event that aioquic's has; each of the events not compared above has, in sum, all of
+    # its fields. The spin bit is off on a share of connections, at random (RFC 9000 section 17.4).
     names = {event["name"] for event in theirs["events"]} - {"connectivity:spin_bit_updated"}
     assert names <= {event["name"] for event in ours["events"]}
     for name in names - {
@@ -186,7 +190,8 @@ def test_what_one_side_sends_the_other_receives(traces):
     for sender, receiver in ((client, server), (server, client)):
         sent = _named(sender, "transport:packet_sent")
         received = _named(receiver, "transport:packet_received")
-        # No loss: the same packets with the same frames, and what keys were discarded for.
+        # Without loss, the packets that arrive are those that were sent, with equal frames. Late packets
+        # whose keys were discarded are the exception.
         by_number = {
             (p["header"]["packet_type"], p["header"]["packet_number"]): p["frames"] for p in sent
         }
@@ -224,7 +229,9 @@ def test_without_a_logger_nothing_is_recorded(server_configuration, client_confi
 
 
 def test_files_have_the_whole_life(run_anywhere, tmp_path, client_configuration, pki):
-    """One file a connection, named after it, with the packet that ends it."""
+    """Each connection has one file, named after its connection id, which ends with the connection's last
+    packet.
+    """
     directories = [tmp_path / "client", tmp_path / "server"]
     for directory in directories:
         directory.mkdir()

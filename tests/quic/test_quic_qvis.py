@@ -1,9 +1,9 @@
-"""qvis opens our traces, those in one piece (``.qlog``) and those in records (``.sqlog``): they have what its
-loader and each of its diagrams look for.
+"""qvis opens our traces, in one piece (``.qlog``) and in records (``.sqlog``): they contain the fields that
+its loader and each of its diagrams need.
 
-qvis is a web application and in no package registry, so what it reads is written down here, from its
-sources (QlogLoaderV2, QlogSchema02 and the renderers of the diagrams). One HTTP/3 response that loses
-packets on its way is looked at from all sides.
+qvis is a web application that no package registry carries. These tests state the fields that it reads, as
+found in its sources (QlogLoaderV2, QlogSchema02 and the renderers of the diagrams). All of them look at one
+HTTP/3 response whose path loses packets.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from uringcore.quic.logger import QuicFileLogger
 
 SIZE = 300_000
 DELAY = 0.01
-# Of some 250 datagrams with the response; the first dozen are the handshake.
+# Numbers of the lost datagrams, of about 250 that carry the response; the first dozen are the handshake.
 LOST = frozenset({40, 41, 70, 71, 72, 100})
 
 
 class Server(Recorder):
-    """Answers every request with SIZE bytes."""
+    """Answers every request with a body of SIZE bytes."""
 
     http = None
 
@@ -47,11 +47,11 @@ class Server(Recorder):
 
 
 class Client(Recorder):
-    """Keeps what comes of one request."""
+    """Counts the bytes of one response."""
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
-        # Before the connection, and so its trace, begins.
+        # Created first, so that its first events come before the connection and its trace begin.
         self.http = H3Connection(self._quic)
         self.received = 0
         self.done = asyncio.get_running_loop().create_future()
@@ -68,7 +68,7 @@ class Client(Recorder):
 
 @pytest.fixture(scope="module", params=["qlog", "sqlog"])
 def documents(tmp_path_factory, pki, request):
-    """The client's and the server's file of one connection, read back."""
+    """Returns the client's and the server's file of one connection, parsed."""
     import uringcore
     from uringcore.quic.configuration import QuicConfiguration
 
@@ -149,9 +149,9 @@ def numbered(packets):
 
 def test_the_loader_takes_the_files_without_a_complaint(documents):
     for document in documents:
-        # QlogSchema02's versionAliases; a file without a format gets an alert.
+        # One of QlogSchema02's versionAliases; qvis shows an alert for a file without a format.
         assert document["qlog_version"] in ("draft-02", "draft-02-RC1", "qlog-03-WIP", "0.3")
-        # TextSequenceJSONToQlog, which reads .sqlog files, takes no header with another format.
+        # TextSequenceJSONToQlog, which reads .sqlog files, accepts only a header with this format.
         is_sequence = "serialization_format" in document
         assert document["qlog_format"] == ("JSON-SEQ" if is_sequence else "JSON")
         (trace,) = document["traces"]
@@ -159,14 +159,14 @@ def test_the_loader_takes_the_files_without_a_complaint(documents):
         assert "ODCID" in trace["common_fields"]
         times = [event["time"] for event in trace["events"]]
         assert all(isinstance(time, float) for time in times)
-        # Out of order they would be sorted, with another alert.
+        # qvis would sort events that are out of order, with an alert.
         assert times == sorted(times) and times[-1] > times[0]
         for event in trace["events"]:
             category, _, kind = event["name"].partition(":")
             assert category and kind and isinstance(event["data"], dict)
-            # Grouped traces would be split.
+            # qvis would split grouped traces.
             assert "group_id" not in event
-            # What draft-02 has moved, and qvis complains of.
+            # Fields that draft-02 has moved; qvis warns about the old ones.
             header = event["data"].get("header", {})
             assert not {"packet_size", "payload_length"} & set(header)
             assert "packet_type" not in event["data"]
@@ -181,7 +181,7 @@ def test_the_sequence_diagram_finds_both_ends_of_every_arrow(traces):
             assert packet["header"]["packet_type"] in ("initial", "handshake", "0RTT", "1RTT")
             assert all(isinstance(frame["frame_type"], str) for frame in packet["frames"])
         assert numbered(received) <= numbered(sent)
-    # The traces' clocks are aligned by the first round-trip time of the client.
+    # qvis aligns the clocks of both traces by the client's first round-trip time.
     metrics = data_of(traces["client"], "recovery:metrics_updated")
     first = next(data["latest_rtt"] for data in metrics if "latest_rtt" in data)
     assert first > DELAY * 1000
@@ -209,12 +209,12 @@ def test_the_congestion_diagram_has_sizes_acknowledgements_losses_and_estimates(
     lost = [data for data in data_of(server, "recovery:packet_lost") if data["type"] == "1RTT"]
     arrived = numbered(data_of(client, "transport:packet_received"))
     dropped = numbered(data_of(server, "transport:packet_sent")) - arrived
-    # Every datagram that the proxy dropped had such a packet, but for one of the handshake perhaps.
+    # Every dropped datagram contained such a packet, except perhaps one of the handshake.
     assert len(dropped & numbered(lost)) >= len(LOST) - 1
     for packet in lost:
         number = packet["header"]["packet_number"]
         assert packet["raw"]["length"] == sent[number]
-        # aioquic's places for the same.
+        # These fields are where aioquic puts them.
         assert (packet["header"]["packet_type"], packet["packet_number"]) == ("1RTT", number)
         assert packet["trigger"] in ("reordering_threshold", "time_threshold")
     metrics = data_of(server, "recovery:metrics_updated")
@@ -235,7 +235,7 @@ def test_the_congestion_diagram_has_sizes_acknowledgements_losses_and_estimates(
 
 
 def test_the_multiplexing_diagram_sees_every_byte_and_what_filled_the_holes(traces):
-    # Clients are shown by what they receive, servers by what they send.
+    # qvis shows a client by the packets that it received, a server by those that it sent.
     for side, name in (("client", "packet_received"), ("server", "packet_sent")):
         end, holes, covered, finished = 0, 0, set(), False
         for packet in data_of(traces[side], "transport:" + name):
@@ -259,7 +259,7 @@ def test_the_packetization_diagram_has_sizes_of_every_layer(traces):
         for name in ("packet_sent", "packet_received"):
             streams = {}
             for packet in data_of(trace, "transport:" + name):
-                # It looks at the first of the frames, and at how they fill the packet.
+                # qvis reads the first frame, and the share of the packet that the frames fill.
                 assert packet["frames"]
                 lengths = [frame.get("length", 0) for frame in packet["frames"]]
                 assert sum(lengths) < packet["raw"]["length"]
@@ -277,7 +277,7 @@ def test_the_packetization_diagram_has_sizes_of_every_layer(traces):
             assert sum(data["length"] for data in http) < streams[0]
     headers = data_of(traces["client"], "http:frame_created")[0]["frame"]["headers"]
     assert {"name": ":path", "value": "/"} in headers
-    # Not text, and yet in the file.
+    # The value is not valid text, and the file contains the header nevertheless.
     assert headers[-1]["name"] == "x-bytes"
     for trace in traces.values():
         types = {data["new"] for data in data_of(trace, "http:stream_type_set")}

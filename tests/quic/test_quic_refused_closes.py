@@ -1,4 +1,4 @@
-"""In aioquic's names: a close, a reset or a stop with a bad argument raises and has changed nothing."""
+"""With aioquic's names: a close, a reset or a stop with an invalid argument raises and changes nothing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NAMES = {"code": "error_code", "reason": "reason_phrase"}
 
 @contextlib.asynccontextmanager
 async def recording(server_configuration, client_configuration):
-    """A client that keeps its events, and a server for it."""
+    """A server and a client that records its events; yields the client."""
     async with (
         serving(server_configuration) as (port, _),
         connect(

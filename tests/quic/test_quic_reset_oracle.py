@@ -50,7 +50,7 @@ async def endpoint(configuration, sock):
 
 @pytest.fixture
 def ipv6():
-    """Skips a test on a machine without ::1."""
+    """Skips the test on a machine without ::1."""
     try:
         bound(("::1", 0)).close()
     except OSError as exc:
@@ -58,7 +58,7 @@ def ipv6():
 
 
 def both_families():
-    """Sockets on one port of both families."""
+    """Returns two sockets on one port, one of each address family."""
     for _ in range(PORTS_TRIED):
         four = bound(("127.0.0.1", 0))
         try:
@@ -71,7 +71,7 @@ def both_families():
 
 
 async def asked(tokens, sock_address):
-    """Beside the loop that serves."""
+    """Runs `asked_for` in a thread, beside the loop that serves."""
     family = socket.AF_INET6 if ":" in sock_address[0] else socket.AF_INET
     return await asyncio.to_thread(asked_for, tokens, sock_address, family)
 
@@ -117,7 +117,7 @@ def test_an_endpoint_on_another_address_or_port(run, server_configuration, host,
 
 
 def test_one_address_beside_all_addresses(run, server_configuration):
-    """The kernel prefers the exact address, so packets of open connections come to the newer socket."""
+    """The kernel prefers the exact address, so the newer socket receives packets of open connections."""
 
     async def main():
         wide = bound(("0.0.0.0", 0), reuse=True)
@@ -131,7 +131,7 @@ def test_one_address_beside_all_addresses(run, server_configuration):
             victim("127.0.0.1", port, "test") as alive,
         ):
             tokens = alive.tokens()
-            # The endpoint has switched this off, and somebody may switch it on again.
+            # The endpoint has switched SO_REUSEADDR off; another program may switch it on again.
             again.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             exact = bound(("127.0.0.1", port), reuse=True)
             async with endpoint(server_configuration(stateless_reset_key=KEY), exact):
@@ -145,7 +145,7 @@ def test_one_address_beside_all_addresses(run, server_configuration):
 def test_no_other_socket_takes_the_address_of_an_endpoint_with_a_key(
     run_anywhere, server_configuration
 ):
-    """With SO_REUSEADDR on both, packets go to the newer one, which would have the same tokens."""
+    """With SO_REUSEADDR on both, packets go to the newer socket, whose endpoint would use the same tokens."""
 
     async def main():
         sock = bound(("127.0.0.1", 0), reuse=True)
@@ -188,10 +188,11 @@ def test_a_worker_answers_for_another_only_while_that_is_gone(run_anywhere, serv
                 alive = await stack.enter_async_context(victim(*group.sockname, "test"))
                 tokens = alive.tokens()
                 place = next(iter(tokens))[0] % 2
-                # As where another program has steered the port, or a broadcast comes to all sockets.
+                # Steers packets to the wrong worker, as another program's steering or a broadcast to all
+                # sockets may.
                 steer_by_connection_id(group[0].socket.fileno(), bytes([1, 0]))
                 assert await asked(tokens, group.sockname) == 0
-                # Its process is said to be gone: the other one answers, with the tokens of both.
+                # The worker is marked as dead, so the other one answers with the tokens of both.
                 group.mark(place, serving=False)
                 with pytest.raises(AssertionError, match="not its own"):
                     await asked(tokens, group.sockname)
@@ -233,7 +234,7 @@ def test_groups_on_two_addresses_with_one_key(run, server_configuration, hosts, 
 
 
 def test_a_key_and_a_shared_port_do_not_go_together(run_anywhere, server_configuration):
-    """The kernel gives one socket the packets of the other's connections."""
+    """The kernel delivers packets of one socket's connections to the other."""
 
     async def main():
         configuration = server_configuration(stateless_reset_key=KEY)
@@ -246,7 +247,7 @@ def test_a_key_and_a_shared_port_do_not_go_together(run_anywhere, server_configu
                 reuse_port=True,
             )
         assert caught.value.field == "stateless_reset_key"
-        # Without a key each has its own.
+        # Without a configured key each endpoint has its own.
         transport, _ = await create_quic_endpoint(
             asyncio.get_running_loop(),
             QuicConnectionProtocol,
@@ -262,7 +263,7 @@ def test_a_key_and_a_shared_port_do_not_go_together(run_anywhere, server_configu
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::"])
 def test_a_group_has_its_port_for_itself(host):
-    """Another group's sockets among its own would get the packets of its workers."""
+    """A second group's sockets on this port would receive packets for the workers of the first."""
     with PortGroup(host, 0, workers=2) as group:
         with pytest.raises(OSError, match="error while binding"):
             PortGroup(host, group.sockname[1], workers=2)

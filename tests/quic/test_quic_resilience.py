@@ -1,4 +1,4 @@
-"""What must not crash, hang or leak: vanished peers, garbage, raising programs, full queues."""
+"""Faults that must not crash, hang or leak: vanished peers, garbage, raising programs, full queues."""
 
 from __future__ import annotations
 
@@ -65,10 +65,11 @@ def test_a_thousand_connections_leave_nothing_behind(
             await eventually(lambda: loop.stats()["quic_connections"] == 0, 20)
             gc.collect()
             assert (_gauges(loop), _open_files()) == before
-            # Slots are kept for use again; their number follows what was in flight at once.
+            # Slots are reused; their number follows the highest number in use at once.
             assert loop.stats()["slots"] < slots + 32
             heap, blocks = grown(taken)
-            # The server keeps 600 KiB of sessions; a kilobyte kept of each would be 1,000 more.
+            # The server keeps 600 KiB of sessions. If a kilobyte of each connection remained, it would be
+            # 1,000 KiB more.
             assert heap < 1200, f"{heap} KiB more than before 1,000 connections"
             assert blocks < 1000, f"{blocks} blocks more than before 1,000 connections"
 
@@ -76,7 +77,7 @@ def test_a_thousand_connections_leave_nothing_behind(
 
 
 def test_a_burst_waits_in_the_socket_for_a_loop_that_is_busy(run_anywhere, server_configuration):
-    """Of datagrams of this size the system's default would hold 277."""
+    """The system's default buffer would hold 277 datagrams of this size."""
 
     async def main():
         loop = asyncio.get_running_loop()
@@ -100,8 +101,8 @@ def test_two_hundred_connections_at_once_leave_nothing_behind(
 ):
     async def main():
         loop = asyncio.get_running_loop()
-        # Two hundred closes at once may be more than the server's socket holds. One that is lost there
-        # is noticed by the idle time-out alone.
+        # Two hundred closes at once may overflow the server's socket. Only the idle time-out detects a lost
+        # one.
         fields = {"idle_timeout": 30.0}
         configuration = client_configuration(**fields)
         async with serving(server_configuration(**fields)) as (port, protocols):
@@ -147,7 +148,7 @@ def test_objects_of_ended_connections_are_freed(run, server_configuration, clien
                 del client
                 await protocols[0].wait_for(events.ConnectionTerminated)
                 protocols.clear()
-                # By reference counting alone, without a run of the collector.
+                # Reference counting alone frees them, without a run of the collector.
                 await eventually(lambda: [ref for ref in seen if ref() is not None] == [])
         finally:
             gc.enable()
@@ -180,7 +181,7 @@ def test_a_vanished_client_is_forgotten(run, server_configuration, client_config
             )
             assert process.returncode == -9
             await eventually(lambda: protocols and protocols[0].data.get(0))
-            # It is in the middle of receiving; nobody is left to receive what it sends back.
+            # The killed client was in the middle of an upload; the server's data has no receiver.
             protocols[0]._quic.send_stream_data(0, bytes(3_000_000))
             end = await protocols[0].wait_for(events.ConnectionTerminated)
             assert end.kind == "idle_timeout"
@@ -236,7 +237,7 @@ def test_half_a_million_garbage_datagrams_do_no_harm(
 
 
 def _first_flights(client_configuration, port):
-    """Real first packets, from connections that are not continued."""
+    """Returns real first packets of connections that are not continued."""
     from uringcore.quic.connection import QuicConnection
 
     flights = []
@@ -258,7 +259,7 @@ def _send(sock, data):
     try:
         sock.send(data)
     except BlockingIOError:
-        pass  # The server's socket is full: what is lost now is not needed.
+        pass  # The server's socket is full: datagrams that are lost now are not needed.
 
 
 def test_a_raising_program_harms_nobody_else(run, server_configuration, client_configuration):
@@ -330,7 +331,7 @@ def test_exits_leave_the_loop(server_configuration, client_configuration):
 def test_writers_wait_for_a_reader_that_does_not_read(
     run_anywhere, server_configuration, client_configuration
 ):
-    """Backpressure end to end: neither side's memory grows with what the writer has in mind."""
+    """Backpressure works end to end: a writer's pending data does not grow either side's memory."""
     released = None
 
     async def handler(reader, writer):
@@ -366,7 +367,7 @@ def test_writers_wait_for_a_reader_that_does_not_read(
                 task = asyncio.ensure_future(write())
                 await still(client, lambda: (written, writer.transport.get_write_buffer_size()))
                 assert not task.done(), "the writer has to wait for the reader"
-                # The reader's own buffer, the stream's credit, and the writer's queue.
+                # At most: the reader's own buffer, the stream's credit, and the writer's queue.
                 assert written < 4 << 20
                 assert writer.transport.get_write_buffer_size() < 1 << 20
                 released.set()
@@ -406,7 +407,7 @@ def test_draining_ends_when_the_connection_does(run, server_configuration, clien
 def test_a_full_receive_queue_loses_nothing_but_time(
     run, server_configuration, client_configuration
 ):
-    """The program blocks the loop while datagrams pile up in the socket and overflow it."""
+    """The program blocks the loop while datagrams fill the socket's buffer and overflow it."""
     import time
 
     class Sleepy(Echo):
@@ -528,7 +529,7 @@ def test_an_idle_connection_costs_no_turns(run, server_configuration, client_con
 
 
 def test_hundreds_of_connections_share_turns(run, server_configuration, client_configuration):
-    """One message to each of 200 clients of one server takes a handful of turns, not 200."""
+    """One message from each of 200 clients takes the server a handful of turns, not 200."""
 
     async def main():
         from uringcore.quic._endpoint import create_quic_endpoint

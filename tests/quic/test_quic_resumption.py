@@ -68,7 +68,7 @@ def test_a_ticket_resumes_later_and_elsewhere(
                 assert completed(client) == (True, False)
                 assert client._quic.get_peer_certificates() == ticket.peer_certificates
                 await client.ping()
-                # Where aioquic's programs look for it.
+                # Programs for aioquic read these attributes.
                 tls = client._quic.tls
                 assert (tls.session_resumed, tls.early_data_accepted) == (True, False)
                 assert tls.alpn_negotiated == "test"
@@ -144,13 +144,13 @@ def test_early_data_is_read_before_the_handshake_is_complete(
             assert server.events[first].early_data
             assert server.data[0] == data
 
-            # The ticket is used up: the same again is a full handshake, and nothing is lost.
+            # The ticket is used up: a second use gives a full handshake, and no data is lost.
             assert await early_echo(port, configuration, data) == (False, False)
             server = servers[-1]
             assert server.data[0] == data
             assert not any(getattr(event, "early_data", False) for event in server.events)
 
-            # A client may have it off.
+            # A client may switch early data off.
             configuration = client_configuration(early_data=False)
             configuration.session_ticket = await ticket_of(port, client_configuration())
             assert await early_echo(port, configuration, data) == (True, False)
@@ -282,7 +282,7 @@ def test_a_token_spares_the_retry(run, server_configuration, client_configuratio
 
 
 class Store:
-    """The least that a store can be."""
+    """A store with only the required methods."""
 
     def __init__(self):
         self.sessions = {}
@@ -301,7 +301,7 @@ def test_a_store_of_the_programs_own(run_anywhere, server_configuration, client_
         store = Store()
         configuration = server_configuration(session_store=store, early_data=True)
         async with serving(configuration) as (port, servers):
-            # So many names that the hello comes in several datagrams.
+            # The many protocol names make a ClientHello of several datagrams.
             names = ["test", *(f"{number:0200}" for number in range(15))]
             configuration = client_configuration(alpn_protocols=names)
             ticket = await ticket_of(port, configuration)
@@ -364,7 +364,7 @@ def test_aioquics_callbacks_of_a_server(run_anywhere, server_configuration, clie
             assert kept == store.tickets[ticket.ticket] and kept.is_valid
             store.tickets = {ticket.ticket: kept}
             configuration = client_configuration(session_ticket=ticket)
-            # With a handler 0-RTT data is read, as in aioquic.
+            # If a ticket handler is set, the server accepts 0-RTT data, as in aioquic.
             assert await early_echo(port, configuration, b"early") == (True, True)
             assert ticket.ticket not in store.tickets
 
@@ -380,7 +380,7 @@ def test_a_shared_store_gives_each_session_out_once_whoever_asks(tmp_path):
     taken = [two.take(b"ticket"), one.take(b"ticket"), two.take(b"ticket")]
     assert taken == [b"session", None, None]
 
-    # Many processes, one of which gets each.
+    # Several processes take concurrently, and each session goes to exactly one.
     for number in range(200):
         one.put(b"%d" % number, b"session %d" % number)
     program = """
@@ -471,7 +471,7 @@ def test_a_server_takes_up_a_new_certificate(
             with pytest.raises(ValueError, match="^certificate"):
                 server.reload()
             assert await shown() != old
-        # Sessions go on.
+        # Resumption continues to work.
         async with connect(
             "127.0.0.1",
             port,
@@ -532,7 +532,7 @@ def test_their_client_resumes_and_speaks_early_with_our_server(run, pki, server_
 
 
 def test_tickets_are_exchanged_with_aioquic(run, pki, server_configuration, client_configuration):
-    """A program may change over with its file of tickets."""
+    """A program may switch to uringcore and keep its file of tickets."""
 
     async def main():
         async with serving(server_configuration()) as (port, servers):
@@ -545,7 +545,7 @@ def test_tickets_are_exchanged_with_aioquic(run, pki, server_configuration, clie
             ) as client:
                 await client.ping()
                 await eventually(lambda: theirs)
-            # aioquic's ticket has no name unless the configuration has: it resumes by that.
+            # aioquic's ticket has a server name only if the configuration has one; resumption needs it.
             ticket = dataclasses.replace(theirs[0], server_name="127.0.0.1")
             assert isinstance(ticket, aioquic_tls.SessionTicket)
             configuration = client_configuration(session_ticket=ticket)

@@ -1,4 +1,4 @@
-"""``QuicConnection`` without any loop: datagrams and a clock of the test's own."""
+"""``QuicConnection`` without a loop: the test moves the datagrams and the clock."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SERVER = ("192.0.2.2", 4433)
 
 
 class Pair:
-    """A client and a server on a link that may lose, with a clock that jumps to the next timer."""
+    """A client and a server on a lossy link, with a clock that jumps to the next timer."""
 
     def __init__(self, client_configuration, server_configuration, loss=0.0, seed=1):
         self.client = QuicConnection(configuration=client_configuration)
@@ -33,7 +33,7 @@ class Pair:
         self.client.connect(SERVER, now=self.now)
 
     def run(self, until=lambda: False, limit=60.0):
-        """Runs until the condition holds, or nothing is left to do."""
+        """Runs until the condition holds, or no packet and no timer is left."""
         end = self.now + limit
         while not until():
             self._take(self.client, CLIENT, self.server)
@@ -129,7 +129,7 @@ def test_loss_costs_time_and_nothing_else(pair, seed):
 
 
 def test_the_clock_is_the_callers(pair):
-    """Half a minute of silence is over as soon as the caller says so."""
+    """Half a minute of silence ends as soon as the caller's clock says so."""
     link = pair(idle_timeout=30.0)
     link.connect()
     link.run(lambda: link.client.is_established and link.server.is_established)
@@ -170,7 +170,7 @@ def test_before_the_beginning(pair, server_configuration):
 
 
 def test_two_connections_do_not_share_their_ends(pair):
-    """Streams of both sides, many at once, with FINs, resets and flow control in between."""
+    """Many concurrent streams of both sides, with FINs, resets and flow control."""
     link = pair(max_stream_data=16384, max_data=65536)
     link.connect()
     for number in range(20):
@@ -190,7 +190,7 @@ def test_two_connections_do_not_share_their_ends(pair):
 
 
 def test_a_late_copy_of_the_first_packet_begins_nothing(pair):
-    """Copies arrive when a path delays; even after the end there is no second connection."""
+    """A delaying path may deliver copies later; even after the end they start no second connection."""
     link = pair()
     link.connect()
     first = [data for data, _ in link.client.datagrams_to_send(now=link.now)]
@@ -209,7 +209,7 @@ def test_a_late_copy_of_the_first_packet_begins_nothing(pair):
 
 
 def test_the_timer_is_due_at_once_until_the_first_packet_is_taken(pair):
-    """As aioquic's: programs sleep by the timer before they send for the first time."""
+    """As with aioquic: programs sleep until the timer before they send for the first time."""
     link = pair()
     assert link.client.get_timer() is None
     link.connect()
@@ -220,7 +220,7 @@ def test_the_timer_is_due_at_once_until_the_first_packet_is_taken(pair):
 
 
 def test_the_id_is_known_before_the_first_packet(pair):
-    """As aioquic's: a server that routes packets itself puts it into its table at once."""
+    """As with aioquic: a server that routes packets itself enters the id into its table at once."""
     link = pair()
     ours, theirs = link.server.host_cid, link.client.host_cid
     assert len(ours) == len(theirs) == 8 and ours != theirs
@@ -234,10 +234,10 @@ def test_the_id_is_known_before_the_first_packet(pair):
 
 @pytest.mark.parametrize("is_again", ["retry", "version"])
 def test_the_id_stays_over_another_beginning(server_configuration, client_configuration, is_again):
-    """Over a Retry (of a token that was used before) and a Version Negotiation."""
+    """The id survives a Retry (for a token that was used before) and a Version Negotiation."""
 
     class Store(dict):
-        """One that has seen each token before."""
+        """A store that reports every token as used."""
 
         put = dict.__setitem__
 
@@ -282,12 +282,12 @@ def test_the_id_stays_over_another_beginning(server_configuration, client_config
     assert link.client.is_established and link.server.is_established
     assert (link.server.host_cid, link.client.host_cid) == ids
     assert set(seen[link.client]) == {ids[1]}
-    # A Version Negotiation packet comes from the id that was asked.
+    # A Version Negotiation packet has the requested id as its source.
     assert set(seen[link.server][1:]) == {ids[0]}
 
 
 def test_a_server_of_many_connections_routes_by_headers(pair):
-    """As hypercorn's: a table of ids, filled by what is known at first and by events."""
+    """Like hypercorn: a table of ids, filled from the first packet and from events."""
     links = [pair() for _ in range(5)]
     table, servers = {}, []
     for link in links:
@@ -324,7 +324,7 @@ def test_a_server_of_many_connections_routes_by_headers(pair):
 
 
 def test_a_server_hears_of_a_handshake_that_failed_at_once(pair, client_configuration):
-    """Its program has the connection in its tables, and would keep it there for ever."""
+    """Without the event, the server's program would keep the connection in its tables forever."""
     link = pair()
     known = link.server.host_cid
     other = QuicConnection(configuration=client_configuration(alpn_protocols=["unknown"]))
@@ -338,7 +338,7 @@ def test_a_server_hears_of_a_handshake_that_failed_at_once(pair, client_configur
         other.receive_datagram(data, SERVER, now=link.now)
     other.handle_timer(now=link.now + 10.0)
     assert drained(other)[-1].error_code == 0x178
-    # Over is over, whoever comes.
+    # A closed connection ignores packets of another client too.
     link.connect()
     for data, _ in link.client.datagrams_to_send(now=link.now):
         link.server.receive_datagram(data, CLIENT, now=link.now)
@@ -346,7 +346,7 @@ def test_a_server_hears_of_a_handshake_that_failed_at_once(pair, client_configur
 
 
 def test_ids_are_told_before_a_packet_gives_them_out(pair):
-    """The peer may use one at once, and a program that hears of it later drops what comes."""
+    """The peer may use an id at once; a program whose event came later would drop the packet."""
     link = pair()
     link.connect()
     for data, _ in link.client.datagrams_to_send(now=link.now):
@@ -361,7 +361,7 @@ def test_ids_are_told_before_a_packet_gives_them_out(pair):
 
 
 def test_a_program_that_routes_packets_itself_learns_the_ids(pair):
-    """As aioquic's: the id it began with, then those that it gave out, and which were given back."""
+    """As with aioquic: the first id, then events for each issued and each retired id."""
     link = pair()
     link.connect()
     link.run(lambda: link.client.is_established and link.server.is_established)

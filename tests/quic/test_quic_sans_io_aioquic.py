@@ -17,7 +17,7 @@ SERVER = ("192.0.2.2", 4433)
 
 
 class Link:
-    """Two connections of any make, a clock, and datagrams that arrive late, twice or never."""
+    """Two connections of either implementation, a clock, and datagrams that arrive late, twice or never."""
 
     def __init__(self, client, server_of, seed, loss, reorder):
         self.client, self._server_of = client, server_of
@@ -42,8 +42,8 @@ class Link:
                 if at is not None:
                     times.append(at)
             assert times and min(times) <= end, "nothing more will happen"
-            # A clock that stands still holds aioquic up: it asks for the sum of a packet's time and a
-            # delay, and looks at the difference then, which may be rounded to just before.
+            # The clock must advance: aioquic adds a delay to a packet's time and later compares the
+            # difference, which may be rounded to slightly below the delay.
             self.now = max(self.now + 1e-6, min(times))
             due = sorted(entry for entry in self.flying if entry[0] <= self.now)
             self.flying = [entry for entry in self.flying if entry[0] > self.now]
@@ -84,7 +84,7 @@ class Link:
 
 
 def configured(kind, pki, is_client, **fields):
-    """One side's configuration, of our class or aioquic's."""
+    """Returns one side's configuration, of uringcore's class or aioquic's."""
     made = kind(
         is_client=is_client,
         alpn_protocols=["test"],
@@ -111,7 +111,7 @@ def link(pki):
 
         def server_of(data):
             make_server = QuicConnection if server_is_ours else theirs.QuicConnection
-            # A long header: version, then the destination's length and bytes (RFC 8999).
+            # A long header contains the version, then the length and bytes of the destination id (RFC 8999).
             odcid = data[6 : 6 + data[5]]
             return make_server(
                 configuration=configuration(server_is_ours, False),
@@ -131,7 +131,7 @@ PAIRS = pytest.mark.parametrize(
 
 
 def _exchange(link, size):
-    """Streams both ways, a reset, a ping, a datagram, an end with a code."""
+    """Exchanges streams in both directions, a reset, a ping, a datagram, and a close with a code."""
     chance = random.Random(size)
     up, down = chance.randbytes(size), chance.randbytes(size)
     client = link.client
@@ -166,7 +166,7 @@ def _exchange(link, size):
     link.run(lambda: link.named("server", "ConnectionTerminated"))
     (end,) = link.named("server", "ConnectionTerminated")
     assert (end.error_code, end.reason_phrase, end.frame_type) == (77, "enough", None)
-    # The last aioquic for CPython 3.10 lacks the method.
+    # The last aioquic for CPython 3.10 lacks this method.
     if isinstance(link.client, QuicConnection):
         assert link.client.get_peer_address() == SERVER
 
@@ -181,8 +181,8 @@ def test_a_quiet_link(link, client_is_ours, server_is_ours):
 @pytest.mark.parametrize("seed", range(4))
 def test_losses_and_reordering(link, client_is_ours, server_is_ours, seed):
     pair = link(client_is_ours, server_is_ours, seed=seed, loss=0.08, reorder=0.2)
-    # A close is sent once and repeated only as an answer, so a lost one ends in an idle time-out:
-    # here the last packets are spared.
+    # A close is sent once and repeated only in reply to a packet, so a lost one would lead to an idle
+    # time-out. The link loses no more packets from here on.
     original = pair.run
 
     def run(until, limit=60.0):
@@ -210,7 +210,7 @@ def test_datagrams(link, client_is_ours, server_is_ours):
 
 @PAIRS
 def test_silence_ends_both(link, client_is_ours, server_is_ours):
-    """The clock is the test's: half a minute passes in no time."""
+    """The test drives the clock, so half a minute takes no time."""
     pair = link(client_is_ours, server_is_ours, seed=4, idle_timeout=30.0)
     pair.client.connect(SERVER, now=pair.now)
     pair.run(lambda: pair.named("client", "HandshakeCompleted"))

@@ -1,4 +1,4 @@
-"""qlog traces that are written as their events happen: JSON text sequences within bounds."""
+"""qlog traces that are written during the connection: JSON text sequences within bounds."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ def test_a_file_is_a_sequence_of_records(logger, tmp_path):
     assert NAME.fullmatch(path.name)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     raw = path.read_bytes()
-    # RFC 7464 section 2.2; what the text has of that is escaped.
+    # The separators of RFC 7464 section 2.2; they are escaped inside the text.
     records = raw.split(b"\x1e")
     assert records[0] == b"" and len(records) == 4
     assert all(record.endswith(b"}\n") and record.count(b"\n") == 1 for record in records[1:])
-    # As the schema recommends, so that a file says at its beginning what it is.
+    # The schema recommends these fields early, so that the file's beginning identifies its format.
     assert b'"file_schema"' in raw[:256] and b'"serialization_format"' in raw[:256]
     header, first, last = (json.loads(record) for record in records[1:])
     assert header["file_schema"] == "urn:ietf:params:qlog:file:sequential"
@@ -127,7 +127,7 @@ def test_a_file_has_the_whole_life(run_anywhere, tmp_path, client_configuration,
 
 
 def test_a_listener_and_its_connections_take_one(run_anywhere, tmp_path, pki):
-    """`uringcore.quic`'s own face."""
+    """The typed API of `uringcore.quic`."""
     logger = QuicSequenceLogger(str(tmp_path))
     option = {"qlog": logger}
 
@@ -144,7 +144,7 @@ def test_a_listener_and_its_connections_take_one(run_anywhere, tmp_path, pki):
 
 @pytest.fixture
 def pair(server_configuration, client_configuration, tmp_path):
-    """A connection in memory whose client has a trace within these limits."""
+    """Returns a connection in memory whose client has a trace with these limits."""
 
     def made(**limits):
         logger = QuicSequenceLogger(str(tmp_path), limits=TraceLimits(**limits))
@@ -155,7 +155,7 @@ def pair(server_configuration, client_configuration, tmp_path):
 
 
 def talk(client, server, rounds):
-    """So many PINGs and their acknowledgements, in memory."""
+    """Exchanges this many PINGs and their acknowledgements in memory."""
     for number in range(rounds):
         now = 101.0 + number * 0.01
         client.send_ping(number)
@@ -186,13 +186,13 @@ def test_connections_beyond_those_that_are_traced_keep_nothing(pair, tmp_path):
     (first,) = logger._traces
     second = logger.start_trace(is_client=True, odcid=b"\x04")
     second.log_event(category="program", event="lost", data={})
-    # As when a connection begins.
+    # A connection's start does this.
     log = server._packet_log() or client._packet_log()
     second._begin(log, [1], 1, [])
     log.note("program:note", "{}")
     assert log.take() == []
     logger.end_trace(second)
-    # There is a place again when the first one has ended and is written.
+    # When the first trace has ended and is written, another one can start.
     logger.end_trace(first)
     logger.flush()
     third = logger.start_trace(is_client=True, odcid=b"\x05")
@@ -204,7 +204,7 @@ def test_connections_beyond_those_that_are_traced_keep_nothing(pair, tmp_path):
 
 
 def test_what_finds_no_room_is_counted(logger, tmp_path):
-    """An event that is larger than the buffer cannot be written at all."""
+    """An event that is larger than the buffer is never written."""
     trace = logger.start_trace(is_client=True, odcid=b"\x06")
     for number in range(3):
         trace.log_event(category="program", event="large", data={"text": "x" * 300_000})
@@ -289,7 +289,9 @@ if sys.argv[2] == "forked":
 
 @pytest.mark.parametrize("how", ["returns", "killed", "forked"])
 def test_the_end_of_the_process(tmp_path, how):
-    """A trace that is under way is there all the same; a child's are its own."""
+    """A trace in progress is in the file even after a kill; a forked child's events go into a trace of its
+    own.
+    """
     command = [sys.executable, "-W", "ignore", "-c", ENDS, str(tmp_path), how]
     done = subprocess.run(command, timeout=60)
     assert done.returncode == (-signal.SIGKILL if how == "killed" else 0)

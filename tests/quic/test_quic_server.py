@@ -1,4 +1,4 @@
-"""A server's doors: several application protocols, limits and their answers, keys, restarts."""
+"""Options of a server: several application protocols, limits and their responses, keys, restarts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from uringcore.quic.limits import ServerLimits
 
 
 class Named(Recorder):
-    """Answers every stream with its own name."""
+    """Answers every stream with the protocol's name."""
 
     name = b""
 
@@ -79,7 +79,7 @@ def test_the_application_protocol_chooses_the_factory(
                 (["h3"], b"h3"),
                 (["hq-interop"], b"hq-interop"),
                 (["something", "hq-interop"], b"hq-interop"),
-                # The server's preference counts.
+                # The server's order of preference decides.
                 (["hq-interop", "h3"], b"h3"),
             ]:
                 answer = await _ask(port, client_configuration(alpn_protocols=names))
@@ -95,7 +95,7 @@ def test_the_application_protocol_chooses_the_factory(
 def test_no_event_is_lost_to_a_late_factory(
     run_anywhere, server_configuration, client_configuration
 ):
-    """The protocol sees the same events as one that was made at once."""
+    """The protocol sees the events that a protocol created at once would see."""
 
     async def main():
         seen = {}
@@ -136,7 +136,7 @@ def test_no_event_is_lost_to_a_late_factory(
 def test_one_socket_serves_by_protocol_and_connects(
     run, server_configuration, client_configuration
 ):
-    """A connection of ours on a server's socket is not taken for an accepted one."""
+    """A connection that the server's own endpoint starts does not count as accepted."""
 
     async def main():
         loop = asyncio.get_running_loop()
@@ -191,7 +191,7 @@ def test_connections_beyond_the_limits_are_refused(
         for limits, reason in [
             (of_all, "refused_for_connections"),
             (ServerLimits(max_connections_per_address=2), "refused_for_address"),
-            # A quarter of them.
+            # The default limit for one address: a quarter of them.
             (ServerLimits(max_connections=8), "refused_for_address"),
         ]:
             server = await serve(
@@ -240,7 +240,7 @@ def test_more_clients_than_the_accept_rate_come_in_later(
 def test_a_flood_from_invented_addresses_keeps_nobody_out(
     run, server_configuration, client_configuration
 ):
-    """Thousands of first packets, each of another client that will not be heard of again."""
+    """Thousands of first packets, each from another client that sends nothing more."""
 
     async def main():
         server = await serve(
@@ -276,7 +276,7 @@ def test_a_flood_from_invented_addresses_keeps_nobody_out(
         stats = server.stats()
         assert stats["connections_accepted"] <= 40 + 5
         assert most <= 40
-        # Everybody else was told to come again, and only the five did.
+        # All other packets were answered with a Retry, and only the five clients returned.
         assert stats["incoming_retried"] > 80
         assert stats["incoming_refused"] == 0
         server.transport.close()
@@ -386,7 +386,7 @@ def test_a_restarted_server_resets_old_connections_at_once(
             create_protocol=Recorder,
         ) as client:
             await client.ping()
-            # The client hears nothing of the first server's end.
+            # The client receives nothing of the first server's end.
             path.server = ("127.0.0.1", 9)
             first.close()
             await first.wait_closed()
@@ -408,7 +408,7 @@ def test_a_restarted_server_resets_old_connections_at_once(
 
 
 class Path(asyncio.DatagramProtocol):
-    """Between one client and whichever server there is."""
+    """Forwards between one client and the current server, which a test may replace."""
 
     @classmethod
     async def start(cls, server):

@@ -1,6 +1,6 @@
-"""A client on a network that is too small for QUIC (RFC 9000 section 14) is told at once.
+"""On a network whose packets are too small for QUIC (RFC 9000 section 14), connect() fails at once.
 
-On our loops, whose QUIC sockets let nobody cut their datagrams; those of another loop do.
+The error needs uringcore's loop, whose QUIC sockets forbid fragmentation; sockets of other loops allow it.
 """
 
 import shutil
@@ -11,7 +11,8 @@ import pytest
 
 from tests.server.conftest import backends
 
-# In a network of its own, whose loopback takes packets of 1,200 bytes: UDP payloads of 1,172.
+# Runs in a network namespace of its own, whose loopback carries packets of 1,200 bytes, that is UDP payloads
+# of 1,172.
 PROGRAM = """
 import fcntl, socket, struct, sys
 import uringcore

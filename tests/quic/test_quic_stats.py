@@ -20,7 +20,7 @@ from uringcore.quic.connection import QuicConnection
 from uringcore.quic.metrics import CONTENT_TYPE, openmetrics
 from uringcore.quic.stats import QuicConnectionStats
 
-SO_TIMESTAMPNS = 35  # of Linux, on every architecture that Python's wheels are built for
+SO_TIMESTAMPNS = 35  # Linux's value, on every architecture that Python's wheels are built for
 
 
 async def _exchange(client, size=300_000):
@@ -66,7 +66,7 @@ def test_ecn_marks_are_read_and_set_by_the_kernel(run, server_configuration, cli
             await _exchange(client)
             for stats in (client.stats(), protocols[0].stats()):
                 assert stats["ect0_sent"] > stats["datagrams_sent"] // 2
-                # The first datagram of a handshake comes before there is a connection to count it.
+                # The first datagram of a handshake arrives before its connection exists and is not counted.
                 assert stats["ect0_received"] >= stats["datagrams_received"] - 2
 
     run(main())
@@ -99,7 +99,7 @@ def test_keys_change_by_volume_and_by_call(run, server_configuration, client_con
             serving(server_configuration()) as (port, protocols),
             connect("127.0.0.1", port, configuration=client_side) as client,
         ):
-            # A change waits until the one before is over, which is a matter of time.
+            # A key update waits until the previous one is confirmed, which takes time.
             while client.stats()["key_updates"] < 2:
                 await _exchange(client)
             changes = client.stats()["key_updates"]
@@ -110,7 +110,7 @@ def test_keys_change_by_volume_and_by_call(run, server_configuration, client_con
                 protocols[0].request_key_update()
                 return protocols[0].stats()["key_updates"] > before
 
-            # An earlier change has to be over first.
+            # A key update needs the previous one to be confirmed.
             await eventually(asked)
             await _exchange(client)
 
@@ -118,7 +118,7 @@ def test_keys_change_by_volume_and_by_call(run, server_configuration, client_con
 
 
 def test_a_peer_is_asked_to_acknowledge_less_often(server_configuration, client_configuration):
-    """Packet by packet: how many come at once would else be the machine's business."""
+    """Delivers packet by packet, so that the machine's speed does not decide how many arrive together."""
 
     def answers(packets):
         client = QuicConnection(
@@ -180,7 +180,7 @@ def test_a_loop_counts_what_its_endpoints_did(run, server_configuration, client_
                     "127.0.0.1", port, configuration=client_configuration()
                 ) as client:
                     await _exchange(client)
-                # The client's endpoint goes, what it counted stays.
+                # The client's endpoint is closed, and its counts remain.
                 stats = loop.stats()
                 assert stats["quic_connections_opened"] == count
                 assert stats["quic_connections_accepted"] == count
@@ -235,7 +235,7 @@ def test_openmetrics_text_is_read_by_prometheus(
 
 def test_the_first_packet_is_repeated_after_three_initial_rtts(run, client_configuration):
     async def arrival(sock):
-        """When the kernel took in the next datagram, whenever this program looks."""
+        """Returns the kernel's receive time of the next datagram, however late this program reads it."""
         while True:
             try:
                 _, ((_, _, stamp),), _, _ = sock.recvmsg(2048, 64)
@@ -259,7 +259,7 @@ def test_the_first_packet_is_repeated_after_three_initial_rtts(run, client_confi
                 ):
                     first = await arrival(nobody)
                     gaps[initial_rtt] = await arrival(nobody) - first
-        # A busy machine makes packets late, the second as well as the first.
+        # A busy machine delays the second packet as well as the first.
         assert gaps[0.4] > 0.9
         assert gaps[0.05] < gaps[0.4]
 

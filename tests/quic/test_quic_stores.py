@@ -1,5 +1,6 @@
-"""Session stores that may block: nothing waits for them but the handshakes that want an answer, and
-those not for long."""
+"""Session stores that may block: only handshakes that need the store's answer wait, and only for a limited
+time.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +44,7 @@ sys.stdin.read()
 
 @contextlib.contextmanager
 def locked(path):
-    """Another process has the file for itself, as long as the block runs."""
+    """Another process locks the file while the block runs."""
     with subprocess.Popen(
         [sys.executable, "-c", HOLDER, str(path)],
         stdin=subprocess.PIPE,
@@ -57,7 +58,7 @@ def locked(path):
 
 
 class Slow:
-    """A store that is stuck until the test lets go. It notes who called it, and where."""
+    """A store that blocks until the test opens its gate. It records its callers and their threads."""
 
     may_block = True
 
@@ -96,7 +97,7 @@ def shut(store):
 
 
 class Watched(SharedSessionStore):
-    """Tells whether somebody is in ``take`` just now."""
+    """Sets ``inside`` while a thread is in ``take``."""
 
     def __init__(self, path):
         super().__init__(path)
@@ -112,7 +113,7 @@ class Watched(SharedSessionStore):
 
 @pytest.fixture
 def while_opening(monkeypatch):
-    """Runs a function when a store has opened its files and has not looked at them again."""
+    """Runs a function after a store has opened its files and before it checks them again."""
 
     def during(act):
         connect = sqlite3.connect
@@ -134,7 +135,9 @@ def while_opening(monkeypatch):
 
 @pytest.mark.parametrize("suffix", ["", "-wal", "-shm"])
 def test_a_file_that_is_removed_while_the_store_opens_is_noticed(tmp_path, while_opening, suffix):
-    """Another user who has made it in a sticky folder may remove it: SQLite has it open all the same."""
+    """If another user created the file in a sticky directory, that user may remove it; SQLite still has it
+    open.
+    """
     path = tmp_path / f"sessions{suffix}"
     while_opening(path.unlink)
     with pytest.raises(PermissionError, match="was removed since it was opened") as caught:
@@ -156,7 +159,7 @@ def test_a_journal_that_is_planted_while_the_store_opens_is_noticed(tmp_path, wh
 
 
 def test_a_store_works_where_there_is_no_log_to_write_ahead(tmp_path, monkeypatch):
-    """SQLite needs neither -wal nor -shm on a file system without shared memory."""
+    """On a file system without shared memory SQLite uses neither -wal nor -shm."""
     connect = sqlite3.connect
 
     class Plain(sqlite3.Connection):
@@ -189,7 +192,7 @@ def test_a_store_that_is_refused_leaves_nothing_behind(tmp_path):
 def test_a_locked_file_stops_neither_the_loop_nor_handshakes(
     run_anywhere, tmp_path, monkeypatch, server_configuration, client_configuration
 ):
-    # Longer than the lock is held: who asks is stuck for all of that.
+    # Longer than the lock is held: a caller is blocked for all of that time.
     monkeypatch.setattr(sessions, "_BUSY", 50.0)
 
     async def main():
@@ -200,15 +203,15 @@ def test_a_locked_file_stops_neither_the_loop_nor_handshakes(
             await eventually(lambda: len(store) == 4)
             plain = client_configuration()
             async with connect("127.0.0.1", port, configuration=plain) as other:
-                # Nothing is on its way to the file when it is locked.
+                # No write is pending when the file is locked.
                 await eventually(lambda: len(store) == 6)
                 with locked(tmp_path / "sessions"):
                     resuming = client_configuration(session_ticket=tickets[0])
                     async with connecting(port, resuming) as client:
                         client.transmit()
                         await eventually(store.inside.is_set)
-                        # The loop turns, and serves others; handshakes without tickets are nobody's
-                        # business, and the one with a ticket goes on without the session.
+                        # The loop keeps running and serves other clients. A handshake without a ticket does
+                        # not use the store, and the handshake with a ticket completes without the session.
                         await other.ping()
                         async with connect("127.0.0.1", port, configuration=plain) as third:
                             await third.ping()
@@ -216,7 +219,7 @@ def test_a_locked_file_stops_neither_the_loop_nor_handshakes(
                         await client.ping()
                         assert store.inside.is_set(), "all of that while the store was stuck"
                         assert completed(client) == (False, False)
-            # Once the file is free, sessions are resumed as before, each one once.
+            # Once the file is unlocked, sessions are resumed again, each one once.
             await asyncio.to_thread(StoreThread.of(store)._drain, 60)
             again = client_configuration(session_ticket=tickets[1])
             assert await early_echo(port, again, b"early") == (True, True)
@@ -235,7 +238,7 @@ def test_a_store_that_may_block_is_called_on_one_thread_in_order(
         async with serving(configuration) as (port, _):
             ticket = await ticket_of(port, client_configuration())
             resuming = client_configuration(session_ticket=ticket)
-            # The put is in front of the take, however slow the store is.
+            # The put comes before the take, even if the store is slow.
             assert await early_echo(port, resuming, b"early") == (True, True)
             assert await early_echo(port, resuming, b"early") == (False, False)
         mine = [name for name, key in store.calls if key == ticket.ticket]
@@ -272,14 +275,14 @@ def test_handshakes_go_on_while_a_store_is_stuck(
                 outcomes = await asyncio.gather(
                     *(early_echo(port, client, b"early") for client in clients)
                 )
-                # The first one is stuck in the store, and the others behind it.
+                # The first call is blocked in the store, and the others wait behind it.
                 assert store.stuck.is_set()
                 assert outcomes == [(False, False)] * 3
-            # The store is asked in order: what waited behind the first question is done when this is.
+            # The store's calls are in order: this one's end means that the earlier ones have ended.
             newest = await ticket_of(port, client_configuration())
             await eventually(lambda: newest.ticket in store.sessions)
             asked = {key for name, key in store.calls if name == "take"}
-            # Those that nobody waited for any more were not asked for, and are good still.
+            # Tickets whose handshakes stopped waiting were not looked up, so they are still valid.
             unspent = [ticket for ticket in tickets if ticket.ticket not in asked]
             assert len(unspent) == 2
             again = client_configuration(session_ticket=unspent[0])
@@ -308,7 +311,7 @@ def test_an_endpoint_or_a_loop_may_end_while_its_store_is_asked(
                     asyncio.get_running_loop().call_soon(store.gate.set)
                     return
         if way == "abort":
-            # The endpoint is gone.
+            # The endpoint is closed.
             store.gate.set()
             await eventually(lambda: not StoreThread.of(store)._queue)
 
@@ -323,7 +326,7 @@ def test_an_endpoint_or_a_loop_may_end_while_its_store_is_asked(
 
 @contextlib.asynccontextmanager
 async def waiting(store, server, protocols, port, client_configuration):
-    """A client whose handshake waits for the store; yields what becomes of it, as a task."""
+    """A client whose handshake waits for the store; yields a task of its result."""
     ticket = await ticket_of(port, client_configuration())
     await eventually(lambda: len(store.sessions) == 2)
     before = len(protocols)
@@ -367,7 +370,8 @@ def test_a_server_that_ends_serves_those_that_wait_for_its_store(
         async with a_server(store, server_configuration) as (server, protocols):
             port = server.sockname[1]
             async with waiting(store, server, protocols, port, client_configuration) as task:
-                # It is the only one: the socket would be closed now.
+                # This is the server's only connection, so without the pending lookup its socket would close
+                # now.
                 await eventually(lambda: all(p._quic.is_closed for p in protocols))
                 server.close()
                 for _ in range(10):
@@ -422,7 +426,7 @@ def test_what_an_answer_causes_runs_in_the_endpoints_context(
     async def main():
         where.set("the server")
         loop = asyncio.get_running_loop()
-        # Stock asyncio has a context of its own for what a callback raises.
+        # Stock asyncio reports exceptions of callbacks in a context of its own.
         is_ours = run_anywhere.kind != "asyncio"
         loop.set_exception_handler(lambda *_: is_ours and seen.append(where.get()))
         async with serving(server_configuration(session_store=Lost()), Noting) as (port, _):
@@ -508,10 +512,10 @@ def test_each_of_several_errors_that_come_at_once_is_reported(
         async with serving(server_configuration(session_store=store)) as (port, _):
             for _ in range(3):
                 await ticket_of(port, client_configuration())
-            # The loop does not run while they are all raised.
+            # The loop does not run until all of them are raised.
             may_go.set()
             StoreThread.of(store)._drain(30)
-            await eventually(lambda: len(reported) == 6)  # a server gives two tickets
+            await eventually(lambda: len(reported) == 6)  # a server issues two tickets
 
     run_anywhere(main())
 
@@ -533,7 +537,7 @@ def test_tokens_are_spent_once_at_a_store_that_may_block(
         tokens = []
 
         async def retries(server, token):
-            """How many Retries a client with this token gets."""
+            """Returns the number of Retry packets that a client with this token causes."""
             before = server.stats()["incoming_retried"]
             async with connect(
                 "127.0.0.1",
@@ -578,7 +582,7 @@ def test_a_queue_that_is_full_refuses_and_recovers():
     assert thread.ask(
         [b"1", b"no"], None, time.monotonic() + 60, lambda *answer: answers.append(answer)
     )
-    # Who does not wait any more is not asked for.
+    # A call whose deadline has passed does not reach the store.
     assert thread.ask([b"2"], None, time.monotonic(), lambda *answer: answers.append(answer))
     thread._drain(60)
     assert answers == [(True, [(b"1", b"session")], []), (True, [], [])]
@@ -619,7 +623,7 @@ StoreThread.of(Store()).keep(b"", b"", print)
 
 
 def test_an_interpreter_ends_while_its_store_thread_is_idle():
-    # The only way to run one within a process that all versions have.
+    # The only way to run a subinterpreter within a process that all Python versions have.
     pytest.importorskip("_testcapi")
     program = """
 import _testcapi
@@ -702,7 +706,7 @@ def test_a_connection_without_a_loop_is_told_when_to_look(
     seen = []
 
     def is_done():
-        # Time passes in the simulation only; the thread needs some of ours.
+        # Only simulated time passes here; the store's thread needs real time.
         StoreThread.of(store)._drain(60)
         seen.extend(e for e in events_of(client) if isinstance(e, events.HandshakeCompleted))
         return seen
@@ -711,7 +715,8 @@ def test_a_connection_without_a_loop_is_told_when_to_look(
     exchange(client, server, is_done)
     assert seen[0].session_resumed
     assert ("take", tickets[0].ticket) in store.calls
-    # A store that does not answer is looked after as long as its handshake waits, and no longer.
+    # While a store does not answer, the connection's timer polls it until the handshake's deadline, and no
+    # longer.
     with shut(store):
         store.stuck.clear()
         client, server = connected(tickets[1], tickets.append)

@@ -1,4 +1,4 @@
-"""Tickets, tokens and 0-RTT data of QUIC versions 1 and 2: what is of one is not used with the other."""
+"""Tickets, tokens and 0-RTT data of QUIC versions 1 and 2: none is used with the other version."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ aioquic_configuration = pytest.importorskip("aioquic.quic.configuration")
 V1 = QuicProtocolVersion.VERSION_1
 V2 = QuicProtocolVersion.VERSION_2
 
-# The version of the ticket, the client's first version, and its versions in order.
+# The version of the ticket, the client's first version, and its versions in order of preference.
 SAME = {
     "v1": (V1, V1, [V1, V2]),
     "v2": (V2, V2, [V2, V1]),
@@ -51,8 +51,8 @@ def test_early_data_is_for_connections_that_begin_with_the_tickets_version(
             assert ticket.version == of
             data = patterned(5_000, 3)
             for version, taken in [(of, of == first), (None, False)]:
-                # The second time the server is left to find out by itself: it was shown before, or
-                # is of another version.
+                # In the second round the ticket has no version, so the server has to refuse it: it was used
+                # before, or belongs to another version.
                 shown = dataclasses.replace(ticket, version=version)
                 configuration = client_configuration(
                     supported_versions=supported, original_version=first, session_ticket=shown
@@ -67,7 +67,7 @@ def test_early_data_is_for_connections_that_begin_with_the_tickets_version(
 def test_a_server_takes_no_ticket_of_another_version(
     run, client_configuration, server_configuration
 ):
-    """From a client that doesn't know, or doesn't care, what version its ticket is of."""
+    """The client does not record or does not check the version of its ticket."""
 
     async def main():
         async with serving(server_configuration(early_data=True)) as (port, _):
@@ -110,7 +110,8 @@ def test_a_token_is_for_connections_that_begin_with_its_version(
             for version, other in [(V1, V2), (V2, V1)]:
                 one = await token(version)
                 assert one.version == version
-                # Not shown, so not used up; refused; taken, by plain bytes too; good once.
+                # In order: the client does not send it, so it stays valid; the server refuses it; the server
+                # accepts it; it is valid only once. Plain bytes are accepted too.
                 assert await retries(one, other) == 1
                 assert await retries(bytes(one), other) == 1
                 assert await retries(one, version) == 0
@@ -157,8 +158,9 @@ def test_a_ticket_that_was_kept_before_versions_were_is_taken(
 def test_our_client_speaks_early_with_aioquics_server(
     run, pki, client_configuration, first, supported
 ):
-    """aioquic makes the keys of 0-RTT packets for the version that it has chosen: those that came with
-    another one are lost on it, and what they held has to be sent again."""
+    """aioquic derives the keys of 0-RTT packets for the version that it has chosen. It cannot read packets
+    that arrived with another version, so their data has to be sent again.
+    """
     store, telling, received = AioquicStore(), telling_class(), []
 
     class Server(telling):

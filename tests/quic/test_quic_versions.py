@@ -1,4 +1,4 @@
-"""QUIC versions 1 and 2, chosen in the first flight or asked for, with aioquic and with ourselves."""
+"""QUIC versions 1 and 2, used in the first flight or negotiated, against aioquic and against uringcore."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ V1 = QuicProtocolVersion.VERSION_1
 V2 = QuicProtocolVersion.VERSION_2
 RESERVED = 0x1A2A3A4A
 
-# The client's versions, its first one, the server's versions, and what comes of them.
+# The client's versions, its first version, the server's versions, and the result.
 DIRECT = {
     "v1": ([V1, V2], None, [V1, V2], V1),
     "v2": ([V2], None, [V1, V2], V2),
@@ -47,17 +47,16 @@ CASES = [pytest.param(*case, id=name) for name, case in {**DIRECT, **ASKED}.item
 
 
 def needs_aioquic_that_speaks(expected):
-    """The last aioquic for CPython 3.10 derives the next keys of version 2 by version 1's label."""
+    """The last aioquic for CPython 3.10 derives the next keys of version 2 with version 1's label."""
     if expected == V2 and "quicv2 ku" not in inspect.getsource(aioquic_crypto):
         pytest.skip("this aioquic cannot change keys in QUIC version 2")
 
 
 async def exchange(client, ours):
-    """Data there and back, with changes of keys in between.
+    """Sends data there and back, with key updates in between.
 
-    They are ours to ask for: aioquic changes its keys again before it has sent anything with the
-    last ones, which nobody can follow when both sides change at once (RFC 9001 section 6.1 forbids
-    it).
+    Our side starts the updates: aioquic may update its keys again before it has used the last ones, which a
+    peer that updates at the same time cannot follow (RFC 9001 section 6.1 forbids it).
     """
     for number in range(2):
         reader, writer = await client.create_stream()
@@ -105,7 +104,7 @@ def test_our_client_and_aioquics_server_agree(
     run(main())
 
 
-# aioquic's client takes no first version that is not among its supported ones (a KeyError).
+# aioquic's client raises KeyError for a first version that is not among its supported versions.
 @WITH_AIOQUIC
 @pytest.mark.parametrize(("supported", "original", "servers", "expected"), CASES[:-1])
 @pytest.mark.parametrize("retry", [False, True], ids=["", "retry"])
@@ -168,7 +167,9 @@ def test_no_common_version_is_said_at_once(run, pki, client_configuration, ours,
 
 
 def test_version_of_a_connection_without_a_loop(client_configuration, server_configuration):
-    """Before the beginning there is none; the first flight's; the handshake's, and it stays."""
+    """The version is None before the start, then that of the first flight, then that of the handshake, and it
+    stays.
+    """
     client = QuicConnection(
         configuration=client_configuration(
             supported_versions=[V2, V1], original_version=V1, server_name="localhost"
@@ -201,7 +202,7 @@ def test_default_versions_are_aioquics():
 
 
 def test_reserved_versions_are_offered_and_never_chosen(run, pki, client_configuration):
-    """aioquic tells what our version information holds: a reserved version is always in it."""
+    """aioquic's side shows our version information: it always contains a reserved version."""
     seen = []
 
     class Server(AioquicEcho):

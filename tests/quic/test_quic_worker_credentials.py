@@ -1,4 +1,4 @@
-"""Sessions, 0-RTT data and address validation tokens across the processes of one port."""
+"""Sessions, 0-RTT data and address validation tokens across the processes that share a port."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WORKERS = 3
 
 @pytest.fixture
 def store(tmp_path, monkeypatch):
-    # A process that holds the file's lock may be kept from running for a while on a busy machine.
+    # On a busy machine, a process that holds the file's lock may not run for a while.
     monkeypatch.setattr(sessions, "_BUSY", 20)
     return SharedSessionStore(tmp_path / "sessions")
 
@@ -26,7 +26,7 @@ def store(tmp_path, monkeypatch):
 def test_a_ticket_and_a_token_are_good_once_at_whichever_process(
     run, pki, client_configuration, store
 ):
-    """With a Retry for everybody who shows no good token."""
+    """The server sends a Retry to every client without a valid token."""
 
     async def main():
         with PortGroup("127.0.0.1", 0, workers=WORKERS) as group:
@@ -38,7 +38,7 @@ def test_a_ticket_and_a_token_are_good_once_at_whichever_process(
                 await one_of_many(counts)
 
     async def resumed(counts):
-        """Until a session of one process was resumed at another, and shown again at a third."""
+        """Repeats until a session of one process was resumed at a second one and shown again at a third."""
         while True:
             first, ticket, token = await counts.credentials(client_configuration())
             await kept(store._path, ticket)
@@ -51,7 +51,7 @@ def test_a_ticket_and_a_token_are_good_once_at_whichever_process(
                 return
 
     async def one_of_many(counts):
-        """Of clients that show the same at the same time one at most is believed."""
+        """Of several clients that send one ticket at the same time, one is accepted."""
         _, ticket, token = await counts.credentials(client_configuration())
         await kept(store._path, ticket)
         configuration = client_configuration(session_ticket=ticket, token=token)
@@ -70,7 +70,7 @@ def test_a_ticket_and_a_token_are_good_once_at_whichever_process(
 
 
 class Retries:
-    """Visits a port, and keeps how many Retry packets each of its processes has sent."""
+    """Connects to a port, and records how many Retry packets each of its processes has sent."""
 
     def __init__(self, port):
         self.port = port
@@ -78,7 +78,7 @@ class Retries:
         self.own = 0
 
     async def credentials(self, configuration):
-        """Whose, a ticket and a token."""
+        """Returns the worker's index, a ticket and a token."""
         tickets, tokens = [], []
         async with connect(
             "127.0.0.1",
@@ -93,8 +93,9 @@ class Retries:
         return index, tickets[0], tokens[0]
 
     async def visit(self, configuration, *, early=False, counts=True):
-        """Who it was, whether the session was resumed and early data taken, and whether there was a
-        Retry."""
+        """Returns the worker's index, two flags (session resumed, early data accepted), and true if there was
+        a Retry.
+        """
         async with connect(
             "127.0.0.1",
             self.port,
@@ -110,11 +111,11 @@ class Retries:
         return index, (done.session_resumed, done.early_data_accepted), retried > before
 
     async def all(self, client_configuration):
-        """The count of each process; `own` is how many of them this call has caused."""
+        """Returns each process's number of Retries; `own` counts those that this call has caused."""
         found = {}
         self.own = 0
         while len(found) < WORKERS:
-            # Another configuration each time: it has no token of an earlier connection.
+            # A new configuration for each visit: it contains no token of an earlier connection.
             index, _, _ = await self.visit(client_configuration())
             self.own += 1
             found[index] = self.of[index]

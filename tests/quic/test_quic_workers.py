@@ -1,4 +1,4 @@
-"""Several processes on one port: where packets go, what happens when a process dies."""
+"""Several processes on one port: the routing of packets, and the death of a process."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ WORKERS = 4
 
 
 class Who(Recorder):
-    """Says which process it is, and what its endpoint has counted."""
+    """Reports its worker's index, its process id, and the counters of its endpoint."""
 
     index = -1
 
@@ -44,7 +44,7 @@ class Who(Recorder):
 
 
 def work(worker, certfile, keyfile, backend, retry, store=None):
-    """One process: a server until it is killed."""
+    """One worker process: a server that runs until it is killed."""
 
     async def main():
         configuration = QuicConfiguration(
@@ -85,7 +85,9 @@ def crew(group, pki, kind, retry="auto", store=None):
 
 
 async def ask(client):
-    """Index, process id, accepted connections, resets and retries of whoever serves ``client``."""
+    """Returns index, process id, accepted connections, resets and retries of the worker that serves
+    ``client``.
+    """
     stream_id = client._quic.get_next_available_stream_id()
     client._quic.send_stream_data(stream_id, b"who?", end_stream=True)
     await client.wait_for(events.StreamDataReceived, stream_id=stream_id, end_stream=True)
@@ -97,7 +99,7 @@ def client_of(port, configuration):
 
 
 def test_every_packet_of_200_connections_goes_to_its_worker(run, pki, client_configuration):
-    """A packet for another worker would time out, or be answered with a reset."""
+    """A packet at the wrong worker would cause a time-out or a reset."""
 
     async def main():
         configuration = client_configuration()
@@ -120,7 +122,8 @@ def test_every_packet_of_200_connections_goes_to_its_worker(run, pki, client_con
                     by_worker.setdefault((index, pid), []).append(accepted)
                 assert sorted(index for index, _ in by_worker) == list(range(WORKERS))
                 for accepted in by_worker.values():
-                    # As many as came here were accepted here: no first packet went elsewhere too.
+                    # Each worker accepted as many connections as it answered here: no first packet reached a
+                    # second worker too.
                     assert max(accepted) == len(accepted) > 20
 
     run(main())
@@ -153,7 +156,7 @@ def test_a_client_whose_address_changes_stays_with_its_worker(run, pki, client_c
 
 
 class Rebinding(Path):
-    """A NAT that forgets its mappings: each rebinding is another source port at the server."""
+    """A NAT that forgets its mapping: after each rebinding the server sees a new source port."""
 
     out = None
 
@@ -191,7 +194,7 @@ class Inside(asyncio.DatagramProtocol):
 def test_others_stand_in_for_a_worker_that_died_until_it_is_replaced(
     run, pki, client_configuration
 ):
-    """They reset its connections, and accept what would have come to it."""
+    """The other workers reset its connections, and accept its share of new clients."""
 
     async def main():
         with PortGroup("127.0.0.1", 0, workers=WORKERS) as group:
@@ -200,7 +203,7 @@ def test_others_stand_in_for_a_worker_that_died_until_it_is_replaced(
                 configuration = client_configuration()
                 async with contextlib.AsyncExitStack() as stack:
                     clients, served = [], []
-                    # The worker is drawn by lot: some draw the same ones for long.
+                    # The kernel picks the worker at random; some repeat for a long time.
                     while len(clients) < 24 or set(served) != set(range(WORKERS)):
                         assert len(clients) < 200
                         client = await stack.enter_async_context(client_of(port, configuration))
@@ -221,7 +224,7 @@ def test_others_stand_in_for_a_worker_that_died_until_it_is_replaced(
                         assert (await ask(client))[0] != 1
                 processes[1] = start(group[1])
                 group.mark(1, serving=True)
-                # The new process serves from the same place, and nothing else has moved.
+                # The new process serves under the old index, and all other connections stay where they are.
                 seen = set()
                 deadline = time.monotonic() + 30
                 while len(seen) < WORKERS and time.monotonic() < deadline:
@@ -235,10 +238,10 @@ def test_others_stand_in_for_a_worker_that_died_until_it_is_replaced(
 
 
 def test_a_retry_is_good_at_another_worker(run, server_configuration, client_configuration):
-    """Whoever sent it may be gone when the client comes back."""
+    """The worker that sent the Retry may be dead when the client returns."""
 
     class Losing(Path):
-        """Takes the worker away when it has sent its Retry."""
+        """Marks the worker as dead when it has sent its Retry."""
 
         def datagram_received(self, data, addr):
             if addr == self.server and data[0] & 0xF0 == 0xF0:
@@ -262,7 +265,7 @@ def test_a_retry_is_good_at_another_worker(run, server_configuration, client_con
 
 
 def test_a_worker_that_drains_sends_new_clients_on(run, server_configuration, client_configuration):
-    """And lets go on who is there. Where all drain, clients are refused."""
+    """Open connections continue. If all workers drain, clients are refused."""
 
     async def main():
         with PortGroup("127.0.0.1", 0, workers=3) as group:
@@ -279,7 +282,7 @@ def test_a_worker_that_drains_sends_new_clients_on(run, server_configuration, cl
                     while servers[1].stats()["incoming_retried"] < 3:
                         async with client_of(port, client_configuration()) as client:
                             assert (await ask(client))[0] != 1
-                    # One with so much to say that its hello comes in several datagrams.
+                    # The long protocol list makes a ClientHello of several datagrams.
                     names = [f"{number:0200}" for number in range(20)]
                     long = client_configuration(alpn_protocols=["test", *names])
                     async with client_of(port, long) as client:
@@ -299,7 +302,7 @@ def test_a_worker_that_drains_sends_new_clients_on(run, server_configuration, cl
 
 @contextlib.asynccontextmanager
 async def in_one_process(group, server_configuration, **options):
-    """A server for each worker, all on the running loop."""
+    """Starts a server for each worker, all on the running loop."""
     async with contextlib.AsyncExitStack() as stack:
         yield [
             await stack.enter_async_context(
@@ -356,7 +359,7 @@ def test_a_group_replaces_what_fails_and_ends_on_a_signal(tmp_path, pki, client_
 
 
 def test_a_group_needs_no_memory_file(monkeypatch):
-    """A Python that was built with an old glibc has none."""
+    """A Python that was built with an old glibc lacks memfd_create."""
     monkeypatch.delattr(os, "memfd_create")
     with PortGroup("127.0.0.1", 0, workers=2) as group:
         states = place_states.PlaceStates(2)
@@ -394,7 +397,7 @@ def test_a_group_is_a_port_with_keys():
 
 
 def test_who_stands_in_has_an_equal_share_and_nobody_who_is_about_to_end_does():
-    """Seen by what the sockets receive: one packet for each place."""
+    """Counted by the packets at the sockets: one packet is sent for each worker index."""
     with PortGroup("127.0.0.1", 0, workers=8) as group:
 
         def shares():
@@ -417,7 +420,7 @@ def test_who_stands_in_has_an_equal_share_and_nobody_who_is_about_to_end_does():
         assert found[2] == {2}
         assert found[0] | found[4] == {0, 1, 3, 4, 5, 6, 7}
         assert len(found[0]) in (3, 4)
-        # Where nobody takes new clients, those that are about to end are to refuse them.
+        # If no worker accepts new clients, the draining workers receive them, to refuse them.
         for index in (0, 4):
             group.mark(index, serving=True, accepting=False)
         assert sum(len(places) for places in shares().values()) == 8
@@ -445,12 +448,16 @@ def test_a_place_can_be_marked_in_a_forked_child():
 
 
 def duplicate(worker):
-    """What a server does with a worker's socket: here, where it is rebuilt, that makes it block."""
+    """Duplicates a worker's socket, as a server does. In this process the socket was rebuilt, which makes it
+    blocking.
+    """
     worker.socket.dup().close()
 
 
 def test_a_place_that_another_process_has_had_is_cleared_without_waiting():
-    """Whether a call blocks is the socket's, whoever has it; and nobody may come for ever."""
+    """The blocking mode belongs to the socket, which all processes share; and the socket may stay empty
+    forever.
+    """
     context = multiprocessing.get_context("spawn")
     with PortGroup("127.0.0.1", 0, workers=2) as group:
         process = context.Process(target=duplicate, args=(group[0],))

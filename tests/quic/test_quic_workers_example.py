@@ -1,4 +1,4 @@
-"""A server of several processes from its beginning to its end: `examples/quic_workers.py`."""
+"""A server of several processes from start to end: `examples/quic_workers.py`."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from uringcore.quic import events
 
 
 async def who(client):
-    """Index and process id of whoever serves ``client``."""
+    """Returns index and process id of the worker that serves ``client``."""
     stream_id = client._quic.get_next_available_stream_id(is_unidirectional=True)
     client._quic.send_stream_data(stream_id, b"who?", end_stream=True)
     client.transmit()
-    # The server's streams are numbered as ours are.
+    # The server numbers its streams as the client does.
     answer = stream_id ^ 1
     await client.wait_for(events.StreamDataReceived, stream_id=answer, end_stream=True)
     return tuple(int(number) for number in client.data[answer].split())
@@ -35,8 +35,9 @@ async def echo(client):
 
 
 def test_processes_die_are_replaced_one_after_the_other_and_end(run, pki, client_configuration):
-    """Whatever happens to a process, no other one's client notices; and nobody is refused or left
-    waiting, but for the clients of the one that is killed, who hear of that."""
+    """The end of a process affects no client of another process. No client is refused or left waiting, except
+    the clients of the killed process, which get a reset.
+    """
     configuration = client_configuration(alpn_protocols=["echo"])
 
     async def main():
@@ -53,7 +54,7 @@ def test_processes_die_are_replaced_one_after_the_other_and_end(run, pki, client
         try:
             await live(server)
         except BaseException:
-            # Its children end with their parent's word only.
+            # Only a signal from the parent ends its children.
             with contextlib.suppress(ProcessLookupError):
                 server.terminate()
             await server.wait()
@@ -67,7 +68,7 @@ def test_processes_die_are_replaced_one_after_the_other_and_end(run, pki, client
             return connect("127.0.0.1", port, configuration=configuration, create_protocol=Recorder)
 
         async def processes(stack, until):
-            """Clients at every process, by index and process id, as soon as ``until`` says enough."""
+            """Connects clients until ``until`` is satisfied; returns them by worker index and process id."""
             found = {}
             while not until(found):
                 async with contextlib.AsyncExitStack() as short:
@@ -86,7 +87,8 @@ def test_processes_die_are_replaced_one_after_the_other_and_end(run, pki, client
             assert len(at) == 3
             (killed,) = (process for process in at if process[0] == 1)
             os.kill(killed[1], signal.SIGKILL)
-            # The others hear of it before there is a new one, or the new one finds the packets.
+            # Either the other workers learn about the death first, or the new process receives the packets;
+            # both send a reset.
             at[killed]._quic.send_stream_data(100, b"hello?")
             end = await at[killed].wait_for(events.ConnectionTerminated)
             assert end.kind == "stateless_reset"
@@ -98,13 +100,13 @@ def test_processes_die_are_replaced_one_after_the_other_and_end(run, pki, client
 
         async with contextlib.AsyncExitStack() as stack:
             before = await all_three(stack)
-            # As from a terminal, to all of them; only the parent heeds it.
+            # Like a terminal's SIGHUP, which reaches all processes; only the parent acts on it.
             for _, pid in before:
                 os.kill(pid, signal.SIGHUP)
             server.send_signal(signal.SIGHUP)
             after = set()
             while len(after) < 3:
-                # A new connection each time: none may fail, whoever ends and begins meanwhile.
+                # A new connection each time: none may fail while processes end and start.
                 async with client() as one:
                     serving = await who(one)
                     await echo(one)
@@ -112,7 +114,7 @@ def test_processes_die_are_replaced_one_after_the_other_and_end(run, pki, client
                     after.add(serving)
                 for process, old in list(before.items()):
                     await echo(old)
-                    # Its process ends when its last client has gone.
+                    # A process ends when its last client has left.
                     if process[0] == len(after):
                         old.close()
                         del before[process]
@@ -121,7 +123,7 @@ def test_processes_die_are_replaced_one_after_the_other_and_end(run, pki, client
         async with client() as last:
             await echo(last)
             server.terminate()
-            # The parent passes it on; who is there stays until he has finished.
+            # The parent forwards the signal; this open connection continues until it is closed.
             for _ in range(20):
                 await echo(last)
         assert await server.wait() == 0

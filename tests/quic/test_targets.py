@@ -1,4 +1,4 @@
-"""Hosts and ports as programs give them, and what is said of those that cannot be."""
+"""Hosts and ports as programs give them, and the errors for invalid ones."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_urls_name_ports_and_zones():
 def test_the_zone_of_an_address_is_no_part_of_the_servers_name(run, client_configuration):
     async def main():
         with pytest.raises(OSError) as caught:
-            # There is nobody; a bad server name would be a ValueError before that.
+            # No server is there; a bad server name would raise a ValueError earlier.
             async with connect(
                 "fe80::1%lo", 4433, configuration=client_configuration(server_name=None)
             ):

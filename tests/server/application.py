@@ -1,6 +1,6 @@
-"""The ASGI application that the server's tests serve: one path for each thing to be provoked.
+"""The ASGI application that the server's tests serve: one path for each provoked situation.
 
-Plain ASGI, so that nothing stands between the server and what is tested.
+It is plain ASGI, so that no framework is between the server and the tests.
 """
 
 import asyncio
@@ -111,7 +111,7 @@ async def flood(scope, receive, send):
 
 
 async def burst(scope, receive, send):
-    """All of it in one message, as frameworks do."""
+    """Sends the whole response in one message, as frameworks do."""
     size = int(scope["path"].split("/")[2])
     headers = [(b"content-length", str(size).encode())]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
@@ -119,7 +119,7 @@ async def burst(scope, receive, send):
 
 
 async def slow_flood(scope, receive, send):
-    """2 MiB in about two seconds."""
+    """Sends 2 MiB in about two seconds."""
     headers = [(b"content-length", str(32 * len(PART)).encode())]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
     for _ in range(32):
@@ -129,7 +129,7 @@ async def slow_flood(scope, receive, send):
 
 
 async def hold(scope, receive, send):
-    """Reads one message of the body, then none until /release."""
+    """Reads one message of the body, and the rest only after /release."""
     RELEASE.clear()
     message = await receive()
     PROGRESS["held"] = len(message["body"])
@@ -198,7 +198,7 @@ async def hints(scope, receive, send):
 
 
 async def early(scope, receive, send):
-    """Answers without having read the body."""
+    """Responds without having read the body."""
     await answer(send, b"enough", status=413)
 
 

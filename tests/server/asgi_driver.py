@@ -1,4 +1,4 @@
-"""An ASGI application that leans on what its server gives it: one path for each expectation."""
+"""An ASGI application that relies on what ASGI promises: one path for each promise."""
 
 import asyncio
 import contextvars
@@ -28,7 +28,7 @@ async def hello(scope, receive, send):
 
 
 async def tasks(scope, receive, send):
-    """`receive` and `send` in tasks of their own; one that is cancelled loses nothing."""
+    """Calls `receive` and `send` in tasks of their own; a cancelled call loses no data."""
     body = b""
     more_body = True
     while more_body:
@@ -43,7 +43,7 @@ async def tasks(scope, receive, send):
         assert message["type"] == "http.request", message
         body += message["body"]
         more_body = message["more_body"]
-    # After the body there is only the end.
+    # After the body, `receive` returns only the disconnect.
     try:
         await asyncio.wait_for(receive(), 0.01)
     except (TimeoutError, asyncio.TimeoutError):
@@ -56,7 +56,7 @@ async def tasks(scope, receive, send):
 
 
 async def looked_at(scope, receive, send):
-    """What `inspect`, anyio and asyncio's debug mode look for in a coroutine, in each state of one."""
+    """Records the state of `receive`'s coroutine as `inspect`, anyio and asyncio's debug mode see it."""
     await receive()
     waiting = receive()
     assert asyncio.iscoroutine(waiting)
@@ -88,7 +88,7 @@ async def forgets(scope, receive, send):
         receive()
         receive().close()
         try:
-            # With an exception on its way.
+            # An exception is on its way.
             raise KeyError(receive())
         except KeyError as exc:
             exc.args = ()
@@ -102,7 +102,7 @@ async def changes_its_scope(scope, receive, send):
 
 
 async def current(scope, receive, send):
-    """There is a task, and it shows where it stands, before and after it has waited."""
+    """Checks the current task and its stack before and after an await."""
     seen = []
     for _ in range(2):
         task = asyncio.current_task()
@@ -129,7 +129,7 @@ async def fails_later(scope, receive, send):
 
 
 async def head_first(scope, receive, send):
-    """The body comes when somebody has seen the head."""
+    """Sends the body once the test has read the head."""
     gate = GATES["head-first"] = asyncio.Event()
     await send({"type": "http.response.start", "status": 200, "headers": [(b"x-a", b"b")]})
     await gate.wait()
@@ -142,7 +142,7 @@ async def open_gate(scope, receive, send):
 
 
 async def sends_on(scope, receive, send):
-    """Goes on sending, whether or not anybody is there, and never looks."""
+    """Continues to send after the client has left, and never checks."""
     await send({"type": "http.response.start", "status": 200, "headers": []})
     while not SENT["disconnect"]:
         await send({"type": "http.response.body", "body": b"x" * 1024, "more_body": True})
@@ -150,14 +150,14 @@ async def sends_on(scope, receive, send):
 
 
 async def head_for_ever(scope, receive, send):
-    """Content that a HEAD leaves out, for ever."""
+    """Sends endless content, which a HEAD response leaves out."""
     await send({"type": "http.response.start", "status": 200, "headers": []})
     while True:
         await send({"type": "http.response.body", "body": b"x" * 65536, "more_body": True})
 
 
 async def asks_often(scope, receive, send):
-    """As Starlette's `request.is_disconnected()`: a `receive` that is cancelled at once, many times."""
+    """Like Starlette's `request.is_disconnected()`: cancels a `receive` at once, many times."""
     await receive()
     for _ in range(2_000):
         waiting = asyncio.ensure_future(receive())
@@ -170,7 +170,7 @@ async def asks_often(scope, receive, send):
 
 
 async def works_on(scope, receive, send):
-    """A background task: the response is complete, and the application is not."""
+    """A background task: the application continues after its response is complete."""
     await answer(send, b"answered")
     SENT["at work"] = SENT.get("at work", 0) + 1
     try:
@@ -185,14 +185,14 @@ async def release_workers(scope, receive, send):
 
 
 async def cancels_itself(scope, receive, send):
-    """No one has cancelled the task: this is a failure like any other."""
+    """The task was not cancelled from outside, so this is an ordinary failure."""
     future = asyncio.get_running_loop().create_future()
     future.cancel()
     await future
 
 
 async def other_thread(scope, receive, send):
-    """Sends from a loop of another thread, which is an error and has to be one."""
+    """Sends from a loop of another thread, which must raise an error."""
 
     async def attempt():
         await send({"type": "http.response.start", "status": 200, "headers": []})
@@ -207,7 +207,9 @@ async def large_hint(scope, receive, send):
 
 
 async def drops_frames(scope, receive, send):
-    """Frames of a quarter megabyte for a viewer who reads none: what is not taken in time is dropped."""
+    """Sends frames of a quarter megabyte to a client that reads none, and drops those that `send` does not
+    accept in time.
+    """
     await send({"type": "http.response.start", "status": 200, "headers": []})
     dropped = 0
     while dropped < 100:
@@ -233,7 +235,7 @@ async def context(scope, receive, send):
 
 
 def a_future(scope, receive, send):
-    """No coroutine, but something to be awaited."""
+    """Returns an awaitable that is not a coroutine."""
     return asyncio.ensure_future(answer(send, b"future"))
 
 
@@ -327,14 +329,14 @@ ROUTES = {
 
 
 async def with_factory(scope, receive, send):
-    """As `app`, on a loop whose tasks the program makes."""
+    """Like `app`, on a loop with a task factory of the program."""
     if scope["type"] == "lifespan":
         asyncio.get_running_loop().set_task_factory(programs_task)
     await app(scope, receive, send)
 
 
 class ProgramsTask(asyncio.Task):
-    """Made by a task factory."""
+    """The task class of that task factory."""
 
 
 def programs_task(loop, coroutine, **options):

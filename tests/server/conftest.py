@@ -13,7 +13,7 @@ CROWD = "tests.server.crowd:app"
 
 
 def every_backend():
-    """io_uring where this machine allows it, and epoll."""
+    """Returns io_uring, if this machine permits it, and epoll."""
     try:
         uringcore.new_event_loop(backend="uring").close()
     except (OSError, RuntimeError) as exc:
@@ -23,7 +23,9 @@ def every_backend():
 
 
 def backends():
-    """Both on the default interpreter, one on each other: below the driver nothing knows the interpreter."""
+    """Returns both backends on the default interpreter and one on each other: the code below the driver does
+    not depend on the interpreter.
+    """
     both = every_backend()
     if is_default_interpreter():
         return both
@@ -47,7 +49,7 @@ def run(request):
 
 @pytest.fixture(scope="session")
 def certificate(tmp_path_factory):
-    """Paths of a certificate for localhost and of its key."""
+    """Returns the paths of a certificate for localhost and of its key."""
     return DevelopmentCertificate.make().write(tmp_path_factory.mktemp("certificate"))
 
 
@@ -58,7 +60,7 @@ def backend(request):
 
 @pytest.fixture(scope="module")
 def server(backend, certificate, tmp_path_factory):
-    """One server for a module's tests; a test that stops it starts its own."""
+    """One server for a module's tests; a test that stops the server starts its own."""
     running = Server(tmp_path_factory.mktemp("server"), certificate, backend=backend)
     yield running
     running.kill()
@@ -67,7 +69,7 @@ def server(backend, certificate, tmp_path_factory):
 
 @pytest.fixture
 def start(certificate, tmp_path):
-    """Starts servers that end with the test."""
+    """Starts servers, which end with the test."""
     started = []
 
     def start_server(*arguments, **options):
@@ -84,7 +86,7 @@ def start(certificate, tmp_path):
 
 @pytest.fixture
 def crowd(start):
-    """Starts a server with workers."""
+    """Starts a server with several workers."""
 
     def start_crowd(*arguments, workers=2, **options):
         server = start("--workers", str(workers), *arguments, app=CROWD, **options)

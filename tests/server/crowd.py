@@ -1,7 +1,7 @@
-"""An ASGI application that says which process it is in, and a client that asks.
+"""An ASGI application that reports its process, and a client that requests it.
 
-`CROWD_GATE` in the environment names a file: while it is there, the application does not start. If "hang" is
-in the file it goes on starting for ever.
+`CROWD_GATE` in the environment names a file: while the file exists, the application raises at its import. If
+its content is "hang", the application's start-up never ends instead.
 """
 
 import asyncio
@@ -53,7 +53,7 @@ async def app(scope, receive, send):
     elif name == "exit":
         os._exit(int(rest))
     elif name == "orphan":
-        # A child of a child that has ended: it is nobody's.
+        # Its parent has ended, so the sleeping process is an orphan.
         middle = subprocess.Popen(["sh", "-c", "sleep 600 &"])
         middle.wait()
     body = json.dumps(answer).encode()
@@ -68,7 +68,7 @@ async def app(scope, receive, send):
 
 
 def sockets_of_a_child():
-    """What a program has that is started with all that it may inherit."""
+    """Returns the sockets of a child process that inherits all inheritable descriptors."""
     listing = subprocess.run(
         ["ls", "-l", "/proc/self/fd"],
         close_fds=False,
@@ -80,7 +80,7 @@ def sockets_of_a_child():
 
 
 class Asking(QuicConnectionProtocol):
-    """An HTTP/3 client that makes one GET after the other and remembers what it was told."""
+    """An HTTP/3 client that makes one GET after the other and records the server's events."""
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
@@ -115,7 +115,7 @@ class Asking(QuicConnectionProtocol):
                 answer.set_result(b"".join(content))
 
     async def get(self, path):
-        """The application's answer: its process, and that one's parent."""
+        """Returns the application's response: the ids of its process and of the parent."""
         stream_id = self._quic.get_next_available_stream_id()
         answer = self._answers[stream_id] = (self._loop.create_future(), [])
         fields = [(b":method", b"GET"), (b":scheme", b"https"), (b":authority", b"localhost")]
@@ -125,7 +125,7 @@ class Asking(QuicConnectionProtocol):
 
 
 def ask(server, **handlers):
-    """A connection to a server, as a context manager."""
+    """Returns a connection to a server, as a context manager."""
     fields = {
         key: handlers.pop(key)
         for key in ("session_ticket", "token", "quic_logger")
@@ -157,7 +157,7 @@ async def eventually(condition, what, seconds=60):
 
 
 async def processes(server, count):
-    """The processes that answer, as soon as there are so many."""
+    """Connects until this many processes have answered; returns them."""
     found = set()
 
     async def all_seen():

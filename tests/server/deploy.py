@@ -1,7 +1,7 @@
-"""docs/deploy.md as programs: its blocks, and a machine in a folder on which they are carried out.
+"""docs/deploy.md as programs: its blocks, and a machine in a directory, on which they run.
 
-A block is what stands between fences. It is told by the file that its first line names, or by the heading
-above it and its number there.
+A block is the text of a code fence. Its name is the file in its first line, or the heading above it and its
+number below that heading.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ async def app(scope, receive, send):
 
 
 def blocks():
-    """The page's blocks by name."""
+    """Returns the page's blocks by name."""
     found, heading, count = {}, "", 0
     for part in PARTS.finditer(PAGE.read_text()):
         if part["heading"]:
@@ -69,7 +69,9 @@ BLOCKS = blocks()
 
 
 def block(name, **changes):
-    """A block's text with other ports and folders: what `OLD` says for each key has to be in it."""
+    """Returns a block's text with other ports and directories. The text in `OLD` for each key must occur in
+    it.
+    """
     return adapted(BLOCKS[name], {OLD[key]: str(new) for key, new in changes.items()})
 
 
@@ -86,7 +88,7 @@ OLD = {
 
 
 def adapted(text, changes):
-    """All at once, the longest first: what was put in is not looked at again."""
+    """Replaces all at once, longest first, so that replacements are not replaced again."""
     for old in changes:
         assert old in text, f"{old!r} is no longer there: change the test with it\n{text}"
     if not changes:
@@ -97,7 +99,7 @@ def adapted(text, changes):
 
 
 class Deployed(Server):
-    """A server that a shell has started by a command of the page's."""
+    """A server that a shell has started with a command of the page."""
 
     def __init__(self, machine, command, name, **options):
         self.certificate = str(machine.certificate)
@@ -112,14 +114,14 @@ class Deployed(Server):
             )
 
     def wait_http3(self, workers=1):
-        """Until so many processes have begun to serve."""
+        """Waits until this many processes serve."""
         match = self.wait_log(r"(?s)" + ".*".join([STARTED.pattern] * workers))
         self.port = int(match[1])
         self.url = f"https://localhost:{self.port}"
 
 
 class Machine:
-    """A folder that stands for a machine's root: with an application, a certificate and commands."""
+    """A directory that replaces a machine's root, with an application, a certificate and commands."""
 
     def __init__(self, folder, certificate):
         self.folder = folder
@@ -133,9 +135,9 @@ class Machine:
 
     @property
     def environment(self):
-        """As a shell there has it."""
+        """The environment of a shell on this machine."""
         path = f"{self.folder / 'bin'}:{os.environ['PATH']}:/usr/sbin:/sbin"
-        # The package that is tested is found from another folder, too.
+        # Absolute paths, so that any working directory finds the package under test.
         sources = os.environ.get("PYTHONPATH", "")
         places = [str(Path(place).resolve()) for place in sources.split(":") if place]
         return {
@@ -146,14 +148,16 @@ class Machine:
         }
 
     def add_command(self, name, script):
-        """A program that the page names and this machine has in its own way."""
+        """Adds a program that the page names and that this machine has under another name or path."""
         path = self.folder / "bin" / name
         path.parent.mkdir(exist_ok=True)
         path.write_text(f"#!/bin/sh\n{script}\n")
         path.chmod(0o755)
 
     def renew(self, hooks, changes):
-        """Makes a certificate and runs what certbot would then, with `changes`. Returns its file."""
+        """Writes a new certificate and runs certbot's hook, with `changes`. Returns the certificate's
+        file.
+        """
         lineage = self.folder / "live"
         lineage.mkdir()
         for made, name in zip(
@@ -172,12 +176,12 @@ class Machine:
         return lineage / "fullchain.pem"
 
     def serve(self, command, name="server", **options):
-        """Starts a server; it ends with the test."""
+        """Starts a server, which ends with the test."""
         self._started.append(Deployed(self, command, name, **options))
         return self._started[-1]
 
     def shell(self, script, **options):
-        """Carries out a block and returns what it has printed."""
+        """Runs a block and returns its output."""
         done = subprocess.run(
             ["sh", "-euc", script],
             cwd=self.folder,
@@ -199,12 +203,12 @@ class Machine:
 
 
 def own_group():
-    """A group that whoever runs the tests may give files to."""
+    """Returns a group to which the current user may give files."""
     return grp.getgrgid(os.getegid()).gr_name
 
 
 def served_over_tcp(port):
-    """The certificate that clients of a TCP port get."""
+    """Returns the certificate that a TCP port presents."""
     trust = ssl.create_default_context()
     trust.check_hostname, trust.verify_mode = False, ssl.CERT_NONE
     with socket.create_connection(("127.0.0.1", port), 20) as plain:

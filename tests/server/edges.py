@@ -1,4 +1,4 @@
-"""An ASGI application for what applications rarely do: one path for each rule of ASGI or HTTP."""
+"""An ASGI application for rare cases: one path for each rule of ASGI or HTTP."""
 
 import asyncio
 
@@ -31,7 +31,7 @@ async def trailers(scope, receive, send):
 
 
 async def file(scope, receive, send):
-    """Says the length and leaves the content out for HEAD, as Starlette's FileResponse does."""
+    """Declares the length and leaves the content out for HEAD, as Starlette's FileResponse does."""
     headers = [(b"content-length", b"5")]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
     body = b"" if scope["method"] == "HEAD" else b"hello"
@@ -39,20 +39,20 @@ async def file(scope, receive, send):
 
 
 async def bad_start(scope, receive, send):
-    """A 204 that cannot be sent, for the line feed in it."""
+    """A 204 with a line feed in a header, which makes it invalid."""
     headers = [(b"x-bad", b"a\nb"), (b"content-length", b"0")]
     await send({"type": "http.response.start", "status": 204, "headers": headers})
 
 
 async def empty(scope, receive, send):
-    """A body of None, as some frameworks send it for none."""
+    """Sends a body of None, as some frameworks do for an empty one."""
     await send({"type": "http.response.start", "status": 200, "headers": []})
     await send({"type": "http.response.body", "body": None, "more_body": True})
     await send({"type": "http.response.body", "body": None})
 
 
 async def repeated(scope, receive, send):
-    """Says its length twice."""
+    """Declares its length twice."""
     headers = [(b"content-length", b"5"), (b"Content-Length", b" 5"), (b"x-after", b"yes")]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
     await send({"type": "http.response.body", "body": b"hello"})
@@ -65,7 +65,7 @@ async def contradictory(scope, receive, send):
 
 
 async def whole(scope, receive, send):
-    """8 MB in one message, counted when `send` has taken it."""
+    """Sends 8 MB in one message; counts the responses that `send` has accepted."""
     PROGRESS["whole"] = PROGRESS.get("whole", 0)
     await answer(send, bytes(8_000_000))
     PROGRESS["whole"] += 1
@@ -77,7 +77,7 @@ async def late(scope, receive, send):
 
 
 async def notices(scope, receive, send):
-    """Reads nothing for a second, then whether the client is still there."""
+    """Reads nothing for a second, then reads until the disconnect."""
     await asyncio.sleep(1)
     message = await receive()
     while message["type"] == "http.request" and message["more_body"]:

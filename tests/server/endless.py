@@ -1,4 +1,4 @@
-"""An application with an endless response, and how sse-starlette 2 has it notified of the server's stop.
+"""An application with an endless response, and the way in which sse-starlette 2 detects the server's stop.
 
 It replaces uvicorn's `Server.handle_exit`.
 """

@@ -1,4 +1,4 @@
-"""A program with a server in it that may have one file open, which a response has that does not go on.
+"""A program that contains a server with room for one open file, which a stalled response occupies.
 
 python -m tests.server.file_places dropped CERTIFICATE KEY FOLDER BACKEND
 """
@@ -21,7 +21,7 @@ CANNOT_BE_HAD = 77
 
 
 class Idle(ThreadPoolExecutor):
-    """Carries nothing out."""
+    """An executor that records calls and runs none."""
 
     def __init__(self):
         super().__init__(1)
@@ -48,7 +48,7 @@ class Application:
             await answer
             return
         try:
-            # It waits for a thread to read the file.
+            # The response waits for a thread to read the file.
             answer.send(None)
         except StopIteration:
             os._exit(CANNOT_BE_HAD)
@@ -59,7 +59,7 @@ class Application:
 
 
 def uncached_file(folder):
-    """One of which the page cache has nothing, so that only a thread can read it."""
+    """Returns a file that the page cache does not hold, so that only a thread can read it."""
     path = Path(folder) / "sent.bin"
     with open(path, "wb") as file:
         file.write(os.urandom(SIZE))
@@ -71,7 +71,7 @@ def uncached_file(folder):
 
 @contextlib.asynccontextmanager
 async def serving(application, certificate, key):
-    """A client of a new server."""
+    """Yields a client of a new server."""
     config = Config(
         application,
         host="127.0.0.1",
@@ -99,7 +99,9 @@ async def fetched(client, path):
 
 
 async def dropped(certificate, key, folder):
-    """The response goes while an exception is on its way: that stays what it is, and the next one is sent."""
+    """The response is dropped while an exception is in flight: the exception is unchanged, and the next
+    response gets the file.
+    """
     path = uncached_file(folder)
     application = Application(path)
     loop = asyncio.get_running_loop()
@@ -121,7 +123,7 @@ async def dropped(certificate, key, folder):
 
 
 async def forked(certificate, key, folder):
-    """A child of the program has a server of its own, whose files are not the parent's."""
+    """A forked child runs a server of its own, whose open files do not count in the parent."""
     path = uncached_file(folder)
     application = Application(path)
     asyncio.get_running_loop().set_default_executor(Idle())
@@ -133,7 +135,7 @@ async def forked(certificate, key, folder):
             status = 1
             try:
                 uringcore.run(in_child(path, certificate, key))
-                # A place of the parent's, in the parent's objects.
+                # Frees an open file of the parent's, in the child's copy of the objects.
                 application.begun.clear()
                 uringcore.run(in_child(path, certificate, key))
                 status = 0
@@ -144,7 +146,7 @@ async def forked(certificate, key, folder):
         with ThreadPoolExecutor(1) as waiter:
             waited = asyncio.wrap_future(waiter.submit(os.waitpid, child, 0))
             assert (await waited)[1] == 0
-        # The parent's place is the parent's still.
+        # In the parent, the file is still open.
         waiting = asyncio.ensure_future(fetched(client, path))
         await application.is_asked.wait()
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor())

@@ -1,4 +1,4 @@
-"""A server in a process of its own, and the ways to talk to it."""
+"""A server in a process of its own, and clients that talk to it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ run(app, port=0, ssl_certfile=sys.argv[1], ssl_keyfile=sys.argv[2], backend={bac
 
 
 class Server:
-    """`uringcore APP ...` as a user would start it; its output is kept in a file.
+    """Runs `uringcore APP ...` as a user would start it; its output goes to a file.
 
     `program` is Python source to run instead of the command.
     """
@@ -73,7 +73,7 @@ class Server:
         self.url = f"https://localhost:{self.port}"
 
     def wait_log(self, pattern, seconds=60):
-        """The first match of a pattern in what the server has written."""
+        """Returns the first match of a pattern in the server's output."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             match = re.search(pattern, self.log())
@@ -85,7 +85,7 @@ class Server:
         raise AssertionError(f"no {pattern!r} within {seconds} s in:\n{self.log()}")
 
     def wait_listening(self, seconds=60):
-        """Its port takes TCP's clients: a worker has started its application before it listens."""
+        """Waits until TCP clients can connect: a worker starts its application before it listens."""
         deadline = time.monotonic() + seconds
         while True:
             with contextlib.suppress(ConnectionRefusedError):
@@ -101,12 +101,12 @@ class Server:
         self.process.send_signal(sig)
 
     def stop(self, sig=signal.SIGTERM):
-        """Asks the server to stop and returns its exit status."""
+        """Stops the server and returns its exit status."""
         self.send_signal(sig)
         return self.wait_stopped()
 
     def wait_stopped(self, seconds=20):
-        """Waits for the end of a server that was signalled before."""
+        """Waits for the end of a server that has already been signalled."""
         try:
             return self.process.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -129,11 +129,11 @@ class Server:
     # Clients
 
     def connect(self):
-        """Our own HTTP/3 client."""
+        """Returns our own HTTP/3 client."""
         return connect_origin(self.url, cafile=self.certificate)
 
     def get(self, path, method="GET", headers=(), content=None):
-        """One request over HTTP/3 with our own client."""
+        """Makes one HTTP/3 request with our own client."""
 
         async def fetch():
             async with self.connect() as client:
@@ -143,7 +143,7 @@ class Server:
 
     @contextlib.contextmanager
     def http1(self):
-        """The standard library's HTTP/1.1 client."""
+        """Returns the standard library's HTTP/1.1 client."""
         trust = ssl.create_default_context(cafile=self.certificate)
         connection = http.client.HTTPSConnection("localhost", self.port, context=trust, timeout=20)
         try:
@@ -159,7 +159,7 @@ async def until(condition):
 
 
 def environment():
-    """Ours, less what would choose a backend behind the test's back."""
+    """Returns this process's environment without the variable that selects a backend."""
     return {key: value for key, value in os.environ.items() if key != "URINGCORE_BACKEND"}
 
 

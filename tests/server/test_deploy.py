@@ -1,4 +1,4 @@
-"""docs/deploy.md: nothing in front, several machines, keys, certificates, kernel settings, what is seen.
+"""docs/deploy.md: direct exposure, several machines, keys, certificates, kernel settings, monitoring.
 
 Proxies, systemd and containers have files of their own.
 """
@@ -91,7 +91,7 @@ def test_every_block_is_run():
 
 
 def test_no_command_stands_outside_of_a_block():
-    """But for names of programs, of options and of what is printed."""
+    """Inline code may only name programs, options and output."""
     text = re.sub(r"^```.*?^```$", "", PAGE.read_text(), flags=re.M | re.S)
     for code in re.findall(r"`([^`]+)`", text):
         program, _, rest = code.partition(" ")
@@ -171,7 +171,7 @@ def test_seen_from_outside(machine):
     metrics = machine.shell(f"curl{adapted(look, {'9090': str(metrics_port)})}")
     assert 'http_version="3"' in metrics
     assert "uringcore_process_open_files" in metrics
-    # Of what the world reaches, every path is the application's.
+    # On the public port, every path belongs to the application.
     shown = machine.shell(f"curl --silent --show-error https://localhost:{port}/metrics")
     assert json.loads(shown)["http_version"] == "1.1"
     assert json.loads(server.get("/metrics").content)["http_version"] == "3"
@@ -188,7 +188,7 @@ def test_kernel_settings(tmp_path):
         line.split(" = ") for line in file.read_text().splitlines() if not line.startswith("#")
     )
     now = {key: Path("/proc/sys", *key.split(".")).read_text().strip() for key in settings}
-    # A test changes nothing of the machine's.
+    # The test must not change the machine's settings.
     if os.geteuid() or now != settings:
         load = adapted(load, {"sysctl": "sysctl --dry-run"})
     path = {**os.environ, "PATH": f"{os.environ['PATH']}:/usr/sbin:/sbin"}
@@ -206,7 +206,7 @@ def test_kernel_settings(tmp_path):
 
 
 def test_a_socket_with_little_room_is_said(caplog):
-    """Which setting is to be raised, and to what."""
+    """The message names the setting to raise, and its value."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         for option in (socket.SO_RCVBUF, socket.SO_SNDBUF):
             sock.setsockopt(socket.SOL_SOCKET, option, 212_992 // 2)
@@ -220,7 +220,7 @@ def test_a_socket_with_little_room_is_said(caplog):
 
 
 def wait_for_certificate(server, certfile, workers=1):
-    """Until all processes have it; then a client of each protocol gets it."""
+    """Waits until all processes have the certificate, and checks it with a client of each protocol."""
     server.wait_log(r"(?s)" + ".*".join(["Certificate reloaded from"] * workers))
     assert served_over_tcp(server.port) == ssl.PEM_cert_to_DER_cert(Path(certfile).read_text())
     server.certificate = certfile
@@ -229,7 +229,7 @@ def wait_for_certificate(server, certfile, workers=1):
 
 @pytest.mark.parametrize("arguments", ["", "--workers 2"])
 def test_certbots_hook(machine, arguments):
-    """Certbot runs this with the files that it has renewed, and with nothing else."""
+    """Certbot runs this with the renewed files, and with no other environment."""
     port = free_port()
     command = block("Without a proxy 1", port=port, tls=machine.tls, workers=arguments)
     server = machine.serve(command)
@@ -262,7 +262,7 @@ def test_sighup_reads_the_certificate_at_once(machine):
 
 
 def test_a_renewed_secret_of_kubernetes_is_taken_up(tmp_path, certificate):
-    """Its files are links through a link that is replaced, as kubelet does it."""
+    """kubelet makes each file a link through another link, which it replaces."""
     machine = Machine(tmp_path, certificate)
     try:
         volume = tmp_path / "volume"

@@ -1,7 +1,7 @@
 """docs/deploy.md in containers: the image, `docker run`, the seccomp profile, Kubernetes.
 
-There is no container engine: `docker` speaks to a daemon of the test's, and what it would start runs here,
-under the seccomp filter that an engine would make of the profile.
+The test needs no container engine: `docker` talks to a daemon of the test, and the commands that it would
+start run here, under the seccomp filter that an engine would make from the profile.
 """
 
 from __future__ import annotations
@@ -53,19 +53,19 @@ NAMES = ("io_uring_setup", "io_uring_enter", "io_uring_register")
 @pytest.fixture
 def machine(tmp_path, certificate):
     made = Machine(tmp_path, certificate)
-    # As certbot's hook leaves it: for root and a group.
+    # As certbot's hook leaves the key: readable by root and a group.
     (made.tls / "privkey.pem").chmod(0o640)
     yield made
     made.close()
 
 
 def default_profile():
-    """As those of Docker, Podman and Kubernetes are in this: io_uring is not permitted."""
+    """Returns a profile that forbids io_uring, as those of Docker, Podman and Kubernetes do."""
     profile = json.loads(PROFILE.read_text())
     for rule in profile["syscalls"]:
         rule["names"] = [name for name in rule["names"] if name not in NAMES]
     profile["syscalls"] = [rule for rule in profile["syscalls"] if rule["names"]]
-    # What is refused is answered with EPERM there, but for what libraries try first (clone3).
+    # These profiles refuse calls with EPERM, except calls that libraries try first (clone3).
     profile["syscalls"].append(
         {"names": list(NAMES), "action": "SCMP_ACT_ERRNO", "errnoRet": errno.EPERM}
     )
@@ -73,7 +73,7 @@ def default_profile():
 
 
 def under(machine, profile, command):
-    """The command, as it runs in a container with this profile."""
+    """Returns the command as it runs in a container with this profile."""
     file = machine.folder / "profile.json"
     file.write_text(json.dumps(profile))
     return f"'{sys.executable}' -m tests.support.seccomp '{file}' {command}"
@@ -84,7 +84,7 @@ def quoted(words):
 
 
 def asked_of_docker(machine, script):
-    """What the daemon was told to run, by the container's name."""
+    """Returns the daemon with the containers that the script created, by name."""
     script = adapted(script, {f"{TLS}/privkey.pem": str(machine.tls / "privkey.pem")})
     with Daemon(machine.folder) as daemon:
         machine.shell(
@@ -95,13 +95,13 @@ def asked_of_docker(machine, script):
 
 
 def instructions():
-    """The Dockerfile's, with continued lines joined."""
+    """Returns the Dockerfile's instructions, with continued lines joined."""
     lines = BLOCKS["Dockerfile"].replace("\\\n", "").splitlines()[1:]
     return [line.partition(" ")[::2] for line in lines if line]
 
 
 def start(machine, container, profile):
-    """Runs what the container would, at a port of its own; returns the server."""
+    """Runs the container's command on a port of its own; returns the server."""
     image = dict(instructions())
     entry = json.loads(image["ENTRYPOINT"])
     given = container.get("Cmd") or json.loads(image["CMD"])
@@ -113,7 +113,7 @@ def start(machine, container, profile):
     assert container["StopTimeout"] == 45
     assert container["HostConfig"]["Init"]
     assert container["HostConfig"]["Binds"] == [f"{TLS}:/run/tls:ro"]
-    # What the image's user may read.
+    # The image's user has to be able to read the key.
     key = (machine.tls / "privkey.pem").stat()
     assert container["HostConfig"]["GroupAdd"] == [str(key.st_gid)]
     command = adapted(
@@ -127,7 +127,7 @@ def start(machine, container, profile):
 
 
 def check_answers(server):
-    """Over both protocols; the port that clients are told of is the published one."""
+    """Checks both protocols; `Alt-Svc` names the published port."""
     assert json.loads(server.get("/").content)["http_version"] == "3"
     trust = ssl.create_default_context(cafile=server.certificate)
     connection = http.client.HTTPSConnection("localhost", server.port, context=trust, timeout=30)
@@ -140,7 +140,9 @@ def check_answers(server):
 
 @needs_docker
 def test_an_image_is_built(machine):
-    """The daemon gets the Dockerfile, the application and a wheel, whose extra is one of this package's."""
+    """The daemon receives the Dockerfile, the application and a wheel; the extra in the Dockerfile exists in
+    this package.
+    """
     (machine.folder / "image").mkdir()
     (machine.folder / "image" / "Dockerfile").write_text(BLOCKS["Dockerfile"])
     shutil.copy(machine.folder / "app.py", machine.folder / "image")
@@ -153,7 +155,7 @@ def test_an_image_is_built(machine):
     known = {"FROM", "RUN", "WORKDIR", "COPY", "USER", "EXPOSE", "ENTRYPOINT", "CMD"}
     assert {word for word, _ in instructions()} == known
     (run,) = [rest for word, rest in instructions() if word == "RUN"]
-    # From a file: the name on the public index is another author's.
+    # The package comes from a file: its name on the public index belongs to another author.
     install = r'pip install --no-cache-dir "\$\(ls (/wheels/)\*\.whl\)\[(\w+)\]"'
     folder, extra = re.fullmatch(install, run).groups()
     copies = [rest.split() for word, rest in instructions() if word == "COPY"]
@@ -265,13 +267,13 @@ def test_what_the_profile_refuses(machine):
 
 
 def documents():
-    """The manifest's."""
+    """Returns the manifest's documents."""
     yaml = pytest.importorskip("yaml")
     return list(yaml.safe_load_all(BLOCKS["app.yaml"]))
 
 
 def test_kubernetes_takes_the_manifest():
-    """By the schema of its own interface."""
+    """Checked against the schema of Kubernetes' API."""
     validate = pytest.importorskip("kubernetes_validate")
     for document in documents():
         validate.validate(document, validate.latest_version(), strict=True)
@@ -294,7 +296,7 @@ def test_the_manifest_fits_together():
     before_end = container["lifecycle"]["preStop"]["exec"]["command"]
     assert shutil.which(before_end[0])
     graceful = 30  # --timeout-graceful-shutdown
-    # As long as requests end, the pod keeps its flows.
+    # While the server drains, requests still reach the pod until the grace period ends.
     probe = container["readinessProbe"]
     assert probe["periodSeconds"] * probe["failureThreshold"] > graceful
     limit = pod["spec"]["terminationGracePeriodSeconds"]
@@ -307,7 +309,7 @@ def test_the_manifest_fits_together():
 
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="there is no kubectl command here")
 def test_a_pod_serves_with_its_secrets(machine):
-    """Those that `kubectl` makes have the files that the container is given."""
+    """The secrets that `kubectl` makes contain the files that the container needs."""
     yaml = pytest.importorskip("yaml")
     (machine.folder / "keys").mkdir()
     (machine.folder / "keys" / "token.key").write_bytes(os.urandom(32))

@@ -1,4 +1,4 @@
-"""docs/deploy.md behind nginx and HAProxy, which are run for real: what goes through them, and past them."""
+"""docs/deploy.md behind real nginx and HAProxy: the traffic through the proxy, and HTTP/3 past it."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def debian(name):
 
 @contextlib.contextmanager
 def running(command, environment, port, log):
-    """A proxy in the foreground, which listens on `port`."""
+    """Runs a proxy in the foreground, until it listens on `port`."""
     with log.open("wb") as output:
         process = subprocess.Popen(
             bound(command), env=environment, stdout=output, stderr=subprocess.STDOUT
@@ -74,7 +74,7 @@ def running(command, environment, port, log):
 
 
 class Nginx:
-    """An nginx of the test's own in `folder`: Debian's would listen on the machine's ports."""
+    """The test's own nginx in `folder`: Debian's default would listen on the machine's ports."""
 
     def __init__(self, folder, configuration):
         nginx = debian("nginx")
@@ -102,7 +102,7 @@ class Nginx:
         ]
 
     def check(self, command):
-        """`nginx -t`, as the page has it."""
+        """Runs `nginx -t`, as on the page."""
         assert command.split() == ["nginx", "-t"]
         done = subprocess.run(
             [*self.command, "-t"],
@@ -119,7 +119,7 @@ class Nginx:
 
 
 def ask(port, certificate, **headers):
-    """What the application says of a request that came to TCP `port` from 127.0.0.2; and its `Alt-Svc`."""
+    """Requests TCP `port` from 127.0.0.2; returns the application's report and the `Alt-Svc` header."""
     trust = ssl.create_default_context(cafile=certificate)
     connection = http.client.HTTPSConnection(
         "localhost", port, context=trust, timeout=30, source_address=("127.0.0.2", 0)
@@ -132,7 +132,7 @@ def ask(port, certificate, **headers):
 
 
 def check_both_ways(server, proxy_port):
-    """The proxy says who asks, and nobody else is believed; HTTP/3 goes past it."""
+    """The proxy's client address is used and a forged one is not; HTTP/3 bypasses the proxy."""
     shown, alternative = ask(proxy_port, server.certificate, **{"X-Forwarded-For": FORGED})
     assert (shown["http_version"], shown["scheme"]) == ("1.1", "https")
     assert shown["client"][0] == "127.0.0.2"
@@ -156,7 +156,7 @@ def check_both_ways(server, proxy_port):
 
 
 def wait_renewed(machine, port, *hooks, **changes):
-    """Until clients of a proxy get the certificate that certbot has renewed."""
+    """Waits until clients of a proxy get the certificate that certbot has renewed."""
     new = ssl.PEM_cert_to_DER_cert(machine.renew(["uringcore", *hooks], changes).read_text())
     deadline = time.monotonic() + 60
     while served_over_tcp(port) != new:
@@ -165,7 +165,7 @@ def wait_renewed(machine, port, *hooks, **changes):
 
 
 def check_http2(machine, port):
-    """What browsers speak over TCP; and a body of a size that nginx itself would refuse."""
+    """Checks HTTP/2, which browsers use over TCP, with a body larger than nginx's own limit."""
     said = machine.shell(
         "head -c 2000000 /dev/zero | curl --silent --show-error --data-binary @- --output /dev/null "
         f"--write-out '%{{http_version}} %{{http_code}}' https://localhost:{port}/"
@@ -174,7 +174,7 @@ def check_http2(machine, port):
 
 
 def behind(machine):
-    """The server that the page puts behind a proxy, and its ports."""
+    """Starts the server that the page puts behind a proxy; returns it and its ports."""
     inner, port = free_port(), free_port()
     command = block(
         "Behind nginx or HAProxy 1", inner=inner, port=port, tls=machine.tls, workers="--workers 2"

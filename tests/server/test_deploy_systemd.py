@@ -1,4 +1,4 @@
-"""docs/deploy.md under systemd: its units as they stand, on a machine of the test's own."""
+"""docs/deploy.md under systemd: its unchanged units, on a machine of the test's own."""
 
 from __future__ import annotations
 
@@ -35,13 +35,15 @@ needs_a_machine = pytest.mark.skipif(
 
 
 def needed():
-    """The folders that the interpreter and what is tested are in."""
+    """Returns the directories of the interpreter and of the package under test."""
     sources = [place for place in os.environ.get("PYTHONPATH", "").split(":") if place]
     return [sys.prefix, sys.base_prefix, *sources]
 
 
 def unit(path):
-    """A unit as the page has it, but for homes, in which the interpreter that is tested may be."""
+    """Returns the page's unit, except that it may read home directories, where the tested interpreter may
+    be.
+    """
     text = BLOCKS[path]
     if "ProtectHome=yes" in text:
         text = adapted(text, {"ProtectHome=yes": "ProtectHome=read-only"})
@@ -50,7 +52,7 @@ def unit(path):
 
 @pytest.fixture
 def machine(tmp_path, certificate):
-    """With the application in /srv/app and a certificate, as certbot's hook leaves it."""
+    """A machine with the application in /srv/app and a certificate as certbot's hook leaves it."""
     with Booted(tmp_path) as booted:
         sources = ":".join(str(Path(place).resolve()) for place in needed()[2:])
         booted.write("/srv/app/app.py", APPLICATION)
@@ -68,7 +70,7 @@ def machine(tmp_path, certificate):
 
 
 def install(machine, path):
-    """The unit, whose output goes to a file: there is no journal."""
+    """Installs the unit; its output goes to a file, because there is no journal."""
     machine.write(path, unit(path))
     if path.endswith(".service"):
         places = {str(Path(place).resolve()) for place in (*needed(), ROOT)}
@@ -86,7 +88,7 @@ def check_answers(machine):
 
 
 def wait(machine, pattern, count=1):
-    """Until the server has said it so often."""
+    """Waits until the server's output matches this many times."""
     machine.run(
         f"until [ $(grep -c '{pattern}' /run/server.log) -ge {count} ]; do sleep 0.05; done"
     )
@@ -136,7 +138,7 @@ def test_a_service_with_workers(machine):
 
 
 def children(machine, pid):
-    """The workers, without multiprocessing's helper."""
+    """Returns the workers, without multiprocessing's helper process."""
     lines = machine.run(f"ps -ww -o pid=,args= --ppid {pid}").stdout.splitlines()
     return {line.split()[0] for line in lines if "spawn_main" in line}
 
@@ -148,7 +150,7 @@ def test_sockets_of_systemd(machine):
     install(machine, f"{ACTIVATED}.socket")
     enable, restart = BLOCKS["systemd 2"].splitlines()
     machine.run(enable)
-    # The first client starts the service.
+    # The first client's connection starts the service.
     check_answers(machine)
     wait(machine, "HTTP/3 running on UDP port 443")
     script = f"""
@@ -165,7 +167,7 @@ def test_sockets_of_systemd(machine):
 
 @needs_a_machine
 def test_all_files_of_the_machine_are_for_whom_they_are_meant(machine):
-    """The secrets for the unit's user, the key for the container's, which is in its group."""
+    """The unit's user can read the secrets; the container's user can read the key through its group."""
     keys, command = BLOCKS["Several machines 1"].split("uringcore app:app")
     machine.run(keys)
     for file in re.findall(r"/etc/uringcore/\w+\.key", command):

@@ -1,4 +1,4 @@
-"""The certificate of `--dev-cert`, read by those who did not write it: OpenSSL and `cryptography`."""
+"""OpenSSL and `cryptography` read the certificate of `--dev-cert`."""
 
 import hashlib
 import ssl
@@ -11,7 +11,7 @@ from uringcore.devcert import DevelopmentCertificate
 
 
 def handshake(made, folder, name):
-    """A TLS handshake in memory, strictly verified: RFC 5280 to the letter."""
+    """Runs a TLS handshake in memory with strict verification by RFC 5280."""
     server_side = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     server_side.load_cert_chain(*made.write(folder))
     client_side = ssl.create_default_context(cadata=made.certificate_pem.decode())
@@ -37,7 +37,7 @@ def test_a_certificate_whose_folder_cannot_be_written_is_named(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-# More names than a length of one byte can count, and than one of two can.
+# The names take more bytes than DER lengths of one and of two bytes can express.
 MANY = [f"{index}.{'x' * 40}.example.org" for index in range(1500)]
 
 

@@ -1,4 +1,4 @@
-"""The examples run as their first lines say."""
+"""The examples run as their first lines describe."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""`uringcore get`: what it fetches, prints and exits with."""
+"""The output, the files and the exit status of `uringcore get`."""
 
 import json
 import os
@@ -139,7 +139,7 @@ def test_verbose_shows_what_comes_before_a_response_and_behind_it(server):
 
 
 def failure(done, status):
-    """The one line on stderr of a command that failed as it should."""
+    """Checks the exit status of a failed command; returns its one line on stderr."""
     assert done.returncode == status, done.stderr
     assert done.stderr.startswith("uringcore get: "), done.stderr
     assert done.stderr.count("\n") == 1, done.stderr
@@ -159,7 +159,7 @@ def test_unknown_issuer(server):
 
 
 def test_older_certificate_of_that_name(server, tmp_path):
-    """Trusting the certificate of an earlier start is a mistake that is easily made."""
+    """A certificate of an earlier start is a common mistake."""
     older, _ = DevelopmentCertificate.make().write(tmp_path)
     done = command("get", "--cacert", older, server.url + "/")
     assert "certificate" in failure(done, 60)
@@ -220,7 +220,7 @@ def test_time_limit(server):
 
 
 def test_closed_pipe(server):
-    """`uringcore get ... | head -c 10` ends by itself and without noise."""
+    """`uringcore get ... | head -c 10` ends on its own and without an error message."""
     base = f"{sys.executable} -m uringcore get --cacert {server.certificate}"
     done = subprocess.run(
         ["bash", "-o", "pipefail", "-c", f"{base} {server.url}/flood/50000000 | head -c 10"],
@@ -235,7 +235,7 @@ def test_closed_pipe(server):
 
 
 def test_progress_bar_on_a_terminal(server, tmp_path):
-    """A long body with stderr on a terminal; the body itself goes elsewhere."""
+    """Shows a long body's progress on a terminal at stderr; the body goes to a file."""
     leader, follower = pty.openpty()
     arguments = ["--cacert", server.certificate, "-o", str(tmp_path / "body")]
     process = subprocess.Popen(

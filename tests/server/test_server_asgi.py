@@ -1,4 +1,4 @@
-"""What the application is run with: its task, its context, and awaitables that are coroutines."""
+"""The application's surroundings: its task, its context, and awaitables that are coroutines."""
 
 import asyncio
 import json
@@ -16,7 +16,7 @@ DRIVER = "tests.server.asgi_driver:app"
 
 @pytest.fixture(scope="module", params=[*backends(), "asyncio"])
 def driver(request, certificate, tmp_path_factory):
-    """On our loop's two backends, and on stock asyncio's."""
+    """One server for each of our loop's two backends, and one on stock asyncio."""
     folder = tmp_path_factory.mktemp("driver")
     if request.param == "asyncio":
         running = Server(folder, certificate, "--loop", "asyncio", app=DRIVER)
@@ -55,7 +55,7 @@ def test_what_an_application_does_to_its_scope_the_next_request_does_not_see(dri
 def test_an_application_has_a_task_that_shows_where_it_stands(driver):
     first, frame, second, later = json.loads(driver.get("/current").content)
     assert first == second
-    # The frame of a task that is running is its coroutine's.
+    # The last frame of a running task's stack is its coroutine's.
     assert frame == later
     assert len(frame) == 1
 
@@ -89,7 +89,7 @@ def test_a_head_leaves_before_its_body_is_made(driver):
 def test_who_sends_to_nobody_leaves_the_loop_to_others(driver):
     async def main():
         async with driver.connect() as client:
-            # Its head has come, and the rest is given up.
+            # The client reads the head and abandons the rest.
             async with client.stream("GET", "/sends-on") as response:
                 assert response.status == 200
             for _ in range(3):
@@ -129,7 +129,7 @@ def test_a_cancellation_that_nobody_asked_for_is_500(driver):
 
 
 def test_what_another_thread_sends_has_an_end(driver):
-    """It gets through where the loop is awake, and else is an error; the client is not left waiting."""
+    """The send succeeds if the loop is awake, and is an error otherwise; the client does not wait forever."""
     try:
         assert driver.get("/other-thread").status in (200, 500)
     except RequestResetError as exc:

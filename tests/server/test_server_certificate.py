@@ -1,4 +1,4 @@
-"""A certificate that is renewed while the server runs."""
+"""Certificates that are renewed while the server runs."""
 
 import hashlib
 import logging
@@ -23,12 +23,14 @@ from uringcore.server._certificate import CertificateKeeper
 
 @pytest.fixture
 def renewable(tmp_path):
-    """Paths of a certificate and its key, which a test may write anew."""
+    """Returns the paths of a certificate and its key, which a test may overwrite."""
     return DevelopmentCertificate.make().write(tmp_path)
 
 
 def renew(paths, folder):
-    """Writes another certificate to these paths, as certbot does: each file at once, one after the other."""
+    """Writes another certificate to these paths as certbot does: each file atomically, one after the
+    other.
+    """
     fresh = folder / "fresh"
     fresh.mkdir(exist_ok=True)
     for source, path in zip(DevelopmentCertificate.make().write(fresh), paths, strict=True):
@@ -130,7 +132,7 @@ def test_a_certificate_that_cannot_be_used_changes_nothing(start, renewable, tmp
         server.send_signal(signal.SIGHUP)
         server.wait_log("The certificate was not reloaded")
         assert over_tcp(server) == await over_quic(server) == before
-        # And the next one is taken.
+        # The next renewal is picked up.
         await shown_by_both(server, renew(renewable, tmp_path))
 
     uringcore.run(main())
@@ -182,7 +184,7 @@ def test_workers_go_on_when_their_successors_would_have_no_certificate(start, re
 
 
 def test_a_file_that_goes_while_it_is_read_changes_nothing(renewable, caplog):
-    """Whoever renews the certificate may write it at any moment."""
+    """A renewal may remove or write the files at any moment."""
     config = Config(
         "tests.server.application:app", ssl_certfile=renewable[0], ssl_keyfile=renewable[1]
     )
@@ -199,6 +201,6 @@ def test_a_file_that_goes_while_it_is_read_changes_nothing(renewable, caplog):
     finally:
         logging.getLogger("uvicorn.error").removeHandler(caplog.handler)
     assert "The certificate was not reloaded: " in caplog.text
-    # It is looked at again.
+    # The next check reads the files again.
     keeper.has_changed()
     assert keeper.has_changed()

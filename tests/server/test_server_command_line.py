@@ -1,4 +1,4 @@
-"""The command line itself: what is there without uvicorn, completion, and whose each option is."""
+"""The command line: its use without uvicorn, completion, and the source of each option."""
 
 import dataclasses
 import inspect
@@ -19,12 +19,12 @@ from uringcore.server._limits import limit_options, websocket_limits
 from uringcore.server._options import PLACES, option_name
 from uringcore.server._startup_errors import INSTALL_SERVER
 
-# Of uvicorn's Config, but not of its command line, or not of ours.
+# Arguments of uvicorn's Config that are not on its command line, or not on ours.
 NOT_OPTIONS = {"callback_notify", "timeout_notify", "ssl_context_factory"}
 
 
 def without_uvicorn(folder, *arguments):
-    """Runs the command where uvicorn and click are not installed."""
+    """Runs the command as if uvicorn and click were not installed."""
     (folder / "sitecustomize.py").write_text(
         "import sys\n"
         "class Absent:\n"
@@ -55,7 +55,7 @@ def test_help_without_uvicorn(tmp_path):
 
 
 def test_a_uvicorn_that_is_too_old(tmp_path):
-    """The least one is what pyproject.toml asks for."""
+    """pyproject.toml gives the oldest version that is accepted."""
     (tmp_path / "uvicorn").mkdir()
     (tmp_path / "uvicorn" / "__init__.py").write_text("__version__ = '0.49.0'")
     env = environment()
@@ -75,7 +75,7 @@ def test_a_uvicorn_that_is_too_old(tmp_path):
 
 
 def test_the_packages_to_install_are_those_of_the_extra():
-    """Their own names: `uringcore` on the public index is another author's package."""
+    """The error names the extra's packages: `uringcore` on the public index belongs to another author."""
     extra = re.search(r"(?m)^server = \[(.*)\]$", (ROOT / "pyproject.toml").read_text())
     assert extra is not None
     wanted = re.findall(r'"([^"]+)"', extra[1])
@@ -93,7 +93,9 @@ def test_names_of_the_package_without_uvicorn(tmp_path):
 
 
 def test_every_option_of_uvicorn_has_its_place():
-    """An option that is new in uvicorn has to be looked at: does it work with HTTP/3, and if not, why?"""
+    """An option that is new in uvicorn fails here until the table says if it works with HTTP/3, and why
+    not.
+    """
     options = {option.name for option in uvicorn_command.params}
     arguments = set(inspect.signature(Config.__init__).parameters) - {"self"}
     assert options | arguments <= PLACES.keys()
@@ -119,7 +121,7 @@ def test_a_limit_without_help_is_no_command(monkeypatch):
 
 def test_help_says_which_options_are_for_tcp_alone():
     shown = command("--help").stdout
-    # Each option begins a line, two columns in; where its text breaks is click's to choose.
+    # Each option starts a line, indented by two columns; click chooses the line breaks of its text.
     texts = ["".join(text.split()) for text in re.split(r"\n  (?=--)", shown)[1:]]
     found = {re.match(r"--[a-z0-9-]*[a-z0-9]", text).group(): text for text in texts}
     names = {option.name for option in uvicorn_command.params}
@@ -187,7 +189,7 @@ def test_a_shell_is_told_how_to_ask(shell):
 
 
 def test_completion_in_a_real_bash(tmp_path):
-    """The shell's own machinery, with a command of our name on the path."""
+    """Runs bash's own completion, with a command of our name on the path."""
     script = tmp_path / "uringcore"
     script.write_text(f'#!/bin/sh\nexec {sys.executable} -m uringcore "$@"\n')
     script.chmod(0o755)

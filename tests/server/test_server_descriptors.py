@@ -1,4 +1,4 @@
-"""How many descriptors a server may have: as many as the system lets it."""
+"""The server raises its limit of open descriptors as far as the system permits."""
 
 import resource
 import sys

@@ -1,4 +1,4 @@
-"""Refusals, and the finer points of HTTP that an application leaves to its server."""
+"""Refusals, and details of HTTP that an application leaves to its server."""
 
 import asyncio
 import json
@@ -34,7 +34,7 @@ def fields(**changed):
 
 
 def ask(server, given, *, seconds=10):
-    """The answer to exactly these fields; aioquic sends what it is given."""
+    """Sends exactly these fields and returns the response; aioquic does not check them."""
 
     async def main():
         async with connect_peer(server.url, cafile=server.certificate) as peer:
@@ -60,7 +60,7 @@ def test_refusal_has_content_only_where_it_may(start, method):
 
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
 def test_what_is_refused_unread_is_answered_without_content(start, method):
-    """Whether it was a HEAD, nobody has looked."""
+    """The server refused the request before it read the method."""
     server = start("--http3-max-header-bytes", "1024", app=EDGES)
     answer = ask(server, [*fields(method=method), (b"x-long", b"v" * 2000)])
     assert (answer.status, bytes(answer.body)) == (431, b"")
@@ -88,17 +88,17 @@ def test_scheme_of_another_protocol_is_400(edges):
 
 @pytest.mark.parametrize("scheme", ["https", "http"])
 def test_the_application_is_told_the_scheme_of_the_connection(edges, scheme):
-    """Not the client's word for it."""
+    """The client's `:scheme` does not count."""
     answer = ask(edges, fields(scheme=scheme, path="/scope"))
     assert json.loads(answer.body)["scheme"] == "https"
 
 
 def test_access_log_shows_no_control_characters(edges):
-    """They could forge lines, or move a terminal's cursor."""
+    """Control characters could forge lines, or move a terminal's cursor."""
     try:
         ask(edges, fields(path='/?a=\x1b[31m\x7f"b\\c'))
     except ConnectionError as exc:
-        # The HTTP/3 layer has refused the request as malformed, before it was logged.
+        # The HTTP/3 layer rejects the request as malformed, before it is logged.
         assert f"{ErrorCode.H3_MESSAGE_ERROR:#x}" in str(exc)
     ask(edges, fields(path='/?quoted="b"\\c&d=%41'))
     edges.wait_log(r'"GET /\?quoted=%22b%22%5Cc&d=%41 HTTP/3" 200')
@@ -132,7 +132,7 @@ def test_root_path_beyond_ascii(start):
 
 @pytest.mark.parametrize(("address", "socket_address"), [("127.0.0.1", "0.0.0.0"), ("[::1]", "::")])
 def test_server_address_is_that_of_the_connections_socket(start, address, socket_address):
-    """On every interface there are two sockets."""
+    """A server on every interface has two sockets."""
     server = start("--host", "", app=EDGES)
 
     async def main():
@@ -146,7 +146,7 @@ def test_server_address_is_that_of_the_connections_socket(start, address, socket
 
 
 def test_cancelled_upload_is_noticed_though_its_body_waits(edges):
-    """The stream is paused, for the application reads nothing, when the client cancels."""
+    """The application reads nothing, so the stream is paused when the client cancels."""
 
     sent = 0
 
@@ -161,7 +161,7 @@ def test_cancelled_upload_is_noticed_though_its_body_waits(edges):
             request = asyncio.ensure_future(client.request("PUT", "/notices", content=content()))
             await eventually(lambda: sent)
             protocol = client._protocol
-            # The only request: its stream is the first.
+            # It is the only request, so its stream is 0.
             await still(protocol, lambda: (sent, protocol.get_send_buffer_size(0)))
             assert protocol.get_send_buffer_size(0), "the server has to stop giving credit"
             request.cancel()
@@ -176,10 +176,10 @@ def test_cancelled_upload_is_noticed_though_its_body_waits(edges):
 
 
 def test_responses_that_nobody_reads_take_little_memory(edges):
-    """99 responses of 8 MB on one connection: queued is what one connection may, not 792 MB."""
+    """99 responses of 8 MB on one connection queue at most a connection's limit, not 792 MB."""
     limit = 40 * 1024 * 1024
 
-    # Small windows for streams, so that one for all of them does not stop the connection.
+    # The streams' windows are small, so that 99 of them do not use up the connection's window.
     configuration = QuicConfiguration(
         alpn_protocols=["h3"], max_stream_data=65536, max_data=1 << 30, server_name="localhost"
     )
@@ -190,7 +190,7 @@ def test_responses_that_nobody_reads_take_little_memory(edges):
             before = edges.resident_bytes()
             protocol = client._protocol
             exchanges = []
-            # Room is left for another one.
+            # One fewer than the limit of streams.
             for _ in range(99):
                 request = Request.to("GET", "/whole", base=client.origin)
                 exchange = protocol.open(request)
@@ -198,7 +198,7 @@ def test_responses_that_nobody_reads_take_little_memory(edges):
                 exchanges.append(exchange)
             await asyncio.sleep(1)
             held = edges.resident_bytes() - before
-            # What the client does read is not held up by the rest.
+            # Unread responses do not delay a response that the client reads.
             progress = json.loads((await asyncio.wait_for(client.get("/progress"), 10)).content)
             assert progress["whole"] == 0
             received = 0
@@ -222,7 +222,7 @@ def over_tcp(server, path):
 
 
 def test_a_body_of_none_is_empty(edges):
-    """uvicorn is beside it."""
+    """The comparison is with uvicorn over TCP."""
     response = edges.get("/empty")
     assert (response.status, response.content) == over_tcp(edges, "/empty") == (200, b"")
 
@@ -242,18 +242,18 @@ def test_two_lengths_are_an_error_of_the_application(edges):
 
 @pytest.mark.parametrize("method", ["get", "GeT"])
 def test_the_application_sees_methods_in_upper_case(edges, method):
-    """As ASGI has it; the method itself is another one (RFC 9110 section 9.1)."""
+    """ASGI requires upper case; HTTP distinguishes them (RFC 9110 section 9.1)."""
     assert json.loads(ask(edges, fields(method=method, path="/scope")).body)["method"] == "GET"
 
 
 @pytest.mark.parametrize("method", ["head", "hEAD", "HEAD"])
 def test_a_method_that_is_head_in_upper_case_has_no_content(edges, method):
-    """The application is asked for HEAD, and may answer as Starlette's FileResponse does."""
+    """The application sees HEAD, and may respond as Starlette's FileResponse does."""
     response = edges.get("/file", method=method)
     assert (response.status, response.content) == (200, b"")
-    # For its client `head` is not HEAD (RFC 9110 section 9.1), and its response has the length that it says.
+    # To its client `head` is not HEAD (RFC 9110 section 9.1), so the response's length is its actual length.
     assert response.header("content-length") == ("5" if method == "HEAD" else None)
-    # Nor if the application leaves that to its server.
+    # The content is also left out if the application leaves that to the server.
     assert edges.get("/", method=method).content == b""
 
 

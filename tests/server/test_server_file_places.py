@@ -1,4 +1,4 @@
-"""The places for open files, of a server inside a program."""
+"""The table of open files, in a server inside a program."""
 
 import subprocess
 import sys

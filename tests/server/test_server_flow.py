@@ -1,4 +1,4 @@
-"""Backpressure in both directions, and clients that go away: memory stays bounded."""
+"""Backpressure in both directions, and clients that leave: memory stays bounded."""
 
 import asyncio
 import json
@@ -46,7 +46,7 @@ def test_upload_waits_for_the_application(server):
             held = await settled(amount)
             assert 0 < held < BOUND
             assert server.resident_bytes() - before < 2 * BOUND
-            # Other requests go on meanwhile, on the same connection.
+            # Meanwhile other requests succeed on the same connection.
             assert (await client.get("/release")).content == b"released"
             response = await asyncio.wait_for(request, 100)
             assert json.loads(response.content) == {"bytes": OFFERED}
@@ -87,7 +87,7 @@ def wait_events(server, count, seconds=10):
 
 
 async def waiting(client, count):
-    """Until the application has waited for an end so often."""
+    """Waits until the application has waited this many times for an end."""
     while json.loads((await client.get("/progress")).content)["events"].count("waiting") < count:
         await asyncio.sleep(0.01)
 
@@ -101,7 +101,7 @@ def test_cancelled_request_is_a_disconnect(server):
             await waiting(client, before + 1)
             request.cancel()
             await asyncio.gather(request, return_exceptions=True)
-            # The connection itself goes on.
+            # The connection itself stays open.
             assert (await client.get("/")).status == 200
 
     uringcore.run(main())

@@ -1,4 +1,6 @@
-"""``gunicorn -k uringcore.contrib.gunicorn.Worker``: its processes, our server in each."""
+"""``gunicorn -k uringcore.contrib.gunicorn.Worker``: gunicorn's processes, with uringcore's server in
+each.
+"""
 
 import asyncio
 import contextlib
@@ -101,7 +103,7 @@ def test_a_dead_worker_is_replaced_and_others_keep_their_connections(gunicorn):
 
 
 def test_no_address_has_the_resets_of_another_ones_connections(gunicorn):
-    """RFC 9000 section 21.11: both have the keys of one arbiter."""
+    """RFC 9000 section 21.11: both servers get their keys from one arbiter."""
     addresses = {"127.0.0.1": socket.AF_INET, "127.0.0.2": socket.AF_INET}
     server = gunicorn("--workers", "2", "--bind", f"127.0.0.2:{free_port()}")
     server.wait_log("(?s)(HTTP/3 running.*){2}")
@@ -157,7 +159,7 @@ def test_workers_end_when_the_arbiter_is_killed(gunicorn):
 
 
 def of_a_worker(monkeypatch, tmp_path, workers, **options):
-    """The configuration of a worker that an arbiter makes."""
+    """Returns the configuration of a worker that an arbiter creates."""
     cfg = Config()
     cfg.set("workers", workers)
     certificate, key = DevelopmentCertificate.make().write(tmp_path)
@@ -173,12 +175,12 @@ def of_a_worker(monkeypatch, tmp_path, workers, **options):
 
 
 def test_workers_divide_the_budget(monkeypatch, tmp_path):
-    # Gunicorn's default for its own --workers, too.
+    # Gunicorn also uses this variable as the default of its --workers.
     monkeypatch.setenv("WEB_CONCURRENCY", "8")
     for options, whole in (({}, default_memory()), ({"http3_memory": 64 << 20}, 64 << 20)):
         config = of_a_worker(monkeypatch, tmp_path, 4, metrics_path="/metrics", **options)
         assert config.quic_limits.memory == whole // 4
-        # One for each worker in the arbiter would be of no use.
+        # A report folder of each worker's own would be useless.
         assert config.reports_folder is None
 
 
@@ -188,7 +190,7 @@ def test_a_budget_that_is_too_small_for_its_workers_is_a_mistake(monkeypatch, tm
 
 
 def test_a_number_that_another_process_has_by_now_is_no_worker(monkeypatch):
-    """Its place on the port is free, whoever else that process is."""
+    """Its index is free even if another process has that process id now."""
     worker = object.__new__(Worker)
     worker.pid = "[booting]"
     assert not worker.has_ended()
@@ -253,7 +255,7 @@ def test_a_file_that_changes_is_loaded(gunicorn, tmp_path):
     def write(text):
         nonlocal written
         path.write_text(text)
-        # Whatever the clock's resolution.
+        # The new time differs at any resolution of the clock.
         written += 10
         os.utime(path, (written + 10**9, written + 10**9))
 
@@ -275,7 +277,7 @@ def test_a_file_that_changes_is_loaded(gunicorn, tmp_path):
         await answers(b"one")
         write(f"SAID = b'two'\n{SAYS}")
         await answers(b"two")
-        # One that cannot be loaded waits for the next change.
+        # A file that cannot be loaded waits for the next change.
         write("SAID = (")
         await asyncio.to_thread(server.wait_log, "SyntaxError")
         write(f"SAID = b'three'\n{SAYS}")

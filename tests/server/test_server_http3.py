@@ -11,7 +11,7 @@ import uringcore
 from examples.aioquic_peer import Answer, connect_peer
 from uringcore.http3 import RequestResetError
 
-# CPython 3.10 gets an aioquic without interim responses, and with a limit of its own on headers.
+# On CPython 3.10 the last aioquic lacks interim responses and has a limit of its own on headers.
 recent_aioquic = pytest.mark.skipif(
     tuple(int(part) for part in version("aioquic").split(".")[:2]) < (1, 7),
     reason="needs aioquic 1.7",
@@ -95,14 +95,14 @@ def test_upload_from_aioquic(server):
 
 
 def test_both_directions_at_once(server):
-    """A streamed body comes back while it is still being sent."""
+    """Parts of a streamed body are echoed while later parts are still being sent."""
 
     async def main():
         first_answer = asyncio.Event()
 
         async def content():
             yield b"ping"
-            # Only an echo of the first part lets the second one go.
+            # The second part is sent only after the echo of the first.
             await asyncio.wait_for(first_answer.wait(), 10)
             yield b"pong"
 
@@ -151,7 +151,7 @@ def test_trailers(server):
 
 
 def test_connection_fields_are_not_sent(server):
-    """RFC 9114 section 4.2: an application written for HTTP/1.1 may set them all the same."""
+    """RFC 9114 section 4.2: an application written for HTTP/1.1 may still set them."""
     response = server.get("/connection-fields")
     names = [name for name, _ in response.headers]
     assert b"connection" not in names
@@ -161,7 +161,9 @@ def test_connection_fields_are_not_sent(server):
 
 @recent_aioquic
 def test_expect_continue(server):
-    """RFC 9110 section 10.1.1: sent when the application asks for the body, and it is not there."""
+    """RFC 9110 section 10.1.1: "100 Continue" is sent when the application reads a body that has not
+    arrived.
+    """
 
     async def waits_for_continue(peer):
         stream_id, answer = peer.open("PUT", "/upload", [(b"expect", b"100-continue")])
@@ -253,7 +255,9 @@ def test_headers_too_large(start):
 
 @recent_aioquic
 def test_headers_beyond_what_is_offered_in_settings(server):
-    """RFC 9114 section 4.2.2: SETTINGS say how much; more costs the client at most its connection."""
+    """RFC 9114 section 4.2.2: SETTINGS announce the limit; a client that exceeds it loses at most its
+    connection.
+    """
 
     async def fetch(peer):
         fields = [(b"x-%d" % number, b"v" * 100) for number in range(1000)]

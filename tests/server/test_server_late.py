@@ -1,4 +1,4 @@
-"""TCP clients whose connections are made while the server stops."""
+"""TCP clients whose handshake completes while the server stops."""
 
 import asyncio
 import contextlib
@@ -30,7 +30,7 @@ UNREAD_BYTES = 16 << 20
 
 
 class LateClient:
-    """A TLS client whose last flight of the handshake waits for `finish()`."""
+    """A TLS client that sends the last flight of its handshake only at `finish()`."""
 
     def __init__(self, server):
         trust = ssl.create_default_context(cafile=server.certificate)
@@ -46,7 +46,7 @@ class LateClient:
                 self._incoming.write(self._socket.recv(65536))
 
     def finish(self):
-        """Sends the last flight, which completes the handshake for the server."""
+        """Sends the last flight, which completes the server's handshake."""
         self._send()
 
     def write(self, data):
@@ -75,7 +75,7 @@ class LateClient:
 
 
 class Received:
-    """Received bytes in a socket's shape, for `http.client`."""
+    """Received bytes with a socket's `makefile`, for `http.client`."""
 
     def __init__(self, data):
         self._data = data
@@ -86,7 +86,7 @@ class Received:
 
 @contextlib.contextmanager
 def unread(server):
-    """Keeps a server from stopping by an unread response, which is read when the block ends."""
+    """Prevents a server from stopping with an unread response, which is read when the block ends."""
     with server.http1() as connection:
         connection.request("GET", f"/flood/{UNREAD_BYTES}")
         response = connection.getresponse()
@@ -96,7 +96,7 @@ def unread(server):
 
 @pytest.fixture
 def late(start, request):
-    """A client whose handshake ends after its server has begun to stop. The stop ends with the test."""
+    """Yields a client whose handshake completes after its server has begun to stop, and the server."""
     server = start("--timeout-graceful-shutdown", NEVER, backend=request.param)
     with unread(server), contextlib.closing(LateClient(server)) as client:
         server.send_signal()
@@ -111,7 +111,7 @@ on_each_backend = pytest.mark.parametrize("late", backends(), indirect=True)
 
 @on_each_backend
 def test_a_handshake_that_was_under_way_gets_one_answer(late):
-    """Otherwise a client that sends further requests keeps the server from stopping."""
+    """Otherwise a client with further requests could keep the server from stopping."""
     late.write(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n")
     response = http.client.HTTPResponse(Received(late.read_all()))
     response.begin()
@@ -196,7 +196,9 @@ def test_a_server_that_hands_over_waits_for_a_handshake_that_is_under_way(certif
 
 @pytest.mark.parametrize("option", [("--workers", "2"), ("--reload",)])
 def test_clients_are_refused_while_the_processes_below_stop(start, option):
-    """A port that is open until the last process ends would accept connections without an answer."""
+    """If the port stayed open until the last process ends, it would accept connections and never answer
+    them.
+    """
     metrics_port = free_port()
     metrics = ("--metrics-port", str(metrics_port))
     server = start(*option, *metrics, "--timeout-graceful-shutdown", NEVER)
@@ -204,7 +206,7 @@ def test_clients_are_refused_while_the_processes_below_stop(start, option):
     with unread(server):
         server.send_signal()
         deadline = time.monotonic() + 60
-        # With --reload the one process below answers on the metrics port until it ends.
+        # With --reload, the child process keeps the metrics port until it ends.
         ports = (server.port,) if "--reload" in option else (server.port, metrics_port)
         for port in ports:
             with pytest.raises(ConnectionRefusedError):
@@ -215,7 +217,9 @@ def test_clients_are_refused_while_the_processes_below_stop(start, option):
 
 
 def test_two_interrupts_end_a_server_in_the_middle_of_a_handshake(start):
-    """From CPython 3.12 on a client that connected to the TLS port and sent nothing held the server."""
+    """Regression on CPython 3.12 and later: a client that connected to the TLS port and sent nothing blocked
+    the stop.
+    """
     server = start("--timeout-graceful-shutdown", NEVER)
     with socket.create_connection(("localhost", server.port), timeout=60):
         with server.http1() as connection:

@@ -1,4 +1,4 @@
-"""What a server leaves on disk when it is killed, and which keys it warns of."""
+"""Files and sockets that a killed server leaves on disk, and the keys that it warns about."""
 
 from __future__ import annotations
 
@@ -24,29 +24,31 @@ KINDS = {"sessions", "reports"}
 
 
 def there(paths):
-    """Those of these folders that exist."""
+    """Returns those of these directories that exist."""
     return {path for path in paths if os.path.exists(path)}
 
 
 def alone(paths):
-    """Those of these folders that only this test's servers look after.
+    """Returns those of these directories that only this test's servers remove.
 
-    Sessions are in /dev/shm, where the servers of other tests start as well and remove what killed ones left.
+    Sessions are in /dev/shm, where servers of other tests start too and remove the directories of killed
+    ones.
     """
     return {path for path in paths if os.path.dirname(path) == os.environ["TMPDIR"]}
 
 
 @pytest.fixture(autouse=True)
 def own_place(tmp_path, monkeypatch):
-    """Reports are in the system's folder for short-lived files, here this test's own. Its name is longer
-    than a Unix socket's may be."""
+    """Moves the system's temporary directory, which holds the reports, into this test's own. Its path is
+    longer than a Unix socket's may be.
+    """
     made = tmp_path / ("made" * 30)
     made.mkdir()
     monkeypatch.setenv("TMPDIR", str(made))
 
 
 def held_by(pid):
-    """The folders that a process holds."""
+    """Returns the directories whose lock a process holds."""
     found = set()
     for entry in os.listdir(f"/proc/{pid}/fd"):
         name = os.readlink(f"/proc/{pid}/fd/{entry}")
@@ -81,12 +83,12 @@ def test_nothing_is_left_of_a_supervisor_that_was_stopped(crowd):
 
 
 def test_what_all_killed_processes_left_goes_with_the_next_start(crowd):
-    """As where a control group is killed."""
+    """As when a control group is killed."""
     server = crowd("--metrics-path", "/metrics")
 
     async def kill_all():
         found = await processes(server, 2)
-        # Stopped first, so that none notices the end of another.
+        # Stop all of them first, so that none notices the end of another.
         for number in (signal.SIGSTOP, signal.SIGKILL):
             for pid in [*found, server.process.pid]:
                 os.kill(pid, number)
@@ -104,9 +106,9 @@ def test_what_all_killed_processes_left_goes_with_the_next_start(crowd):
     async def all_gone():
         return not there(made)
 
-    # Another test's server may be at it.
+    # Another test's server may be removing them right now.
     uringcore.run(eventually(all_gone, "the folders that are left go"))
-    # And nobody takes what is in use.
+    # Directories in use stay.
     held = held_by(following.process.pid)
     another = crowd("--metrics-path", "/metrics")
     assert there(held) == held
@@ -131,7 +133,7 @@ def test_a_key_that_was_made_goes_with_the_next_start(tmp_path):
     assert os.listdir(os.environ["TMPDIR"]) == []
 
 
-# The folder itself ------------------------------------------------------------------------------------
+# The shared directory itself --------------------------------------------------------------------------
 
 
 def test_a_folder_is_left_when_nobody_holds_it(tmp_path):
@@ -139,7 +141,7 @@ def test_a_folder_is_left_when_nobody_holds_it(tmp_path):
     assert os.stat(first.path).st_mode & 0o777 == 0o700
     SharedFolder("kind", str(tmp_path)).remove()
     other = pickle.loads(pickle.dumps(first))
-    # Its maker is gone, and another process holds it still.
+    # Its creator has ended, but another process still holds the lock.
     os.close(first._lock)
     SharedFolder("kind", str(tmp_path)).remove()
     assert os.path.exists(other.path)
@@ -156,7 +158,7 @@ def test_a_folder_is_left_when_nobody_holds_it(tmp_path):
 
 
 def test_nobody_elses_folder_is_removed(tmp_path):
-    """A link, one that others may write in, one of an older version."""
+    """Not removed: a link, a directory that others may write to, one of an older version."""
     target = tmp_path / "target"
     target.mkdir()
     (target / LOCK).touch()
@@ -184,7 +186,7 @@ def test_another_users_folder_is_not_removed(tmp_path):
 
 
 def test_a_folder_that_is_taken_for_a_left_one_is_made_again(tmp_path, monkeypatch):
-    """Between the making of a folder and its lock another server may start."""
+    """Another server may start between the creation of a directory and its lock."""
     hold, taken = SharedFolder._hold, []
 
     def late(folder):
@@ -202,7 +204,7 @@ def test_a_folder_that_is_taken_for_a_left_one_is_made_again(tmp_path, monkeypat
     folder.remove()
 
 
-# Keys that everybody may read -------------------------------------------------------------------------
+# Keys that every user may read -----------------------------------------------------------------------
 
 
 def test_keys_that_everybody_may_read_are_warned_of_once(certificate, tmp_path):
@@ -218,7 +220,7 @@ def test_keys_that_everybody_may_read_are_warned_of_once(certificate, tmp_path):
     for path in names.values():
         os.chmod(path, 0o644)
     os.chmod(names["token.key"], 0o640)
-    # pytest's folders are this user's alone: as if others could enter them.
+    # pytest's directories belong to this user alone; pretend that others can enter.
     program = """
 import sys
 sys.argv = ["uringcore", *sys.argv[1:]]

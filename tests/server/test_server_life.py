@@ -1,4 +1,4 @@
-"""The server's life: start, both protocols on one port, lifespan, and how it stops."""
+"""The server's life cycle: start, both protocols on one port, lifespan, stop."""
 
 import asyncio
 import json
@@ -43,8 +43,8 @@ def test_websocket(server):
 
     trust = ssl.create_default_context(cafile=server.certificate)
 
-    # Not the client with threads: it reads and writes one SSLSocket at once, which hangs or crashes
-    # CPython without the lock of gh-134698.
+    # The threaded client does not work here: it reads and writes one SSLSocket concurrently, which hangs or
+    # crashes CPython without the lock of gh-134698.
     async def talk():
         async with websocket_connect(f"wss://localhost:{server.port}/ws", ssl=trust) as connection:
             for message in ("one", "two", "x" * 100000):
@@ -102,7 +102,7 @@ def test_open_request_is_finished_before_the_stop(start, backend):
 
 
 def test_an_open_request_over_http2_is_finished_before_the_stop(start, backend):
-    """uvicorn's HTTP/2, by zttp."""
+    """uvicorn serves HTTP/2 with zttp."""
     pytest.importorskip("zttp")
     server = start("--http", "zttp", "--http2", backend=backend)
     curl = ["curl", "--silent", "--show-error", "--no-buffer", "--http2", "--write-out"]
@@ -116,7 +116,7 @@ def test_an_open_request_over_http2_is_finished_before_the_stop(start, backend):
 
 @pytest.mark.parametrize("content", [None, "content"])
 def test_content_over_http2(start, content):
-    """Also that of a GET, whose end zttp says with its head."""
+    """A GET without content counts too: zttp reports its end together with its head."""
     pytest.importorskip("zttp")
     server = start("--http", "zttp", "--http2")
     curl = ["curl", "--silent", "--show-error", "--http2", "--max-time", "20", "--write-out"]
@@ -130,7 +130,7 @@ def test_content_over_http2(start, content):
 
 
 def test_queued_response_is_delivered_before_the_stop(start):
-    """A response that the application has finished, but that is still on its way."""
+    """The application has finished the response, but the data is still being sent."""
     server = start()
     size = 900_000
 
@@ -158,7 +158,7 @@ def test_no_new_requests_while_stopping(start):
         async with server.connect() as client:
             async with client.stream("POST", "/echo", content=content()) as response:
                 server.send_signal()
-                # Until the client knows, it is served.
+                # Requests are served until the client has received the GOAWAY.
                 with pytest.raises(RequestFailedError, match="going away"):
                     while True:
                         assert (await client.get("/")).content == b"hello"
@@ -170,7 +170,7 @@ def test_no_new_requests_while_stopping(start):
 
 
 def test_request_after_goaway_is_rejected_unprocessed(start):
-    """For clients that do not look at GOAWAY, as aioquic's."""
+    """aioquic's client ignores GOAWAY."""
     server = start(program=PATIENT.format(backend=None))
 
     async def main():
@@ -181,7 +181,7 @@ def test_request_after_goaway_is_rejected_unprocessed(start):
             while not slow.body:
                 await asyncio.sleep(0.01)
             server.send_signal()
-            # What crosses the first GOAWAY is served.
+            # Requests that cross the first GOAWAY are served.
             with pytest.raises(ConnectionError, match="0x10b"):  # H3_REQUEST_REJECTED
                 while True:
                     assert bytes((await peer.fetch("GET", "/")).body) == b"hello"
@@ -221,13 +221,13 @@ def test_idle_connection_does_not_delay_the_stop(start):
             await asyncio.get_running_loop().run_in_executor(None, server.process.wait, 20)
             return time.monotonic() - started
 
-    # Neither for as long as a client may take for its last response, nor for the idle time-out.
+    # The stop waits neither for the time that a last response may take nor for the idle time-out.
     assert uringcore.run(main()) < LINGER_MAX_SECONDS
     assert server.wait_stopped() == 0
 
 
 def test_slow_application_keeps_the_connection(start):
-    """No idle time-out while a request is being worked on."""
+    """No idle time-out occurs while a request is in progress."""
     server = start("--http3-idle-timeout", "3")
     assert server.get("/sleep/8").content == b"first last"
 
@@ -275,7 +275,7 @@ def test_without_certificate_serves_plain_http1_and_says_so(start):
 
 
 def test_run_from_a_program(start):
-    """`uringcore.server.run` with an application object, as uvicorn.run takes it."""
+    """Calls `uringcore.server.run` with an application object, as uvicorn.run accepts it."""
     server = start(
         program="import sys\n"
         "from tests.server.application import app\n"
@@ -300,7 +300,9 @@ class Slow(logging.Handler):
 
 
 def test_a_stop_before_the_start_leaves_no_certificate_behind(tmp_path):
-    """Between the certificate's making and the loop's beginning, which a log handler makes long."""
+    """The stop arrives after the certificate was made and before the loop runs; a slow log handler makes that
+    time long.
+    """
     (tmp_path / "slow_log.py").write_text(SLOW_LOG)
     handlers = {"slow": {"class": "slow_log.Slow"}}
     loggers = {"uvicorn.error": {"handlers": ["slow"], "level": "INFO"}}

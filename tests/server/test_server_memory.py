@@ -1,4 +1,4 @@
-"""The budget for what clients make a server hold, as the command has it."""
+"""The memory budget for clients, as the command divides and reports it."""
 
 import re
 from dataclasses import replace
@@ -15,7 +15,7 @@ from uringcore.server._startup_errors import StartupError
 MIB = 1 << 20
 CONNECTION = 32 << 10
 """What a connection counts that holds nothing."""
-# It leaves the test's own logging alone.
+# This logging configuration changes nothing in the test's own process.
 AS_IT_IS = {"version": 1, "incremental": True}
 
 
@@ -34,12 +34,12 @@ def test_a_budget_that_is_too_small_for_its_workers_is_a_mistake(tmp_path):
     certificate, key = DevelopmentCertificate.make().write(tmp_path)
     with pytest.raises(StartupError, match="--http3-memory: leaves 2097152 bytes"):
         Config(**given, ssl_certfile=certificate, ssl_keyfile=key)
-    # Without HTTP/3 nothing is held for its clients.
+    # Without HTTP/3 the budget is unused.
     assert Config(**given, http3=False).quic_limits.memory == MEMORY_MIN
 
 
 def test_the_default_budget_is_enough_for_any_number_of_workers(tmp_path, monkeypatch):
-    """A small container with many workers starts: nobody has given the option."""
+    """Without the option, a small container with many workers still starts."""
     monkeypatch.setattr(module, "default_memory", lambda: 16 * MIB)
     certificate, key = DevelopmentCertificate.make().write(tmp_path)
     given = {"app": "a:b", "log_config": AS_IT_IS, "ssl_certfile": certificate, "ssl_keyfile": key}
@@ -54,7 +54,7 @@ def test_the_budget_is_an_option_and_a_metric(start):
     held = re.search(
         r'^uringcore_quic_endpoint_held_bytes\{worker="0"\} (\d+)$', text, re.MULTILINE
     )
-    # The connection that asks, and perhaps one before it.
+    # The scrape's own connection, and perhaps the previous one.
     assert int(held[1]) in (CONNECTION, 2 * CONNECTION)
 
 

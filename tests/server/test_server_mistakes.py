@@ -1,4 +1,4 @@
-"""An operator's mistakes: each ends in one line that says what and what to do, or is warned of."""
+"""An operator's mistakes: each ends in one line that names the fault and the remedy, or in a warning."""
 
 import functools
 import subprocess
@@ -13,7 +13,7 @@ from tests.support.handmade_certificates import self_signed, version_1
 
 
 def one_line(*arguments, status=1):
-    """The only line of a command that refuses to start."""
+    """Returns the only line of a command that refuses to start."""
     done = command(*arguments)
     output = done.stdout + done.stderr
     assert done.returncode == status, output
@@ -92,7 +92,7 @@ def test_a_unix_socket_that_cannot_be(tmp_path, path, said):
 
 
 def test_a_backend_that_there_is_not():
-    """Nothing is said of coroutines."""
+    """The message is about the backend and does not mention coroutines."""
     env = environment() | {"URINGCORE_BACKEND": "kqueue"}
     done = subprocess.run(
         [sys.executable, "-m", "uringcore", APPLICATION],
@@ -209,7 +209,7 @@ def test_what_is_not_installed(tmp_path, option, value, module, package):
     ],
 )
 def test_a_certificate_out_of_its_time_is_warned_of(start, tmp_path, since, until, said):
-    """Not refused: it may be renewed, and some clients do not look."""
+    """It is not refused: it may be renewed soon, and some clients do not check it."""
     authority = Authority(tmp_path)
     files = authority.issue(tmp_path, "server", *LOCAL, since=since, until=until).files
     server = start(certificate=files)
@@ -260,7 +260,7 @@ def with_key(key):
     ],
 )
 def test_a_certificate_that_http3_has_no_use_for(tmp_path, make, said):
-    """In words, and with a way out."""
+    """The message is in plain words and names a way out."""
     certfile, keyfile = make(tmp_path).files
     done = command(APPLICATION, "--ssl-certfile", certfile, "--ssl-keyfile", keyfile, "--port", "0")
     output = done.stdout + done.stderr
@@ -269,7 +269,7 @@ def test_a_certificate_that_http3_has_no_use_for(tmp_path, make, said):
     assert "--no-http3 serves without HTTP/3" in output
     assert "Traceback" not in output
     assert said in output
-    # Nothing of Rust's own way to show an error.
+    # Rust's debug format of an error would contain a parenthesis.
     assert "(" not in output.partition("HTTP/3 cannot use")[2].partition("(--no-http3")[0]
 
 

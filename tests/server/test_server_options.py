@@ -1,4 +1,4 @@
-"""The server's command line: what a user is told when something is wrong, and --dev-cert."""
+"""The server's command line: messages for faulty options, and --dev-cert."""
 
 import base64
 import hashlib
@@ -81,7 +81,7 @@ def test_missing_certificate_file(tmp_path):
 
 
 def test_key_that_cannot_be_read(certificate, tmp_path):
-    """A folder, since for root there are no other files of this kind."""
+    """The key's path is a directory, because root can read any file."""
     output = fails(APPLICATION, "--ssl-certfile", certificate[0], "--ssl-keyfile", str(tmp_path))
     assert f"--ssl-keyfile: {tmp_path}: Is a directory" in output
 
@@ -157,7 +157,7 @@ def test_impossible_backend(arguments):
 
 
 def test_uvicorn_is_not_installed(tmp_path):
-    """The client does without it, and the server says what to install."""
+    """The client works without uvicorn; the server names the package to install."""
     (tmp_path / "sitecustomize.py").write_text(
         "import sys\n"
         "class Absent:\n"
@@ -243,7 +243,7 @@ def test_bad_dev_cert_arguments(names, days, named):
     ],
 )
 def test_a_limit_that_is_none(files, option, value, said):
-    """In the words of the command, and in those of a program."""
+    """The message names the option on the command line, and the argument in a program."""
     assert f"Error: {option}: {said}" in fails(APPLICATION, *files, option, value)
     name = option.removeprefix("--").replace("-", "_")
     known = limit_options().get(name.removeprefix("http3_"))
@@ -280,7 +280,7 @@ def test_a_key_that_is_too_short(files, tmp_path):
 
 
 def test_a_key_is_taken_as_it_is(start, tmp_path):
-    """One of random bytes may begin and end with what is white space in a text."""
+    """A random key may begin and end with bytes that are white space in text."""
     key = tmp_path / "key"
     key.write_bytes(b" " + b"k" * 30 + b"\n")
     server = start("--http3-token-key", str(key), "--http3-reset-key", str(key))
@@ -288,7 +288,7 @@ def test_a_key_is_taken_as_it_is(start, tmp_path):
 
 
 def test_keys_and_retry(start, tmp_path):
-    """A client that has to prove its address first gets its answer a round trip later."""
+    """A client that has to prove its address first gets its response a round trip later."""
     key = tmp_path / "key"
     key.write_bytes(b"k" * 48)
     server = start(

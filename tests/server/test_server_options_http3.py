@@ -1,4 +1,4 @@
-"""uvicorn's options over HTTP/3: what each does there, where no other test of the server shows it."""
+"""uvicorn's options over HTTP/3: the effect of each that no other test of the server shows."""
 
 import json
 
@@ -21,7 +21,9 @@ def test_headers_of_every_response(start):
 
 
 def test_an_alternative_that_the_user_names_is_said_over_both(start):
-    """`clear` makes clients forget this server's UDP port (RFC 7838 section 3), whatever they speak."""
+    """`clear` makes clients forget this server's UDP port (RFC 7838 section 3), so it is sent over both
+    versions.
+    """
     server = start("--header", "alt-svc:clear")
     assert server.get("/").header("alt-svc") == "clear"
     with server.http1() as connection:
@@ -33,7 +35,7 @@ def test_headers_by_default(server):
     response = server.get("/")
     assert response.header("server") == "uringcore"
     assert response.header("date").endswith(" GMT")
-    # The way to where the client is.
+    # The client already uses HTTP/3.
     assert response.header("alt-svc") is None
 
 
@@ -50,12 +52,14 @@ def test_who_is_trusted_as_a_proxy(start, arguments, client):
     server = start("--host", "127.0.0.1", *arguments)
     headers = [("x-forwarded-for", "10.1.2.3"), ("x-forwarded-proto", "https")]
     assert scope_of(server.get("/scope/x", headers=headers))["client"][0] == client
-    # The line is about whom the application sees.
+    # The log line has the client that the application sees.
     server.wait_log(rf'{client}:\d+ - "GET /scope/x HTTP/3" 200')
 
 
 def test_uvicorns_look_for_a_proxy_is_left_out_where_there_is_none() -> None:
-    """`direct` stands for an application that does nothing else to a request without those fields."""
+    """`direct` returns the application inside of uvicorn's middleware, which passes a request without those
+    header fields on unchanged.
+    """
     from uringcore.server._service import direct
 
     async def application(scope, receive, send):
@@ -65,7 +69,7 @@ def test_uvicorns_look_for_a_proxy_is_left_out_where_there_is_none() -> None:
     assert direct(application) is application
 
     class Another(ProxyHeadersMiddleware):
-        """Who knows what it does."""
+        """The effect of a subclass is unknown."""
 
     another = Another(application)
     assert direct(another) is another
@@ -79,7 +83,7 @@ def test_no_access_log(start):
 
 
 def test_log_level(start, tmp_path):
-    """A warning and what is above it; the port is asked of the system by another server's number."""
+    """The trace level logs each call of the application, over HTTP/3 too."""
     server = start("--log-level", "trace")
     server.get("/scope/traced")
     server.wait_log(r"ASGI \[\d+\] Started scope=.*'http_version': '3'")

@@ -33,7 +33,7 @@ async def app(scope, receive, send):
 
 @pytest.fixture
 def begin(start, tmp_path):
-    """Starts a server with options."""
+    """Starts a server with these options."""
     (tmp_path / "sessions.py").write_text(APPLICATION)
 
     def begin_server(*arguments):
@@ -64,11 +64,11 @@ def test_headers_of_an_answer_that_the_server_makes(begin):
     found = headers_of_a_session(begin("--header", "x-one:1", "--limit-concurrency", "1"))
     assert found[b"x-one"] == b"1"
     assert {b"date", b"server"} <= found.keys()
-    # Of the application there is nothing.
+    # No header field of the application is sent.
     assert b"x-root" not in found
     assert found[b"server"] == b"uringcore"
     assert found[b"date"].endswith(b" GMT")
-    # The way to where the client is.
+    # The client already uses HTTP/3.
     assert b"alt-svc" not in found
 
 
@@ -81,7 +81,7 @@ def test_headers_that_are_not_wanted(begin):
     ("arguments", "said"), [((), b"of the import"), (("--reset-contextvars",), b"unset")]
 )
 def test_fresh_contexts(begin, arguments, said):
-    """Of requests over HTTP/3 as well."""
+    """The option acts on HTTP/3 requests too."""
     server = begin(*arguments)
     assert server.get("/").content == said
     assert headers_of_a_session(server)[b"x-variable"] == said

@@ -1,4 +1,6 @@
-"""Several workers over one port: who answers, who stands in, and what a rolling restart keeps."""
+"""Several workers on one port: distribution, the death of one, and a rolling restart without lost
+requests.
+"""
 
 import asyncio
 import contextlib
@@ -40,9 +42,9 @@ def is_alive(pid):
 
 
 def session_folders(pid):
-    """Where a process keeps the sessions that it shares."""
+    """Returns the directories in which a process keeps shared sessions."""
     for entry in glob.glob(f"/proc/{pid}/fd/*"):
-        # It may be closed by now.
+        # The descriptor may be closed by now.
         with contextlib.suppress(FileNotFoundError):
             if "uringcore-sessions" in (name := os.readlink(entry)):
                 yield os.path.dirname(name)
@@ -63,7 +65,7 @@ def test_all_workers_answer_over_both_protocols(crowd, backend):
     over_tcp = set()
     deadline = time.monotonic() + 60
     while not over_tcp >= found and time.monotonic() < deadline:
-        # Connections at the same time, so that no worker can take them all.
+        # These connections are open at the same time, so that no worker gets all of them.
         with contextlib.ExitStack() as stack:
             for connection in [stack.enter_context(server.http1()) for _ in range(12)]:
                 connection.request("GET", "/sleep/0.05")
@@ -123,14 +125,14 @@ def test_a_session_is_resumed_and_a_token_believed_by_whichever_worker(crowd, ba
                 return tickets and tokens
 
             await eventually(given, "a ticket and a token")
-            # Meanwhile the store's thread keeps the session.
+            # The store's thread saves the session during this time.
             await client.get("/sleep/0.1")
             was_resumed = client.resumed
         retried = '"retry"' in json.dumps(logger.to_dict())
         return pid, {"session_ticket": tickets[0], "token": tokens[0]}, (was_resumed, retried)
 
     async def elsewhere():
-        """Whether what one worker gave was taken by another."""
+        """Returns true if one worker accepted a ticket that another had issued."""
         first, shown, outcome = await visit()
         assert outcome == (False, True)
         second, _, outcome = await visit(**shown)
@@ -153,7 +155,7 @@ def test_a_worker_that_dies_is_replaced_and_the_connections_of_others_go_on(crow
             (killed, lost), (other, kept) = clients.items()
             answer = asyncio.ensure_future(kept.get("/sleep/1"))
             os.kill(killed, signal.SIGKILL)
-            # At once: the other one stands in.
+            # No waiting: the other worker answers at once.
             for _ in range(10):
                 await ask_once(server)
             assert (await answer)[0] == other
@@ -163,7 +165,7 @@ def test_a_worker_that_dies_is_replaced_and_the_connections_of_others_go_on(crow
 
             await eventually(another, "a new worker answers")
             assert (await kept.get("/"))[0] == other
-            # It was told that nobody knows its connection, as soon as it spoke.
+            # The new worker answered its first packet with a stateless reset.
             with pytest.raises(ConnectionError):
                 await lost.get("/")
 
@@ -174,7 +176,7 @@ def test_a_worker_that_dies_is_replaced_and_the_connections_of_others_go_on(crow
 
 
 class Load:
-    """Threads that ask all the time, each attempt with a connection of its own or on one that is kept."""
+    """Threads that send requests continuously, on a new connection for each or on a kept one."""
 
     def __init__(self, server):
         self.server = server
@@ -215,7 +217,7 @@ class Load:
         connection = http.client.HTTPSConnection("localhost", self.server.port, context=trust)
         while not self._is_over.is_set():
             try:
-                # It connects again by itself once the server has said "connection: close".
+                # `http.client` reconnects by itself after a "connection: close".
                 connection.request("GET", "/")
                 self._count("h1", json.loads(connection.getresponse().read())[0])
             except Exception as exc:
@@ -237,7 +239,7 @@ class Load:
 @pytest.mark.parametrize("backend", backends())
 @pytest.mark.parametrize("workers", [1, 2])
 def test_sighup_replaces_all_workers_and_no_request_is_lost(crowd, workers, backend):
-    """Not even those that are older than their worker's successor."""
+    """Requests succeed even on connections older than the successor of their worker."""
     server = crowd(backend=backend)
     if workers == 1:
         server.send_signal(signal.SIGTTOU)
@@ -298,7 +300,7 @@ def test_rounds_and_deaths_leave_no_descriptor_behind_in_the_supervisor(crowd):
 
 
 def test_aioquics_client_meets_all_workers(crowd):
-    """Whose connection IDs are of another length than ours."""
+    """aioquic's connection ids have another length than ours."""
     server = crowd()
 
     async def main():
@@ -385,7 +387,7 @@ def test_sigttin_and_sigttou_change_the_number_of_workers(crowd):
 
 
 def test_a_worker_that_hangs_is_replaced(crowd):
-    # By its own time limit: a shorter one would have a busy machine's workers killed as well.
+    # The default time limit: with a shorter one a busy machine's workers would be killed too.
     server = crowd()
 
     async def main():
@@ -430,7 +432,7 @@ def test_workers_end_when_their_supervisor_is_killed(crowd):
 
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_the_end_of_its_terminal_is_the_end_of_the_server(certificate, tmp_path, workers):
-    """Not a word to renew anything: nobody could press Ctrl+C any more."""
+    """SIGHUP from a terminal does not mean a restart here: nobody could press Ctrl+C afterwards."""
     log = tmp_path / "log"
     arguments = ["--ssl-certfile", certificate[0], "--ssl-keyfile", certificate[1], "--port", "0"]
     ours, theirs = os.openpty()
@@ -468,7 +470,7 @@ def may_unshare():
 
 @pytest.mark.skipif(not may_unshare(), reason="no namespace of processes can be made here")
 def test_as_process_1_it_buries_orphans_and_ends_with_status_0(certificate, tmp_path):
-    """In a namespace of its own, as in a container."""
+    """The server runs in a PID namespace of its own, as in a container."""
     log = tmp_path / "log"
     arguments = ["--ssl-certfile", certificate[0], "--ssl-keyfile", certificate[1], "--port", "0"]
     with log.open("wb") as output:
@@ -520,7 +522,7 @@ async def as_process_1(outer, log, certificate):
 
 
 def reloading(start, folder):
-    """A server under --reload whose own process is asked for."""
+    """Starts a server under --reload whose application reports its process."""
     arguments = ["--reload", "--reload-dir", str(folder), "--reload-delay", "0.05"]
     return start(*arguments, app=CROWD)
 
@@ -543,7 +545,7 @@ def test_a_child_of_reload_that_ends_is_replaced(start, tmp_path, sig):
 
 @pytest.mark.parametrize("status", [1, 3])
 def test_a_child_of_reload_that_has_served_is_replaced_whatever_its_status(start, tmp_path, status):
-    """They are the statuses of a start that fails, too."""
+    """A failed start exits with these statuses too."""
     server = reloading(start, tmp_path)
 
     async def main():
@@ -574,7 +576,8 @@ def test_a_child_of_reload_that_cannot_start_waits_for_a_change(start, tmp_path,
 
     async def main():
         gate.touch()
-        # The first look, which may be to come, takes a change for what there is.
+        # The reloader's first scan may come later, and it takes the files as they are then. So change the
+        # file again.
         for number in range(60):
             change(number)
             with contextlib.suppress(AssertionError):
@@ -583,7 +586,7 @@ def test_a_child_of_reload_that_cannot_start_waits_for_a_change(start, tmp_path,
         await asyncio.to_thread(server.wait_log, "the gate is closed")
         gate.unlink()
         await asyncio.to_thread(server.wait_log, "could not start")
-        # It is not tried again without a change.
+        # The start is not repeated without a change.
         await asyncio.sleep(1)
         assert server.log().count("RuntimeError: the gate is closed") == 1
         assert server.log().count("could not start (status 1): waiting for a file to change") == 1
@@ -602,7 +605,7 @@ def test_a_child_of_reload_stops_when_the_process_above_is_killed(start, tmp_pat
         (child,) = await processes(server, 1)
         server.kill()
         await gone(child)
-        # Gracefully: its application was asked to shut down.
+        # The end is graceful: the application got its shutdown event.
         assert f"LIFESPAN ends in {child}" in server.log()
 
     uringcore.run(main())
@@ -627,7 +630,7 @@ def test_a_child_of_reload_that_is_starting_ends_when_the_process_above_is_kille
 
 
 def test_a_second_sigint_reaches_the_child_of_reload(start, tmp_path, monkeypatch):
-    """It hangs in its start, where the first one changes nothing."""
+    """The child hangs in its start, where the first SIGINT has no effect."""
     gate = tmp_path / "gate"
     monkeypatch.setenv("CROWD_GATE", str(gate))
     server = reloading(start, tmp_path)
@@ -639,7 +642,8 @@ def test_a_second_sigint_reaches_the_child_of_reload(start, tmp_path, monkeypatc
         os.kill(first, signal.SIGKILL)
         await asyncio.to_thread(server.wait_log, "LIFESPAN hangs")
         server.send_signal(signal.SIGINT)
-        # Two at a time would be one. A third is for a process that has not come to the first yet.
+        # Two pending signals merge into one. A third one reaches a process that had not handled the first
+        # yet.
         for _ in range(2):
             await asyncio.sleep(0.5)
             server.send_signal(signal.SIGINT)

@@ -1,4 +1,4 @@
-"""Programs around the server: what they replace of uvicorn's, how they set up logging and end it."""
+"""Programs around the server: replaced parts of uvicorn, logging set-ups, and ways to end the server."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_with_log_config_none_requests_are_logged_as_the_program_has_it(start):
 
 @pytest.mark.parametrize("closed", [">&-", "<&- >&-", "2>&- >&-"])
 def test_standard_streams_that_are_closed(certificate, tmp_path, closed):
-    """No socket has their numbers, and the log does without."""
+    """The server's sockets do not get their descriptor numbers, and the log is dropped."""
     port = free_port()
     words = [sys.executable, "-m", "uringcore", APPLICATION, "--port", str(port)]
     words += ["--ssl-certfile", certificate[0], "--ssl-keyfile", certificate[1]]
@@ -109,7 +109,7 @@ def test_standard_streams_that_are_closed(certificate, tmp_path, closed):
 
 
 def test_a_standard_output_that_nobody_reads_any_more(certificate, tmp_path):
-    """`uringcore app:app | head`: one line, not a traceback for every request."""
+    """With `uringcore app:app | head` the log has one line, not a traceback for every request."""
     arguments = ["--ssl-certfile", certificate[0], "--ssl-keyfile", certificate[1], "--port", "0"]
     path = tmp_path / "log"
     with path.open("wb") as log:
@@ -147,7 +147,7 @@ def test_a_standard_output_that_nobody_reads_any_more(certificate, tmp_path):
 
 
 async def read_endless(server, begun):
-    """What an endless response ends with."""
+    """Returns the content of an endless response that the stop has ended."""
     async with server.connect() as client, client.stream("GET", "/") as response:
         parts = response.iter_bytes()
         content = await anext(parts)
@@ -213,7 +213,7 @@ def test_errors_of_the_applications_shutdown_are_shown(start, tmp_path, when, li
     assert "appears unsupported" not in said
 
 
-# Impatience ----------------------------------------------------------------------------------------
+# Impatient operators ---------------------------------------------------------------------------------
 
 SLOW = """
 import asyncio, time
@@ -250,7 +250,8 @@ def test_a_second_sigint_ends_a_slow_start_and_a_slow_stop(
             await until(lambda: first in path.read_text())
             process.send_signal(signal.SIGINT)
             await until(lambda: "SLOW" in path.read_text())
-            # Two at a time would be one. A third is for a process that has not come to the first yet.
+            # Two pending signals merge into one. A third one reaches a process that had not handled the first
+            # yet.
             for _ in range(2):
                 await asyncio.sleep(0.5)
                 process.send_signal(signal.SIGINT)
@@ -305,7 +306,7 @@ def trust(server):
 
 
 def test_other_exceptions_of_a_stop_are_all_shown():
-    """Only cancellations are alike."""
+    """Only cancellations are merged."""
     from uringcore.server._cancellations import one_traceback
 
     logger = logging.getLogger("uvicorn.error")

@@ -1,4 +1,4 @@
-"""Stateless resets of a server's processes and machines: none ends a connection that is alive."""
+"""Stateless resets of a server's processes and machines: none ends a live connection."""
 
 from __future__ import annotations
 
@@ -59,19 +59,19 @@ def test_workers_on_both_families(crowd, key, backend, has_key):
 
 
 def test_workers_while_a_generation_takes_over(crowd):
-    """The old processes drain on their places; the new ones have the same keys."""
+    """The old processes drain under their indices, and the new processes have the same keys."""
     server = crowd("--host", "", "--timeout-graceful-shutdown", "30")
 
     async def main():
         async with victim("127.0.0.1", server.port, "h3") as alive:
-            # A request keeps the connection while its process retires.
+            # The open request keeps the connection alive while its process drains.
             h3 = H3Connection(alive.protocol._quic)
             head = [(b":method", b"GET"), (b":scheme", b"https"), (b":authority", b"localhost")]
             h3.send_headers(0, [*head, (b":path", b"/sleep/600")], end_stream=True)
             await alive.protocol.ping()
             tokens = alive.tokens()
             server.send_signal(signal.SIGHUP)
-            # The last of the new processes serves, and the last of the old ones retires.
+            # The last new process serves and the last old one drains.
             await asyncio.to_thread(server.wait_log, r"(?s)(HTTP/3 running.*){4}")
             place = ("127.0.0.1", server.port)
             await asyncio.to_thread(asked_of_one_that_ends, tokens, place)
@@ -81,7 +81,7 @@ def test_workers_while_a_generation_takes_over(crowd):
 
 
 def test_one_secret_is_another_key_on_another_machine(monkeypatch, tmp_path):
-    """By machine ID as well as by host name; a group of machines has one."""
+    """The key depends on machine id and host name, except the key of a group of machines."""
     secret, keys = b"k" * 40, set()
     number = tmp_path / "machine-id"
     monkeypatch.setattr(reset_key, "MACHINE_ID", str(number))
@@ -120,7 +120,7 @@ def test_a_group_needs_a_key_and_a_name(given):
 
 
 def test_a_socket_that_shares_its_port_and_a_key(certificate, key):
-    """systemd's ReusePort=, say: nobody knows who else is there."""
+    """For example, systemd's ReusePort=: the other sockets on the port are unknown."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         sock.bind(("127.0.0.1", 0))

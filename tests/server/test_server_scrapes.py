@@ -1,4 +1,4 @@
-"""Requests for metrics at about the same time: one collection serves all of them."""
+"""Requests for metrics at about the same time share one collection."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from uringcore.server._shared_result import SECONDS_KEPT, SharedResult
 
 
 class Source:
-    """A collection that ends when the test says so."""
+    """A collection that ends when the test sets `done`."""
 
     def __init__(self):
         self.begun = 0
@@ -34,7 +34,7 @@ class Source:
 
 
 async def asked(shared, count):
-    """Tasks that wait for the result."""
+    """Starts tasks that wait for the result."""
     tasks = [asyncio.ensure_future(shared.get()) for _ in range(count)]
     await asyncio.sleep(0)
     await asyncio.sleep(0)
@@ -46,7 +46,7 @@ def test_callers_share_a_collection_that_is_under_way():
         source = Source()
         shared = source.shared()
         tasks = await asked(shared, 20)
-        # However long it takes.
+        # A later request joins it, however long it takes.
         source.now += 10 * SECONDS_KEPT
         tasks += await asked(shared, 20)
         source.done.set()
@@ -82,7 +82,7 @@ def test_a_cancelled_caller_does_not_cancel_the_collection():
             await tasks[0]
         source.done.set()
         assert await asyncio.gather(*tasks[1:]) == [1, 1]
-        # If all callers are cancelled, the next one still gets the result.
+        # If all callers are cancelled, the next caller still gets the result.
         source.now += SECONDS_KEPT
         source.done.clear()
         (task,) = await asked(shared, 1)
@@ -109,7 +109,7 @@ def test_a_failure_is_raised_in_the_callers_that_wait():
 
 
 def test_a_report_is_of_the_moment_at_which_it_was_made():
-    """The metrics and the status page of one collection agree, whenever each is asked for."""
+    """The metrics and the status page of one collection agree, regardless of when each is read."""
 
     async def main():
         observer = Observer(
@@ -125,7 +125,7 @@ def test_a_report_is_of_the_moment_at_which_it_was_made():
         assert b'method="GET",status="200"} 1\n' in text, text
         assert json.loads(data)["requests"] == {"3": 1}
         assert json.loads(data)["lag"] == 0.0
-        # What other processes get, too.
+        # Other processes get these values too.
         assert own.counts.requests.total() == 1
         assert own.counts.durations["3"].counts.count(1) == 1
 
@@ -153,7 +153,7 @@ def test_scrapes_and_the_status_page_share_reports(monkeypatch):
         answers = await asyncio.gather(*asks)
         assert {answer[0] for answer in answers} == {200}
         assert len({answer[2] for answer in answers}) == 2
-        # The page itself needs none.
+        # The page itself needs no report.
         assert (await observer.port_page("/status", "GET", b""))[0] == 200
         assert await observer.port_page("/", "GET", b"") is None
         assert made == 1

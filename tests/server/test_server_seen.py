@@ -1,4 +1,4 @@
-"""A server seen from outside: its log as JSON, its metrics, traces of its connections."""
+"""A server's logs as JSON, its metrics, and traces of its connections."""
 
 import asyncio
 import contextlib
@@ -64,7 +64,7 @@ def test_a_log_format_that_there_is_not():
 
 
 def scrape(text):
-    """Every sample of a text that a parser takes, by name and labels."""
+    """Returns every sample of a text that a parser accepts, by name and labels."""
     return {
         (sample.name, *sorted(sample.labels.items())): sample.value
         for family in text_string_to_metric_families(text)
@@ -99,7 +99,7 @@ def test_metrics(start):
         connection.request("GET", "/")
         connection.getresponse().read()
         deadline = time.monotonic() + 60
-        # What was collected for HTTP/3 serves for a second.
+        # A collected result is served for a second.
         while ("http_version", "1.1") not in {label for key in samples for label in key[1:]}:
             assert time.monotonic() < deadline, samples
             time.sleep(0.05)
@@ -120,14 +120,14 @@ def test_metrics(start):
     assert value("process_cpu_seconds_total") > 0
 
 
-# The log of the tests' own process.
+# This logging configuration changes nothing in the test's own process.
 AS_IT_IS = {"version": 1, "incremental": True}
 
 METRICS_ON = r"Metrics on http://127\.0\.0\.1:(\d+)(/\S+)"
 
 
 def fetch(port, path, method="GET"):
-    """From the metrics' own port."""
+    """Requests a path of the metrics port."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
     try:
         connection.request(method, path)
@@ -156,7 +156,7 @@ def test_metrics_on_a_port_of_their_own(start, backend):
     status, fields, _ = fetch(int(port), "/metrics", "POST")
     assert (status, fields["allow"]) == (405, "GET, HEAD")
     assert fetch(int(port), "/")[0] == 404
-    # Not where the application is.
+    # The application's port does not have the page.
     assert server.get("/metrics").status == 404
     assert server.stop() == 0
     assert "Traceback" not in server.log()
@@ -169,7 +169,7 @@ def test_who_asks_for_metrics_and_says_nothing_keeps_nobody(start):
         for said in (b"", b"GET /own", b"x" * 100_000, b"\r\n\r\n"):
             silent = socket.create_connection(("127.0.0.1", int(port)))
             stack.enter_context(silent)
-            # Which may answer that it is too much, and close, before it has all.
+            # The server may refuse the large request and close before it has read all of it.
             with contextlib.suppress(ConnectionError):
                 silent.sendall(said)
         assert fetch(int(port), "/own")[0] == 200
@@ -212,7 +212,7 @@ def test_an_address_that_has_both_is_said_before_anything_starts():
 
 
 def test_a_port_that_is_not_bound_is_anybodys(monkeypatch):
-    """Beside systemd's sockets there is no --port."""
+    """With systemd's sockets --port is not bound, so its default is free."""
     monkeypatch.setenv("LISTEN_FDS", "1")
     assert Config("a:b", metrics_port=8000, log_config=AS_IT_IS).metrics_port == 8000
 
@@ -223,7 +223,7 @@ def test_pages_on_two_ports_may_have_one_path():
 
 
 def test_a_port_of_metrics_is_had_on_all_addresses_or_none(monkeypatch):
-    """So that a second try begins anew."""
+    """All addresses are released, so that a second attempt can start afresh."""
     port = free_port()
     with socket.create_server(("127.0.0.2", port)):
         addresses = [(socket.AF_INET, (host, 0)) for host in ("127.0.0.1", "127.0.0.2")]
@@ -317,17 +317,17 @@ def test_workers_share_a_folder_of_traces_and_its_bounds(start, tmp_path):
         assert server.get("/").content == b"hello"
     assert server.stop() == 0
     paths = list(folder.iterdir())
-    # Each of the two may have begun one at once.
+    # Each of the two workers may have traced one connection at once.
     assert 1 <= len(paths) <= 4
     for path in paths:
         assert records_of(path)[0]["trace"]["vantage_point"]["type"] == "server"
 
 
-# Parts
+# The parts of metrics
 
 
 def test_labels_have_few_values():
-    """Whatever clients and applications say."""
+    """Methods and statuses of clients and applications cannot grow the number of labels."""
     counts = Counts()
     for number in range(1000):
         counts.requests_open["3"] += 1
@@ -360,7 +360,7 @@ def test_quantiles():
 
 
 def request(observer, path="/", method="GET", query=b"", answers=()):
-    """What an application behind an observer sends for a request."""
+    """Returns the messages that an application behind an observer sends for a request."""
 
     async def main():
         sent = []
@@ -410,7 +410,7 @@ def test_applications_that_fail_are_counted():
 
 @pytest.mark.parametrize("path", ["/m", "/s"])
 def test_processes_tell_of_each_other(tmp_path, path, monkeypatch):
-    """Whichever of them is asked. One that has died without a word is left out."""
+    """Each process reports all of them. A process that died without removing its socket is left out."""
 
     async def nothing(scope, receive, send):
         pass

@@ -1,4 +1,4 @@
-"""Metrics and the status page of a server with several processes: whichever is asked tells of all."""
+"""Metrics and the status page of a server with several processes: each process reports all of them."""
 
 import json
 import signal
@@ -19,7 +19,7 @@ def workers(samples):
 
 
 def wait_for_workers(server):
-    """Until both know of each other."""
+    """Waits until each worker's report contains both."""
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         if len(workers(scrape(server.get("/metrics").content.decode()))) == 2:
@@ -54,7 +54,7 @@ def test_whichever_worker_is_asked(start, backend):
 
     deadline = time.monotonic() + 60
     for _ in range(4):
-        # What was collected before serves for a second.
+        # A result that was collected earlier is served for a second.
         while answered(samples := asked()) != requests:
             assert time.monotonic() < deadline, samples
         assert len(workers(samples)) == 2
@@ -80,7 +80,7 @@ def test_one_port_tells_of_all_workers(start):
     server.wait_log(r"(?s)(HTTP/3 running.*){2}")
     eventually(lambda found: len(found) == 2)
     before = workers(scrape(fetch(port, "/metrics")[2].decode()))
-    # While all of them are replaced somebody answers.
+    # While all workers are replaced, one of them always answers.
     server.send_signal(signal.SIGHUP)
     eventually(lambda found: len(found) == 2 and not found & before)
     assert server.stop() == 0

@@ -1,4 +1,4 @@
-"""``Server.serve()`` in a program's own loop: how it is cancelled there, by asyncio and by anyio."""
+"""``Server.serve()`` in a program's own loop, cancelled by asyncio and by anyio."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from uringcore.server import Config, Server
 
 
 class Application:
-    """An application whose lifespan is looked at."""
+    """An application that records its lifespan events."""
 
     def __init__(self):
         self.seen = []
@@ -117,7 +117,7 @@ def test_serve_that_is_cancelled_twice_stops_at_once(run, certificate):
 
 
 def test_serve_in_a_cancelled_scope_of_anyio_leaves_nothing_behind(run, certificate):
-    """Such a scope repeats the cancellation at each ``await``."""
+    """anyio repeats the cancellation at each ``await``."""
 
     async def main():
         application, port = Application(), free_port()
@@ -164,7 +164,7 @@ class Unhurried(Application):
 
 @pytest.mark.parametrize("scope", ["of a task group", "of the task", "with a deadline"])
 def test_serve_in_a_cancelled_scope_of_anyio_stops_gracefully(run, certificate, scope):
-    """The scope repeats its cancellation in each turn, and that is one cancellation all the same."""
+    """The scope repeats its cancellation in each turn; the server treats it as one."""
 
     async def main():
         application, port = Unhurried(), free_port()
@@ -217,7 +217,7 @@ def test_a_scope_of_anyio_cancelled_in_the_middle_of_a_stop_lets_it_go_on(run, c
 
 
 def test_a_start_up_in_a_cancelled_scope_of_anyio_ends_the_application(run, certificate):
-    """When it has started and the server has not."""
+    """The cancellation comes after the application's start and before the server's."""
 
     async def main():
         application, port = Unhurried(), free_port()
@@ -230,7 +230,7 @@ def test_a_start_up_in_a_cancelled_scope_of_anyio_ends_the_application(run, cert
                 group.cancel_scope.cancel()
                 await asyncio.sleep(0)
 
-            # After the start of everything else.
+            # Cancel after everything else has started.
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr("uringcore.server._server.MetricsPort.start", cancelled)
                 group.start_soon(server.serve)
@@ -242,7 +242,7 @@ def test_a_start_up_in_a_cancelled_scope_of_anyio_ends_the_application(run, cert
 
 
 class Hangs(Application):
-    """Its shutdown does not end."""
+    """An application whose shutdown never ends."""
 
     async def __call__(self, scope, receive, send):
         await receive()
@@ -258,7 +258,7 @@ class Hangs(Application):
 def test_the_shutdown_of_a_cancelled_servers_application_is_bounded(
     run, certificate, monkeypatch, caplog, how
 ):
-    """Nobody may be left who could end it by another signal or cancellation."""
+    """After the cancellation, no further signal may come that could end it."""
     monkeypatch.setattr("uringcore.server._server.LIFESPAN_SECONDS_MIN", 0.05)
 
     async def main():
@@ -313,7 +313,7 @@ def test_a_scope_of_anyio_cancelled_in_the_middle_of_a_stop_bounds_the_applicati
             async with anyio.create_task_group() as group:
                 group.start_soon(server.serve)
                 group.start_soon(stop, server, application, group)
-        except BaseException as exc:  # a group, which CPython 3.10 has not
+        except BaseException as exc:  # an exception group, which CPython 3.10 lacks
             faults = getattr(exc, "exceptions", [exc])
         assert [type(fault) for fault in faults] == [LookupError] * (how == "failing sibling")
         assert can_bind(port)
@@ -327,7 +327,7 @@ def test_a_scope_of_anyio_cancelled_in_the_middle_of_a_stop_bounds_the_applicati
 
 
 def test_task_cancel_in_the_middle_of_a_stop_stops_at_once(run, certificate, monkeypatch, caplog):
-    """Outside of every scope, and in one that is cancelled as well."""
+    """Cancels outside of every scope and in a cancelled scope."""
     monkeypatch.setattr("uringcore.server._server.LIFESPAN_SECONDS_MIN", 600)
 
     async def stop(cancels_scope):
@@ -371,7 +371,7 @@ def test_task_cancel_as_soon_as_a_stop_begins_closes_the_ports(run, certificate,
         shutdown = server.shutdown
 
         def cancelled(sockets):
-            # Its turn comes before that of what shutdown() starts.
+            # This callback runs before the tasks that shutdown() creates.
             asyncio.get_running_loop().call_soon(serving.cancel)
             return shutdown(sockets)
 
@@ -414,7 +414,7 @@ def test_a_scope_of_anyio_does_not_keep_task_cancel_from_stopping_at_once(run, c
 
 @pytest.mark.parametrize("how", ["http_app", "run_http_async"])
 def test_fastmcp_in_a_cancelled_scope_of_anyio_shuts_down(run, certificate, monkeypatch, how):
-    """Its lifespan gets to its end, with an await there."""
+    """FastMCP's lifespan completes, including an await in it."""
     fastmcp = pytest.importorskip("fastmcp")
     seen, port = [], free_port()
 
@@ -440,7 +440,7 @@ def test_fastmcp_in_a_cancelled_scope_of_anyio_shuts_down(run, certificate, monk
         return Config(app, log_config=None, **options)
 
     if how == "run_http_async":
-        # What it makes is not to be chosen otherwise.
+        # `run_http_async` gives no other way to choose the server.
         module = sys.modules[fastmcp.FastMCP.run_http_async.__module__]
         uvicorn_like = types.SimpleNamespace(Config=make_config, Server=make_server)
         monkeypatch.setattr(module, "uvicorn", uvicorn_like)
@@ -522,7 +522,7 @@ def test_a_server_serves_again_after_a_cancellation(run, certificate):
             await application.started.wait()
             url = f"https://localhost:{port}"
             await until(lambda: not can_bind(port))
-            # No request, which the application would not answer.
+            # Connect without a request: this application would not answer it.
             async with connect_origin(url, cafile=certificate[0]):
                 pass
             serving.cancel()
@@ -552,7 +552,7 @@ def test_serve_that_is_cancelled_in_its_start_up_leaves_nothing_behind(run, cert
 
 
 def test_what_the_servers_own_loop_raises_stops_it_too(run, certificate):
-    """`callback_notify` is a program's."""
+    """The exception comes from `callback_notify`, which belongs to the program."""
 
     async def main():
         application, port = Application(), free_port()

@@ -1,6 +1,6 @@
-"""How a server accepts: ahead, on sockets that it alone has, and one connection a turn on all others.
+"""A server's accepts: multishot on sockets that it does not share, and one connection a turn on all others.
 
-The kernel shows which operations a ring has armed, in ``fdinfo``.
+The kernel shows a ring's armed operations in ``fdinfo``.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ server.run(sockets=[listener])
 
 
 class Plain:
-    """A server without TLS: `arguments` follow the interpreter."""
+    """A server without TLS; `arguments` follow the interpreter."""
 
     def __init__(self, folder, *arguments, **options):
         self._log = folder / "server.log"
@@ -88,7 +88,7 @@ class Plain:
         return "127.0.0.1", int(self.wait_log(r"Uvicorn running on http://127.0.0.1:(\d+)")[1])
 
     def stop(self):
-        """With its children, which a SIGKILL would leave behind."""
+        """Terminates the server, which ends its children too; a SIGKILL would leave them running."""
         self.process.terminate()
         try:
             self.process.wait(60)
@@ -99,7 +99,7 @@ class Plain:
 
 
 def ask(address, path="/"):
-    """A request on a connection of its own."""
+    """Makes a request on a new connection."""
     client = http.client.HTTPConnection("localhost", timeout=60)
     client.sock = socket.socket(socket.AF_UNIX if isinstance(address, str) else socket.AF_INET)
     client.sock.settimeout(60)
@@ -110,7 +110,7 @@ def ask(address, path="/"):
 
 
 def accepts_ahead(pid):
-    """One of a process's rings has a multishot accept armed."""
+    """Returns true if one of the process's rings has a multishot accept armed."""
     for number in os.listdir(f"/proc/{pid}/fd"):
         with contextlib.suppress(FileNotFoundError):  # closed meanwhile
             if "io_uring" in os.readlink(f"/proc/{pid}/fd/{number}"):
@@ -122,7 +122,7 @@ def accepts_ahead(pid):
 
 @pytest.fixture
 def run(tmp_path):
-    """Starts a server of one process, which has answered a request when this returns."""
+    """Starts a server of one process; returns after it has answered a request."""
     started = []
 
     def run_server(*arguments, address=None, **options):
@@ -195,5 +195,5 @@ def test_while_a_worker_computes_the_other_takes_all_clients(crowd):
             connection.request("GET", "/")
             answered.add(json.loads(connection.getresponse().read())[0])
         assert len(answered) == 1 and answered < pids
-        # It would outlive its supervisor.
+        # This worker would outlive its supervisor.
         os.kill((pids - answered).pop(), signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Which sockets a server takes: ports that are busy, descriptors, systemd's, Unix ones, a program's."""
+"""A server's sockets: busy ports, descriptors, systemd's, Unix sockets, a program's own."""
 
 import contextlib
 import http.client
@@ -37,14 +37,14 @@ def files(certificate):
 
 @pytest.fixture
 def pair():
-    """A TCP socket and a UDP socket on one port, found by the server's own means."""
+    """A TCP socket and a UDP socket on one port, which the server's own function has bound."""
     sockets = bind_addresses("127.0.0.1", 0, 0)
     with contextlib.closing(sockets):
         yield sockets.tcp[0], sockets.udp[0]
 
 
 class Running(Server):
-    """A server that is given sockets."""
+    """A server that inherits sockets."""
 
     def __init__(self, folder, certificate, arguments, program=None, **options):
         self.certificate, _ = certificate
@@ -118,7 +118,9 @@ def test_a_busy_port_of_plain_http1_is_named_before_anything_starts():
 
 
 def test_workers_of_two_servers_do_not_share_a_port(start, files):
-    """Several sockets on one port are what workers have; another server's are somebody else's."""
+    """Workers have several sockets on one port; a second server's sockets there would get some of the first
+    one's clients.
+    """
     server = start("--workers", "2")
     done = command(APPLICATION, *files, "--port", str(server.port), "--workers", "2")
     assert done.returncode == 3
@@ -160,7 +162,7 @@ def test_uds_beside_http3(run, tmp_path, certificate):
     path = tmp_path / "socket"
     server = run("--uds", str(path), "--http3-port", "0", "--host", "127.0.0.1", "--port", "1")
     server.wait_http3()
-    # The host is where HTTP/3 is served.
+    # --host is in use for HTTP/3, so only --port is named.
     assert server.log().count("does nothing") == 1
     assert "--port does nothing: --uds sets the address." in server.log()
     assert server.get("/").content == b"hello"
@@ -187,7 +189,7 @@ def test_uds_that_cannot_be(files):
 
 
 def activated(sockets, names=None):
-    """Options for `run`: sockets as systemd passes them, from descriptor 3 on."""
+    """Returns options for `run` that pass sockets as systemd does, from descriptor 3 on."""
     fds = [sock.fileno() for sock in sockets]
     env = environment() | {"GIVEN": ",".join(map(str, fds))}
     if names:
@@ -280,7 +282,7 @@ def test_a_program_gives_sockets(tmp_path, certificate, kinds):
 
 
 def test_reload_keeps_the_ports(run, tmp_path):
-    """A file that changes begins a new process on the same sockets; clients connect anew."""
+    """A changed file starts a new process on the inherited sockets; clients reconnect."""
     folder = tmp_path / "watched"
     folder.mkdir()
     watched = folder / "module.py"
@@ -291,7 +293,8 @@ def test_reload_keeps_the_ports(run, tmp_path):
     server.wait_http3()
     before = uringcore.run(ask_once(server))[0]
     watched.write_text("second = 2\n")
-    # What the reloader sees at its first look, which may be to come, is no change to it.
+    # The reloader's first scan may come later, and it takes the files as they are then. So change the file
+    # again.
     for later in range(60):
         os.utime(watched, (2_000_000_000 + later, 2_000_000_000 + later))
         with contextlib.suppress(AssertionError):
@@ -306,7 +309,7 @@ def test_reload_keeps_the_ports(run, tmp_path):
 
 
 def test_uds_goes_through_no_link(tmp_path):
-    """Neither to a socket of another program, nor to a file whose mode would change."""
+    """It neither replaces a socket of another program nor changes the mode of a link's target."""
     theirs, precious, link = tmp_path / "theirs", tmp_path / "precious", tmp_path / "link"
     precious.write_bytes(b"precious")
     precious.chmod(0o600)
@@ -324,7 +327,7 @@ def test_uds_goes_through_no_link(tmp_path):
     assert precious.stat().st_mode & 0o777 == 0o600
     bind_unix(str(link)).close()
     assert link.stat().st_mode & 0o777 == 0o666
-    # What the one before allowed is allowed again.
+    # The new socket keeps the mode of its predecessor.
     link.chmod(0o660)
     bind_unix(str(link)).close()
     assert link.stat().st_mode & 0o777 == 0o660

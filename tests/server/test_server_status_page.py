@@ -1,4 +1,4 @@
-"""The status page: what it is made of and what it asks for. How browsers show it is in `tests/browser`."""
+"""The status page: its parts and its requests. `tests/browser` tests it in browsers."""
 
 import base64
 import hashlib
@@ -18,7 +18,7 @@ def test_the_page(start):
     assert page.status == 200
     assert page.header("content-type") == "text/html; charset=utf-8"
     text = page.content.decode()
-    # Nothing from elsewhere.
+    # The page loads nothing from other hosts.
     outside = re.findall(r"""(?:src|href)\s*=|url\(|@import|https?://[^"]*""", text)
     assert outside == ["http://www.w3.org/2000/svg"]
     with server.http1() as connection:
@@ -73,7 +73,7 @@ def test_the_page_on_the_metrics_port_is_there_alone(start, workers):
     assert fetch(int(port), "/metrics")[0] == 200
     assert fetch(int(port), "/status", "POST")[0] == 405
     assert fetch(int(port), "/status/data")[0] == 404
-    # The application's ports have neither.
+    # The application's ports have neither page.
     for path in ("/status", "/status?data", "/metrics"):
         assert server.get(path).status == 404
         with server.http1() as connection:

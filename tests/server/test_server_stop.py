@@ -1,4 +1,4 @@
-"""The graceful stop, with clients that have vanished, come late, or take long."""
+"""The graceful stop, with clients that have vanished, connect late, or read slowly."""
 
 import asyncio
 import itertools
@@ -31,7 +31,7 @@ SLOW_BYTES = 16 << 20
 
 NEVER = 600  # seconds: a stop that waits for such a time-out fails the test
 
-# What a client hears that has asked for nothing (RFC 9114 section 5.2).
+# Events of an idle client when its server stops (RFC 9114 section 5.2).
 TOLD = [GoAwayReceived(stream_id=2**62 - 4), GoAwayReceived(stream_id=0), 0x100]
 
 VANISHING = """
@@ -56,7 +56,9 @@ uringcore.run(main(*sys.argv[1:]))
 @pytest.mark.parametrize("backend", backends())
 @pytest.mark.parametrize("path", ["/late", "/whole"])
 def test_stop_does_not_wait_for_vanished_clients(start, backend, path):
-    """With responses that were sent and never acknowledged, and with `send` waiting for room."""
+    """The vanished clients left responses that were sent and not acknowledged, and a `send` that waits for
+    room.
+    """
     options = ("--http3-idle-timeout", str(NEVER), "--timeout-graceful-shutdown", str(NEVER))
     server = start(*options, backend=backend, app="tests.server.edges:app")
     arguments = [sys.executable, "-c", VANISHING, server.url, server.certificate, path]
@@ -67,7 +69,7 @@ def test_stop_does_not_wait_for_vanished_clients(start, backend, path):
 
 @pytest.mark.parametrize("backend", backends())
 def test_stop_does_not_wait_for_the_last_word_of_a_tcp_client(start, backend):
-    """Who keeps a connection and reads nothing between two requests does not see that it is closed."""
+    """A client that keeps a connection and does not read between two requests cannot see its close."""
     server = start(backend=backend)
     with server.http1() as connection:
         connection.request("GET", "/")
@@ -78,8 +80,8 @@ def test_stop_does_not_wait_for_the_last_word_of_a_tcp_client(start, backend):
 
 @pytest.mark.parametrize("route", ["flood", "burst"])
 def test_stop_waits_for_a_tcp_client_that_takes_its_time(start, route):
-    """All of the response is there when it reads on. A burst's connection is closed by then: all of it waits
-    encrypted.
+    """The client gets the whole response when it reads on. A burst's connection is already closed by then,
+    with all data waiting in encrypted form.
     """
     server = start()
     with server.http1() as connection:
@@ -93,7 +95,7 @@ def test_stop_waits_for_a_tcp_client_that_takes_its_time(start, route):
 
 
 class Stuck(asyncio.Transport):
-    """Is closed, and raises for whoever asks more."""
+    """A transport that is closing and raises an error from every other call."""
 
     def is_closing(self):
         return True
@@ -103,7 +105,7 @@ class Stuck(asyncio.Transport):
 
 
 def test_what_keeps_the_last_words_waiting_is_said(caplog, monkeypatch):
-    """At once: what is left of it is a stop that takes long."""
+    """The fault is logged at once, because otherwise it would only show as a slow stop."""
     monkeypatch.setattr("uringcore.server._lingering.logger", logging.getLogger("lingering"))
 
     async def main():
@@ -117,7 +119,7 @@ def test_what_keeps_the_last_words_waiting_is_said(caplog, monkeypatch):
 
 
 class Clock:
-    """A loop whose time a test lets pass."""
+    """A loop whose time the test advances."""
 
     def __init__(self):
         self._now = 0.0
@@ -137,7 +139,9 @@ class Clock:
 
 
 def test_a_late_request_has_as_long_for_its_response_as_any_other():
-    """One that crosses the first GOAWAY may come when all before it were answered, and take a while."""
+    """A request that crosses the first GOAWAY may arrive after all earlier ones were answered, and take
+    long.
+    """
     clock, busy, heard, ended = Clock(), False, itertools.count(), []
     quic = types.SimpleNamespace(stats=lambda: {"datagrams_received": next(heard), "rtt": 0.01})
     watch = ClientWatch(
@@ -160,7 +164,9 @@ def test_a_late_request_has_as_long_for_its_response_as_any_other():
 
 
 def test_stop_waits_for_a_busy_application_beyond_the_idle_timeout(start):
-    """The client answers pings, so it is there; uvicorn's tick, which sent them, has ended."""
+    """The client answers the server's pings, so it counts as present. The stopping server sends them itself,
+    because uvicorn's tick has ended.
+    """
     server = start("--http3-idle-timeout", "3")
 
     async def main():
@@ -174,7 +180,7 @@ def test_stop_waits_for_a_busy_application_beyond_the_idle_timeout(start):
 
 
 class Listening(QuicConnectionProtocol):
-    """A client that makes no request and remembers what it is told."""
+    """A client that makes no request and records its events."""
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
@@ -217,7 +223,7 @@ def test_idle_client_is_told_goaway_before_the_end(start, backend):
 
 
 async def begun(raw):
-    """A request that the server works on until its body ends; its answer has begun."""
+    """Opens a request that stays open until its body ends; returns after the response has started."""
     slow = raw.bidi(wire.request("/echo", method="POST") + wire.frame(wire.DATA, b"first "))
     await raw.wait(lambda: raw.answer(slow).body)
     return slow
@@ -226,7 +232,7 @@ async def begun(raw):
 @needs_recent_aioquic
 @pytest.mark.parametrize("backend", backends())
 def test_requests_that_cross_the_first_goaway_are_served(start, backend):
-    """RFC 9114 section 5.2: they had left their client before it knew."""
+    """RFC 9114 section 5.2: the client sent them before it received the GOAWAY."""
     server = start(program=PATIENT.format(backend=backend))
 
     async def main():
@@ -242,7 +248,7 @@ def test_requests_that_cross_the_first_goaway_are_served(start, backend):
                 assert (await raw.wait_answer(stream_id)).body == b"hello"
             await raw.wait(lambda: raw.goaways()[1:])
             assert raw.goaways() == [wire.HIGHEST_REQUEST, crossing[-1] + 4]
-            # Who has not understood is rejected now.
+            # From here on, requests are rejected.
             late = await raw.wait_over(raw.request("/"))
             assert late.codes == {ErrorCode.H3_REQUEST_REJECTED}
             raw.write(slow, wire.frame(wire.DATA, b"last"), fin=True)
@@ -270,7 +276,8 @@ def test_a_websocket_that_crosses_the_first_goaway_is_closed_as_the_others(start
                 stream_id = raw.bidi(head)
             socket = await raw.wait_over(stream_id)
             assert socket.ended
-            # RFC 6455 section 7.4.1 and IANA: the service restarts; or it was not accepted so far.
+            # Close code 1012 of IANA's registry: the service restarts. Or 503, if the WebSocket was not
+            # accepted yet.
             closed = bytes(socket.data).endswith(b"\x88\x02\x03\xf4")
             assert closed or raw.answer(stream_id).status == 503
             raw.write(slow, wire.frame(wire.DATA, b"last"), fin=True)
@@ -303,7 +310,7 @@ def test_a_client_that_does_not_acknowledge_the_first_goaway_gets_the_last(start
 
 
 class Delaying:
-    """A UDP proxy that calls `before_second` before it passes on the client's second datagram."""
+    """A UDP proxy that calls `before_second` before it forwards the client's second datagram."""
 
     def __init__(self, port, before_second):
         self._front = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -342,7 +349,9 @@ class Delaying:
 
 
 def test_connection_that_completes_while_stopping_is_told_to_go_away(start):
-    """Accepted before the signal, established after it: another request keeps the server up."""
+    """The connection is accepted before the signal and established after it; another request delays the
+    stop.
+    """
     server = start(program=PATIENT.format(backend=None))
 
     def stop():
@@ -353,7 +362,7 @@ def test_connection_that_completes_while_stopping_is_told_to_go_away(start):
     async def late():
         proxy = Delaying(server.port, stop)
         made = configuration(server.certificate)
-        # A ClientHello of two datagrams: the server accepts at the first.
+        # The ClientHello takes two datagrams; the server accepts at the first.
         made.alpn_protocols = ["h3", *(f"{number}" + "y" * 100 for number in range(12))]
         async with quic_connect(
             "127.0.0.1", proxy.port, configuration=made, create_protocol=Listening

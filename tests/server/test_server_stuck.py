@@ -1,4 +1,4 @@
-"""Workers that cannot start, never get started or never end, and what their supervisor makes of them."""
+"""Workers that cannot start, never finish their start, or never end, and their supervisor's reaction."""
 
 import asyncio
 import errno
@@ -24,7 +24,7 @@ def test_who_has_served_its_requests_is_replaced_as_soon_as_somebody_can_start(
 ):
     gate = tmp_path / "gate"
     monkeypatch.setenv("CROWD_GATE", str(gate))
-    # More than it takes to see both workers: no successor starts before the gate is closed.
+    # The limit leaves enough requests to find both workers; no successor starts before the gate closes.
     server = start("--workers", "2", "--limit-max-requests", "20", app=CROWD)
 
     async def main():
@@ -49,13 +49,13 @@ def test_who_has_served_its_requests_is_replaced_as_soon_as_somebody_can_start(
 
 @pytest.fixture
 def hanging(start, tmp_path, monkeypatch):
-    """Starts a server whose workers' start-up never ends."""
+    """Starts a server whose workers never finish their start."""
     gate = tmp_path / "gate"
     gate.write_text("hang")
     monkeypatch.setenv("CROWD_GATE", str(gate))
 
     def start_hanging(*arguments):
-        # It says where it listens, and no more.
+        # The start prints the address, and nothing more.
         server = start("--workers", "2", *arguments, app=CROWD, http3=False)
         server.wait_log("(?s)(LIFESPAN hangs.*){2}")
         return server
@@ -123,7 +123,7 @@ def test_programs_that_a_worker_starts_do_not_keep_its_sockets(crowd):
 
 
 class Puppet:
-    """A worker without a process, which says and does what a test wants."""
+    """A worker without a process, whose behaviour the test decides."""
 
     made = 0
 
@@ -155,7 +155,7 @@ class Puppet:
 
 @pytest.fixture
 def puppets(monkeypatch):
-    """Runs a coroutine function with a supervisor of two workers that serve."""
+    """Runs a coroutine function with a supervisor of two serving workers."""
 
     async def play(main):
         monkeypatch.setattr(supervisors, "Worker", Puppet)
@@ -188,7 +188,7 @@ def test_sighup_in_the_moment_in_which_a_successor_serves_leaves_no_worker_too_m
         successor = supervisor._workers_now[-1]
         assert successor not in before
         serve(supervisor, successor)
-        # Before the first round has heard of it.
+        # The second restart comes before the first has noticed its successor.
         supervisor._hang_up()
         for _ in range(5):
             await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""TLS over TCP beside HTTP/3: what is offered, and who has to show a certificate."""
+"""TLS over TCP beside HTTP/3: the offered protocols, and client certificates."""
 
 import socket
 import ssl
@@ -31,7 +31,7 @@ class Two(H11Protocol):
 
 
 def negotiated(server, *offered):
-    """The application protocol that the server chooses over TCP."""
+    """Returns the application protocol that the server chooses over TCP."""
     trust = ssl.create_default_context(cafile=server.certificate)
     trust.set_alpn_protocols(offered)
     with socket.create_connection(("127.0.0.1", server.port)) as sock:
@@ -65,7 +65,7 @@ def test_a_development_certificate_of_a_program_is_removed(tmp_path):
 
 
 def test_an_http_implementation_with_more_protocols_offers_them(start):
-    """As zttp does with --http2."""
+    """zttp does this with --http2."""
     server = start(program=PROGRAM.format(more=TWO_PROTOCOLS, options="http=Two"))
     assert negotiated(server, "h2", "http/1.1") == "h2"
     assert server.get("/").content == b"hello"
@@ -102,7 +102,7 @@ def get_with(server, identity):
 @pytest.mark.parametrize("wanted", [ssl.CERT_OPTIONAL, ssl.CERT_REQUIRED])
 @pytest.mark.parametrize("authority", [False, True])
 def test_certificates_of_clients(start, tmp_path, backend, wanted, authority):
-    """Self-signed; ``openssl req -x509`` makes them authorities, which OpenSSL does not mind."""
+    """Self-signed certificates; ``openssl req -x509`` marks them as authorities, which OpenSSL accepts."""
     trusted = self_signed(tmp_path, "trusted", authority=authority).files
     stranger = self_signed(tmp_path, "stranger").files
     server = start(

@@ -1,11 +1,11 @@
-"""Random lives of connections, processes, timers and loops, with the rules that always hold checked.
+"""Random scenarios of connections, processes, timers and loops, under rules that always hold.
 
     python -m tests.stress --seed 7 --seconds 60 --backend uring
 
-The seed decides what is done: which lives in which era, their sizes, pauses and ends. How the kernel
-interleaves them is not decided, so a failure may need several runs of its seed. An era is one event loop
-from its making to its closing; `world.py` holds what must be true all along and after each era, `lives_*.py`
-what is done. Everything also runs on stock asyncio (`--backend asyncio`), which proves the rules themselves.
+The seed decides the actions: the scenarios (*lives*) of each era, their sizes, pauses and ends. The kernel's
+interleaving is not fixed, so a failure may need several runs of its seed. An era is one event loop from its
+creation to its close. `world.py` contains the rules during and after each era, `lives_*.py` the scenarios.
+All of it also runs on stock asyncio (`--backend asyncio`), which tests the rules themselves.
 
-Not here: speed, and what one test can show without chance (tests/loop).
+Speed, and behaviour that one test can show without chance, are tested elsewhere (tests/loop).
 """

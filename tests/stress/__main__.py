@@ -1,4 +1,6 @@
-"""`python -m tests.stress --seed N --seconds S --backend uring`: run, print what was done and found."""
+"""`python -m tests.stress --seed N --seconds S --backend uring`: runs, then prints the actions and the
+violations.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from tests.stress.world import stress
 
 
 def main() -> int:
-    """Status 1 where a rule was broken, 3 where it hung."""
+    """Returns status 1 if a rule was broken, 3 after a hang."""
     parser = argparse.ArgumentParser(prog="python -m tests.stress", description=__doc__)
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--seconds", type=float, default=60.0)

@@ -1,4 +1,4 @@
-"""The ends of a stream: protocols that watch asyncio's rules, and a plain blocking peer in a thread."""
+"""The ends of a stream: protocols that check asyncio's rules, and a plain blocking peer in a thread."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.stress.world import Planned, World
 
 
 class Watching(asyncio.BaseProtocol):
-    """One end of a connection: checks what it gets and in which order it is called."""
+    """One end of a connection: checks received data and the order of its callbacks."""
 
     def __init__(self, world: World, name: str, expect: str, rng: random.Random) -> None:
         self.world = world
@@ -28,7 +28,7 @@ class Watching(asyncio.BaseProtocol):
         self.error: BaseException | None = None
         self.raise_at = -1
         """Raise `Planned` when this many bytes are here."""
-        # Where reading stops for a while, as (bytes received, seconds).
+        # Points at which reading pauses, as (bytes received, seconds).
         self._paused = False
         self._pauses = sorted(
             (rng.randrange(200_000), rng.choice((0.0, 0.001, 0.01)))
@@ -40,7 +40,7 @@ class Watching(asyncio.BaseProtocol):
 
     @property
     def received(self) -> int:
-        """How many bytes are here."""
+        """The number of bytes received so far."""
         return self.expect.position
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -56,7 +56,7 @@ class Watching(asyncio.BaseProtocol):
             self.world.violate(f"{self.name}: eof_received twice")
         self.eof = True
         self._changed.set()
-        # Plain sockets stay open for what is still to be sent; TLS has no half-close.
+        # True keeps a plain socket open for data that is still to be sent; TLS has no half-close.
         return self.transport.get_extra_info("sslcontext") is None
 
     def connection_lost(self, exc: BaseException | None) -> None:
@@ -95,7 +95,7 @@ class Watching(asyncio.BaseProtocol):
             raise Planned(self.name)
         while self._pauses and self._pauses[0][0] < self.received:
             _, seconds = self._pauses.pop(0)
-            # Not asked of the transport: pipes have no is_reading() before CPython 3.11.
+            # Checked here, because pipes have no is_reading() before CPython 3.11.
             if not self._paused and not self.transport.is_closing():
                 self._paused = True
                 self.transport.pause_reading()
@@ -107,17 +107,17 @@ class Watching(asyncio.BaseProtocol):
             self.transport.resume_reading()
 
     async def writable(self) -> None:
-        """Wait until the transport asks for more, or is lost."""
+        """Waits until the transport accepts more data, or is lost."""
         await self._writable.wait()
 
     async def until(self, what: str) -> None:
-        """Wait until `made`, `eof` or `lost`."""
+        """Waits until `made`, `eof` or `lost` is set."""
         while not getattr(self, what):
             self._changed.clear()
             await self._changed.wait()
 
     async def until_received(self, size: int) -> None:
-        """Wait until `size` bytes are here; raises `Violation` when they cannot come any more."""
+        """Waits until `size` bytes have arrived; raises `Violation` if they cannot arrive any more."""
         while self.received < size:
             if self.lost or self.eof:
                 raise Violation(
@@ -128,7 +128,7 @@ class Watching(asyncio.BaseProtocol):
 
 
 class End(Watching, asyncio.Protocol):
-    """The plain kind."""
+    """An end with asyncio's `Protocol`."""
 
     def data_received(self, data: bytes) -> None:
         if not data:
@@ -137,7 +137,7 @@ class End(Watching, asyncio.Protocol):
 
 
 class BufferedEnd(Watching, asyncio.BufferedProtocol):
-    """The same, with buffers of its own."""
+    """An end with asyncio's `BufferedProtocol`."""
 
     def __init__(self, world: World, name: str, expect: str, rng: random.Random) -> None:
         super().__init__(world, name, expect, rng)
@@ -145,16 +145,17 @@ class BufferedEnd(Watching, asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> bytearray | memoryview:
         self._alive("get_buffer")
-        # asyncio's TLS slices what it gets here: a sliced bytearray is a copy, and bytes are lost.
+        # asyncio's TLS slices this buffer: a slice of a bytearray would be a copy, and its bytes would be
+        # lost.
         return self._buffer if self.world.ours else memoryview(self._buffer)
 
     def buffer_updated(self, nbytes: int) -> None:
-        # A copy: the buffer may be filled again from a callback.
+        # Copied, because a callback may fill the buffer again.
         self._took(bytes(self._buffer[:nbytes]), "buffer_updated")
 
 
 class Peer:
-    """A blocking socket in a thread of its own, which knows nothing of asyncio."""
+    """A blocking socket in a thread of its own, without asyncio."""
 
     def __init__(self, name: str, send: str, expect: str, rng: random.Random) -> None:
         self.name = name
@@ -163,9 +164,9 @@ class Peer:
         self._result: concurrent.futures.Future[None] = concurrent.futures.Future()
 
     def start(self, sock: socket.socket, size: int, expected: int) -> asyncio.Future[None]:
-        """Send `size` bytes, shut down, read to the end, close; the future fails on a broken rule.
+        """Sends `size` bytes, shuts down, reads to the end, closes. The future fails on a broken rule.
 
-        `expected` is what must come before the end.
+        `expected` bytes must arrive before the end.
         """
         threading.Thread(target=self._run, args=(sock, size, expected), daemon=True).start()
         return asyncio.wrap_future(self._result)

@@ -1,4 +1,4 @@
-"""All lives, as often as they shall be drawn."""
+"""All scenarios (*lives*), each as often as it should be drawn."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lives of files: `uringcore.aio`, which asyncio has nothing to hold against, and `loop.sendfile`."""
+"""Scenarios of files: `uringcore.aio`, which has no counterpart in asyncio, and `loop.sendfile`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SIZES = (0, 1, 5000, 70_000, 300_000)
 
 
 async def files(world: World, rng: random.Random) -> None:
-    """A file written in pieces reads back whole, also around reads that are cancelled."""
+    """A file written in pieces reads back whole, even if reads in between are cancelled."""
     if not world.ours:
         return
     from uringcore import aio
@@ -43,7 +43,7 @@ async def files(world: World, rng: random.Random) -> None:
 
 
 async def sendfile(world: World, rng: random.Random) -> None:
-    """Bytes, a file's middle and bytes again arrive at a blocking peer in that order."""
+    """Bytes, a range of a file, and bytes again arrive at a blocking peer in this order."""
     key = f"{world.key} sendfile {rng.getrandbits(32):x}"
     loop = asyncio.get_running_loop()
     near, far = connected_pair()

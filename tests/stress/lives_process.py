@@ -1,4 +1,4 @@
-"""Lives of timers, threads, signals, processes and further loops."""
+"""Scenarios of timers, threads, signals, processes and further loops."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from tests.stress.world import World
 
 
 async def timers(world: World, rng: random.Random) -> None:
-    """Timers fire once, not early and in order; cancelled ones never."""
+    """Timers fire once, in order and not early; cancelled timers never fire."""
     loop = asyncio.get_running_loop()
     fired: list[tuple[float, int]] = []
     done = asyncio.Event()
 
     def fire(when: float, number: int) -> None:
-        # A loop may run a timer that is due within its clock's resolution.
+        # A loop may run a timer early by up to its clock's resolution.
         if loop.time() < when - 0.002:
             world.violate(f"timer {number} fires {when - loop.time()} s early")
         fired.append((when, number))
@@ -46,7 +46,7 @@ async def timers(world: World, rng: random.Random) -> None:
 
 
 async def tasks(world: World, rng: random.Random) -> None:
-    """Tasks, futures and callbacks: exact order within a turn, cancels that arrive."""
+    """Tasks, futures and callbacks: exact order within a turn, and cancellations that arrive."""
     loop = asyncio.get_running_loop()
     order: list[int] = []
     count = rng.choice((10, 200))
@@ -65,7 +65,7 @@ async def tasks(world: World, rng: random.Random) -> None:
 
 
 async def threads(world: World, rng: random.Random) -> None:
-    """Callbacks from other threads: none lost, each thread's in its order; executor results."""
+    """Callbacks from other threads: none is lost, and each thread's are in order; executor results arrive."""
     loop = asyncio.get_running_loop()
     got: dict[int, list[int]] = {}
     count, workers = rng.choice((10, 500)), rng.randint(1, 4)
@@ -124,10 +124,10 @@ async def process(world: World, rng: random.Random) -> None:
 
 
 async def signals(world: World, rng: random.Random) -> None:
-    """Every signal that is waited for is heard of; a removed handler is not called."""
+    """Every awaited signal arrives; a removed handler is not called."""
     loop = asyncio.get_running_loop()
     heard = asyncio.Event()
-    # A signal has one handler in a process.
+    # A process has one handler for each signal.
     async with world.one_at_a_time:
         loop.add_signal_handler(signal.SIGUSR1, heard.set)
         for _ in range(rng.randint(1, 10)):
@@ -142,7 +142,7 @@ async def signals(world: World, rng: random.Random) -> None:
 
 
 async def thread_loop(world: World, rng: random.Random) -> None:
-    """Another loop in another thread, from its making to its closing."""
+    """Another loop in another thread, from its creation to its close."""
     answer = rng.getrandbits(32)
 
     def other() -> int:
@@ -158,7 +158,7 @@ async def thread_loop(world: World, rng: random.Random) -> None:
 
 
 async def _small_life(answer: int) -> int:
-    """A connection to itself: what a loop in a thread or a child does."""
+    """Connects to a server on the same loop; run by a loop in a thread or a child."""
     served = asyncio.get_running_loop().create_future()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -180,7 +180,7 @@ async def _small_life(answer: int) -> int:
 
 
 async def fork(world: World, rng: random.Random) -> None:
-    """A child forked from the running loop makes a loop of its own; the parent goes on."""
+    """A child forked from the running loop creates its own loop; the parent continues."""
     answer = rng.getrandbits(32)
     async with world.one_at_a_time:
         child = os.fork()
@@ -197,7 +197,7 @@ def _in_child(world: World, answer: int) -> None:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.alarm(30)
-        # The parent's loop counts as running in this thread.
+        # The parent's loop still counts as running in this thread.
         asyncio._set_running_loop(None)
         loop = world.new_loop()
         if loop.run_until_complete(_small_life(answer)) == answer:

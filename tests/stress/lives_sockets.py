@@ -1,4 +1,4 @@
-"""Lives of `sock_*` calls, datagrams and pipes."""
+"""Scenarios of `sock_*` calls, datagrams and pipes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SIZES = (1, 100, 5000, 70_000, 300_000)
 
 
 async def sock_calls(world: World, rng: random.Random) -> None:
-    """`sock_sendall` against `sock_recv`, some of them cancelled: no byte is lost or doubled."""
+    """`sock_sendall` against `sock_recv`, some of them cancelled: no byte is lost or duplicated."""
     key = f"{world.key} sock {rng.getrandbits(32):x}"
     loop = asyncio.get_running_loop()
     near, far = connected_pair() if rng.random() < 0.5 else socket.socketpair()
@@ -53,7 +53,7 @@ async def _receive_all(
         into = rng.random() < 0.5
         call = loop.sock_recv_into(sock, buffer) if into else loop.sock_recv(sock, wanted)
         receiving = asyncio.ensure_future(call)
-        # asyncio's own call loses what came in the very turn of the cancel; ours puts it back.
+        # asyncio's call loses data that arrives in the turn of the cancellation; uringcore's call keeps it.
         if world.ours and rng.random() < 0.3:
             await asyncio.wait([receiving], timeout=rng.choice((0, 0, 0.0005)))
             receiving.cancel()
@@ -72,13 +72,13 @@ async def _receive_all(
 
 
 async def sock_connections(world: World, rng: random.Random) -> None:
-    """`sock_accept` and `sock_connect`, some cancelled: every accepted socket is handed over."""
+    """`sock_accept` and `sock_connect`, some cancelled: every accepted socket reaches the caller."""
     loop = asyncio.get_running_loop()
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.setblocking(False)
         for _ in range(rng.randint(1, 5)):
             if rng.random() < 0.4:
-                # Nobody comes: the cancelled accept must not take the next connection.
+                # No client connects here: the cancelled accept must not take the next connection.
                 waiting = asyncio.ensure_future(loop.sock_accept(listener))
                 await asyncio.sleep(rng.choice((0, 0.001)))
                 waiting.cancel()
@@ -96,7 +96,7 @@ async def sock_connections(world: World, rng: random.Random) -> None:
 
 
 class Datagrams(asyncio.DatagramProtocol):
-    """Checks that every datagram comes once, whole and in order."""
+    """Checks that each datagram arrives once, whole and in order."""
 
     def __init__(self, world: World, name: str) -> None:
         self.world = world
@@ -130,14 +130,14 @@ class Datagrams(asyncio.DatagramProtocol):
 
 
 def datagram(name: str, number: int) -> bytes:
-    """Datagram `number` of the flow `name`: its size and bytes follow from both."""
+    """Returns datagram `number` of the flow `name`: both determine its size and bytes."""
     rng = random.Random(f"{name}/{number}")
     size = rng.choice((0, 1, 100, 1200, 1200, 1200, 9000))
     return struct.pack("!I", number) + rng.randbytes(size)
 
 
 async def datagrams(world: World, rng: random.Random) -> None:
-    """Datagrams in windows that the receive buffer holds: all arrive, once and in order."""
+    """Sends datagrams in windows that fit the receive buffer: all arrive, once and in order."""
     loop = asyncio.get_running_loop()
     name = f"{world.key} udp {rng.getrandbits(32):x}"
     make = lambda: Datagrams(world, name)  # noqa: E731
@@ -151,7 +151,7 @@ async def datagrams(world: World, rng: random.Random) -> None:
     )
     sent, total = 0, rng.choice((1, 30, 300))
     while sent < total:
-        # 12 datagrams of 9 KB are about half of the smallest default receive buffer.
+        # Twelve datagrams of 9 KB are about half of the smallest default receive buffer.
         for _ in range(min(total - sent, rng.randint(1, 12))):
             sender.transport.sendto(datagram(name, sent), None if connected else address)
             sent += 1
@@ -188,7 +188,7 @@ async def pipes(world: World, rng: random.Random) -> None:
 
 
 class PipeEnd(End):
-    """The end of a pipe: there is nothing to keep open after the end of the data."""
+    """The end of a pipe, which has nothing to keep open after the end of the data."""
 
     def eof_received(self) -> bool:
         super().eof_received()

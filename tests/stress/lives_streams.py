@@ -1,4 +1,4 @@
-"""Lives of stream connections: TCP, Unix and TLS, whole, cut short and cancelled."""
+"""Scenarios of stream connections: TCP, Unix and TLS; complete, cut short and cancelled."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _end(world: World, name: str, expect: str, rng: random.Random) -> Watching:
 async def _connect(
     world: World, rng: random.Random, key: str, kind: str, tls: bool
 ) -> tuple[Watching, Watching]:
-    """Two connected ends on the loop; `kind` is tcp, unix, abstract or pair."""
+    """Connects two ends on the loop; `kind` is tcp, unix, abstract or pair."""
     loop = asyncio.get_running_loop()
     accepted: asyncio.Future[Watching] = loop.create_future()
     server_tls, client_tls = contexts()
@@ -55,7 +55,7 @@ async def _connect(
         server = await loop.create_server(accept, "127.0.0.1", 0, ssl=accept_tls)
         _, end = await loop.create_connection(client, *server.sockets[0].getsockname(), **options)
     else:
-        # The same seed may run in another process at the same time.
+        # The process id keeps a second run of this seed from using the name at the same time.
         abstract = f"\0stress-{os.getpid()}-{rng.getrandbits(64):x}"
         path = world.path(rng) if kind == "unix" else abstract
         server = await loop.create_unix_server(accept, path, ssl=accept_tls)
@@ -67,7 +67,7 @@ async def _connect(
 
 
 async def _send(end: Watching, rng: random.Random, send: Pattern, size: int) -> None:
-    """Write `size` bytes in pieces, as a program would: pausing when asked to."""
+    """Writes `size` bytes in pieces as a program would, and pauses when asked to."""
     if rng.random() < 0.3:
         end.transport.set_write_buffer_limits(high=rng.choice((0, 1, 1000, 1 << 20)))
     while size:
@@ -76,10 +76,10 @@ async def _send(end: Watching, rng: random.Random, send: Pattern, size: int) -> 
         if rng.random() < 0.2:
             cut = rng.randrange(piece + 1)
             pieces = [send.take(cut), b"", send.take(piece - cut)]
-            # CPython 3.12 and later never get rid of an empty piece at the end.
+            # CPython 3.12 and later never remove an empty piece at the end.
             end.transport.writelines(pieces if end.world.ours else [one for one in pieces if one])
         elif rng.random() < 0.3 and end.world.ours:
-            # CPython 3.12 and later keep the caller's own buffer, and send what it has by then.
+            # CPython 3.12 and later keep a reference to the caller's buffer and send its later content.
             reused = bytearray(send.take(piece))
             end.transport.write(reused)
             reused[:] = bytes(piece)
@@ -96,7 +96,7 @@ def _kind(rng: random.Random) -> tuple[str, bool]:
 
 
 async def duplex(world: World, rng: random.Random) -> None:
-    """Both ends send, end and get everything."""
+    """Both ends send, end and receive everything."""
     key = f"{world.key} duplex {rng.getrandbits(32):x}"
     kind, tls = _kind(rng)
     client, server = await _connect(world, rng, key, kind, tls)
@@ -106,7 +106,7 @@ async def duplex(world: World, rng: random.Random) -> None:
         _send(server, rng, Pattern(f"{key} down"), down),
     )
     if tls:
-        # Without half-close each end waits for all it is owed, then one of them closes.
+        # Without half-close each end waits for all expected data, then one of them closes.
         await asyncio.gather(client.until_received(down), server.until_received(up))
         rng.choice((client, server)).transport.close()
     else:
@@ -121,7 +121,7 @@ async def duplex(world: World, rng: random.Random) -> None:
 
 
 async def flush_and_close(world: World, rng: random.Random) -> None:
-    """One end writes and closes at once: all that was accepted arrives."""
+    """One end writes and closes at once: all accepted data arrives."""
     key = f"{world.key} flush {rng.getrandbits(32):x}"
     client, server = await _connect(world, rng, key, *_kind(rng))
     size = rng.choice(SIZES)
@@ -134,13 +134,15 @@ async def flush_and_close(world: World, rng: random.Random) -> None:
 
 
 async def cut_short(world: World, rng: random.Random) -> None:
-    """An end aborts, closes or raises while both send: what came is right, both hear of the end."""
+    """An end aborts, closes or raises while both send: received data is correct, and both ends see the
+    end.
+    """
     key = f"{world.key} cut {rng.getrandbits(32):x}"
     kind, tls = _kind(rng)
     client, server = await _connect(world, rng, key, kind, tls)
     ends = [client, server]
     rng.shuffle(ends)
-    # A protocol that raises under TLS fails the connection in a way that differs between versions.
+    # An exception in a TLS protocol ends the connection in a way that differs between versions.
     how = rng.choice(("abort", "abort", "close", "abort both", *(() if tls else ("raise",))))
     if how == "raise":
         ends[0].raise_at = 1
@@ -161,7 +163,7 @@ async def cut_short(world: World, rng: random.Random) -> None:
     for task in sending:
         task.cancel()
     await asyncio.gather(*sending, return_exceptions=True)
-    # The other end learns of it by itself, or has to let go of what it cannot deliver.
+    # The other end either sees the end by itself, or has data that it cannot deliver and must abort.
     done, _ = await asyncio.wait([asyncio.ensure_future(ends[1].until("lost"))], timeout=0.05)
     if not done:
         ends[1].transport.abort()
@@ -189,7 +191,7 @@ async def with_blocking_peer(world: World, rng: random.Random) -> None:
 
 
 async def cancelled_connect(world: World, rng: random.Random) -> None:
-    """Connecting is cancelled or times out somewhere on its way: nothing is left."""
+    """A connection attempt is cancelled or times out at a random point: nothing is left behind."""
     key = f"{world.key} cancel {rng.getrandbits(32):x}"
     loop = asyncio.get_running_loop()
     ends: list[Watching] = []
@@ -217,7 +219,7 @@ async def cancelled_connect(world: World, rng: random.Random) -> None:
         elif not isinstance(done, (asyncio.CancelledError, OSError, ssl.SSLError)):
             raise Violation(f"{key}: {done!r}")
     server.close()
-    # Connections in the backlog may still be accepted; whatever was made comes to its end.
+    # Connections in the backlog may still be accepted; every end that was made reaches its end.
     await asyncio.sleep(0.02)
     for end in ends:
         if end.made:
@@ -226,7 +228,7 @@ async def cancelled_connect(world: World, rng: random.Random) -> None:
 
 
 async def upgraded(world: World, rng: random.Random) -> None:
-    """Plain bytes first, then start_tls on both ends, then encrypted ones."""
+    """Plain bytes first, then start_tls on both ends, then encrypted bytes."""
     key = f"{world.key} upgrade {rng.getrandbits(32):x}"
     loop = asyncio.get_running_loop()
     server_tls, client_tls = contexts()
@@ -236,7 +238,7 @@ async def upgraded(world: World, rng: random.Random) -> None:
     client.transport.write(up.take(first))
     server.transport.write(down.take(first))
     await asyncio.gather(client.until_received(first), server.until_received(first))
-    # The old transport is done with: its reading must not be resumed by a pause of before.
+    # The old transport is finished: an earlier pause must not resume its reading.
     client._pauses.clear()
     server._pauses.clear()
     await asyncio.sleep(0.02)
@@ -255,13 +257,13 @@ async def upgraded(world: World, rng: random.Random) -> None:
 
 
 async def streams(world: World, rng: random.Random) -> None:
-    """asyncio's streams: reads that time out lose nothing."""
+    """asyncio's streams: a read that times out loses no data."""
     key = f"{world.key} streams {rng.getrandbits(32):x}"
     handled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     size = rng.choice(SIZES)
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        # An echo.
+        # The server echoes.
         while data := await reader.read(rng.choice((1, 1000, 100_000)) if size < 10_000 else 65536):
             writer.write(data)
             await writer.drain()

@@ -1,4 +1,4 @@
-"""Byte streams that prove themselves: any byte lost, doubled, altered or out of order shows at once."""
+"""Byte streams with predictable content: a lost, duplicated, altered or misplaced byte shows at once."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ BLOCK = 65521
 
 
 class Violation(AssertionError):
-    """A rule that must hold did not."""
+    """A broken rule."""
 
 
 class Pattern:
-    """The stream of bytes called `key`: one end takes, the other checks."""
+    """The byte stream of the name `key`: one end takes it, the other checks it."""
 
     def __init__(self, key: str) -> None:
         self._key = key
@@ -21,7 +21,7 @@ class Pattern:
         self.position = 0
 
     def take(self, size: int) -> bytes:
-        """The next `size` bytes."""
+        """Returns the next `size` bytes."""
         pieces = []
         while size:
             start = self.position % BLOCK
@@ -32,7 +32,7 @@ class Pattern:
         return b"".join(pieces)
 
     def check(self, data: bytes | bytearray | memoryview) -> None:
-        """`data` are the next bytes; raises `Violation` where they are not."""
+        """Checks that `data` are the next bytes; raises `Violation` otherwise."""
         start, expected = self.position, self.take(len(data))
         if data != expected:
             got = bytes(data)

@@ -1,4 +1,4 @@
-"""A short run of every kind of life on each loop; `python -m tests.stress` runs for as long as wanted."""
+"""A short run of every kind of scenario on each loop; `python -m tests.stress` runs for any time."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from tests.stress.world import World, stress
 from tests.support.interpreter import is_newest_interpreter
 
 SEED = int(os.environ.get("STRESS_SEED", "20"))
-# Half a minute for each backend over the five interpreters that are tested, most of it on one.
+# Half a minute for each backend over the five interpreters, most of it on the newest one.
 SECONDS = float(os.environ.get("STRESS_SECONDS", "20" if is_newest_interpreter() else "3"))
-# CPython 3.10's process streams leave the BrokenPipeError of a closed stdin to nobody.
+# CPython 3.10's process streams never retrieve the BrokenPipeError of a closed stdin.
 CHOSEN = [life for life in LIVES if sys.version_info >= (3, 11) or life.__name__ != "process"]
 
 
@@ -24,7 +24,7 @@ CHOSEN = [life for life in LIVES if sys.version_info >= (3, 11) or life.__name__
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 @pytest.mark.parametrize("backend", ["uring", "epoll"])
 def test_every_rule_holds(backend: str) -> None:
-    """Stock asyncio is for the command line: now and then it breaks a rule itself (`start_tls`)."""
+    """Stock asyncio is left to the command line: now and then its `start_tls` breaks a rule."""
     report = stress(backend, SEED, SECONDS, CHOSEN)
     again = f"python -m tests.stress --seed {SEED} --seconds {SECONDS} --backend {backend}"
     assert not report.violations, "\n".join([again, *report.violations])

@@ -1,4 +1,4 @@
-"""What holds all along: the loop of an era, its rules, and the balance at its end."""
+"""The loop of an era, the rules that always hold, and the comparison of resources at its end."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ Life = Callable[["World", random.Random], Coroutine[Any, Any, None]]
 
 
 class Planned(Exception):
-    """Raised by a protocol on purpose: the exception handler must be told of it, and only it."""
+    """An intentional exception of a protocol. The loop's exception handler must receive it, and no other."""
 
 
 class World:
-    """One era: a loop, its lives and their rules."""
+    """One era: a loop, its scenarios and their rules."""
 
     def __init__(self, backend: str, key: str, folder: Path) -> None:
         self.backend = backend
@@ -55,41 +55,41 @@ class World:
 
     @property
     def ours(self) -> bool:
-        """Whether the loop under test is ours: stock asyncio promises less in a few places."""
+        """True if the loop under test is uringcore's: stock asyncio promises less in a few places."""
         return self.backend != "asyncio"
 
     def violate(self, text: str) -> None:
-        """Note that a rule was broken."""
+        """Records a broken rule."""
         self.violations.append(text)
 
     @contextlib.contextmanager
     def watching(self, what: str) -> Any:
-        """For callbacks: a `Violation` inside is noted here and goes no further."""
+        """For callbacks: records a `Violation` in the block and suppresses it."""
         try:
             yield
         except Violation as broken:
             self.violate(f"{what}: {broken}")
 
     def new_loop(self) -> asyncio.AbstractEventLoop:
-        """A loop of the kind under test."""
+        """Creates a loop of the kind under test."""
         return factory("stock" if self.backend == "asyncio" else self.backend)()
 
     def complaint(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """The loop's exception handler: whatever was not planned is a violation."""
+        """The loop's exception handler: every exception but a planned one is a violation."""
         exception = context.get("exception")
         if isinstance(exception, Planned):
             self.planned -= 1
         elif context["message"] == HANDSHAKE_FAILED and isinstance(exception, OSError):
-            return  # a client that was cancelled in its handshake; asyncio tells of each
+            return  # a client that was cancelled in its handshake; asyncio reports each
         else:
             self.violate(f"exception handler: {context}")
 
     def path(self, rng: random.Random) -> str:
-        """A path for a Unix socket that nobody uses."""
+        """Returns an unused path for a Unix socket."""
         return str(self.folder / f"{rng.getrandbits(64):x}")
 
     def run(self, lives: list[tuple[Life, random.Random]], at_once: int) -> None:
-        """Run the era: every life, `at_once` of them together, then the balance."""
+        """Runs the era: every scenario, `at_once` of them concurrently, then the comparison of resources."""
         loop = self.new_loop()
         loop.set_exception_handler(self.complaint)
         asyncio.set_event_loop(loop)
@@ -106,7 +106,7 @@ class World:
     async def _era(
         self, loop: asyncio.AbstractEventLoop, lives: list[tuple[Life, random.Random]], at_once: int
     ) -> None:
-        # Python 3.10 binds a lock to the loop that runs when it is first used.
+        # Python 3.10 binds a lock to the loop that first uses it.
         self.one_at_a_time = asyncio.Lock()
         base = self._gauges(loop)
         slots = asyncio.Semaphore(at_once)
@@ -128,7 +128,9 @@ class World:
         await self._settle(loop, base)
 
     async def _settle(self, loop: asyncio.AbstractEventLoop, base: dict[str, int]) -> None:
-        """All that the lives opened is closed: the gauges come back to where they began."""
+        """Waits until the gauges return to their values before the scenarios, because everything was
+        closed.
+        """
         deadline = time.monotonic() + SETTLE_SECONDS
         while True:
             gc.collect()
@@ -150,7 +152,7 @@ class World:
 
 
 class Watchdog:
-    """Ends the process with every thread's stack when an era takes too long."""
+    """Ends the process if an era takes too long, and prints every thread's stack."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -161,12 +163,12 @@ class Watchdog:
         self._thread.start()
 
     def feed(self, what: str) -> None:
-        """A new era begins."""
+        """Starts the time limit anew, at the start of an era."""
         self._what = what
         self._deadline = time.monotonic() + self._seconds
 
     def stop(self) -> None:
-        """No more watching."""
+        """Ends the watchdog."""
         self._end.set()
         self._thread.join()
 
@@ -181,7 +183,7 @@ class Watchdog:
 
 
 class Report:
-    """What a run did and found."""
+    """The actions and the violations of a run."""
 
     def __init__(self) -> None:
         self.eras = 0
@@ -193,7 +195,7 @@ class Report:
 def stress(
     backend: str, seed: int, seconds: float, all_lives: list[Life], *, eras_max: int | None = None
 ) -> Report:
-    """Eras from `seed` until `seconds` have passed, or a rule is broken."""
+    """Runs eras from `seed` until `seconds` have passed, or a rule is broken."""
     report = Report()
     end = time.monotonic() + seconds
     watchdog = Watchdog(4 * LIFE_SECONDS)
@@ -241,7 +243,7 @@ def _era(report: Report, backend: str, key: str, folder: Path, all_lives: list[L
 
 
 def tls_contexts() -> tuple[ssl.SSLContext, ssl.SSLContext]:
-    """A server's context with a fresh certificate and a client's that trusts it."""
+    """Returns a server's TLS context with a fresh certificate and a client's context that trusts it."""
     from uringcore.devcert import DevelopmentCertificate
 
     made = DevelopmentCertificate.make()

@@ -1,4 +1,4 @@
-"""Applications for the server's tests: sessions in messages, and beside HTTP and WebSocket."""
+"""Applications for the server's tests: sessions through ASGI messages, and beside HTTP and WebSocket."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from uringcore.webtransport._link import SessionLink
 
 
 async def app(scope, receive, send):
-    """Does what the session's path says."""
+    """Runs the application for the session's path."""
     if scope["type"] == "lifespan":
         assert (await receive())["type"] == "lifespan.startup"
         scope["state"]["answer"] = 42
@@ -37,7 +37,7 @@ async def app(scope, receive, send):
 
 
 def alive():
-    """How many sessions and streams of sessions there are in this process."""
+    """Returns the number of sessions and of their streams in this process."""
     gc.collect()
     found = [type(one) for one in gc.get_objects()]
     kinds = {"sessions": SessionLink, "streams": Stream}
@@ -45,7 +45,7 @@ def alive():
 
 
 async def echo(scope, receive, send):
-    """Sends back what comes: on the same stream, on one of our own, or in a datagram."""
+    """Echoes received data: on the same stream, on a stream of the server's, or in a datagram."""
     protocols = scope["subprotocols"]
     subprotocol = protocols[-1] if protocols else None
     headers = [(b"x-hello", b"there")]
@@ -75,7 +75,7 @@ async def echo(scope, receive, send):
 
 
 async def told(scope, receive, send):
-    """Tells its scope on a stream, and what it then hears."""
+    """Sends its scope on a stream, then waits for the end."""
     await send({"type": "webtransport.accept"})
     first = await receive()
     seen = {name: scope[name] for name in ("type", "path", "scheme", "http_version")}
@@ -98,7 +98,7 @@ async def refused(scope, receive, send):
 
 
 async def silent(scope, receive, send):
-    """Neither accepts nor refuses."""
+    """Returns without accepting or refusing."""
 
 
 async def failing(scope, receive, send):
@@ -108,7 +108,7 @@ async def failing(scope, receive, send):
 
 
 async def closing(scope, receive, send):
-    """Says something and closes."""
+    """Sends data and closes the session."""
     await send({"type": "webtransport.accept"})
     first = await receive()
     message = {"stream": first["stream"], "data": b"good bye", "end": True}
@@ -118,7 +118,7 @@ async def closing(scope, receive, send):
 
 
 async def resets(scope, receive, send):
-    """Tells the code of a reset with a reset; data before it is sent back."""
+    """Answers a reset with a reset of its code plus one; echoes earlier data."""
     await send({"type": "webtransport.accept"})
     while True:
         message = await receive()
@@ -133,7 +133,9 @@ async def resets(scope, receive, send):
 
 
 async def pausing(scope, receive, send):
-    """Takes nothing of a stream until a datagram comes; then tells how much it was, by a datagram."""
+    """Pauses a stream after its first data until a datagram arrives; reports the number of bytes by
+    datagram.
+    """
     await send({"type": "webtransport.accept"})
     count, paused = 0, None
     while True:
@@ -155,7 +157,7 @@ async def pausing(scope, receive, send):
 
 
 async def opening(scope, receive, send):
-    """Opens streams of both kinds, says something on them, and waits for the end."""
+    """Opens streams of both kinds, sends data on them, and waits for the end."""
     await send({"type": "webtransport.accept"})
     for bidirectional in (True, False):
         await send({"type": "webtransport.stream.open", "bidirectional": bidirectional})
@@ -166,25 +168,25 @@ async def opening(scope, receive, send):
 
 
 async def unanswered(scope, receive, send):
-    """Waits for the end, and answers nobody."""
+    """Waits for the end without an answer to the request."""
     print(f"asked for {scope['path']}", flush=True)
     await receive()
     print(f"heard the end of {scope['path']}", flush=True)
 
 
 async def late(scope, receive, send):
-    """Accepts when it has heard what it waits for, which is the end."""
+    """Accepts after the session's end."""
     await unanswered(scope, receive, send)
     await send({"type": "webtransport.accept"})
 
 
 async def lost(scope, receive, send):
-    """Fails before it answers, at what the scope has for those who want the session itself."""
+    """Raises before it answers; the message proves that the scope contains the session request."""
     raise LookupError(scope["extensions"]["uringcore.webtransport"]["request"].path)
 
 
 async def native(scope, receive, send):
-    """Has the session itself."""
+    """Uses the session itself instead of messages."""
     request = scope["extensions"]["uringcore.webtransport"]["request"]
     async with await request.accept() as session:
         async for stream in session.streams():
@@ -210,7 +212,7 @@ PATHS = {
 
 
 async def plain(scope, receive, send):
-    """Knows HTTP alone, and says so."""
+    """Supports HTTP alone, and raises otherwise."""
     if scope["type"] != "http":
         raise NotImplementedError(scope["type"])
     await send({"type": "http.response.start", "status": 200, "headers": []})

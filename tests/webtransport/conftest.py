@@ -1,4 +1,4 @@
-"""Fixtures of the WebTransport tests: a certificate as browsers take it by hash, and the loops."""
+"""Fixtures of the WebTransport tests: a certificate that browsers accept by its hash, and the loops."""
 
 from __future__ import annotations
 
@@ -17,5 +17,5 @@ def certificate():
 
 @pytest.fixture
 def files(certificate, tmp_path):
-    """The certificate and its key, as aiopquic's programs take them."""
+    """The certificate and its key as files, the form that programs for aiopquic use."""
     return certificate.write(tmp_path)

@@ -1,5 +1,5 @@
-"""Clients that are to be killed. ``python -m tests.webtransport.doomed PORT CLIENTS SESSIONS``, told to
-begin, makes so many connections with so many sessions each, says so, and goes on for as long as it is let.
+"""Clients for the test to kill. ``python -m tests.webtransport.doomed PORT CLIENTS SESSIONS`` waits for a
+line on stdin, then opens the connections with their sessions, prints a line, and keeps them open.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from tests.webtransport import wire
 
 
 async def live(port: int, sessions: int, ready: asyncio.Semaphore) -> None:
-    """Sessions with a stream half sent, one that is finished, and a datagram."""
+    """Opens a session with a half-sent stream, a finished stream, and a datagram."""
     server = SimpleNamespace(port=port)
     async with connect_raw(server, max_datagram_frame_size=65536) as raw:
         raw.control(wire.DRAFTS["02"])
@@ -30,7 +30,7 @@ async def live(port: int, sessions: int, ready: asyncio.Semaphore) -> None:
 
 
 async def main(port: int, clients: int, sessions: int) -> None:
-    """Makes all of them."""
+    """Opens all sessions of all connections."""
     sys.stdin.readline()
     ready = asyncio.Semaphore(0)
     lives = [asyncio.ensure_future(live(port, sessions, ready)) for _ in range(clients)]

@@ -19,7 +19,7 @@ def connecting(files, server, **options):
 
 
 async def staying(session):
-    """A handler that does nothing."""
+    """A handler that only waits for the end."""
     await session.wait_closed()
 
 
@@ -52,5 +52,5 @@ async def next_of(events, kind):
 
 
 async def accepted(session):
-    """The number of the next stream that the peer opens."""
+    """Returns the number of the next stream that the peer opens."""
     return (await next_of(session.events(), wt.WebTransportNewStream)).stream_id

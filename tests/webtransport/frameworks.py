@@ -1,4 +1,4 @@
-"""Starlette's and FastAPI's applications with a session beside a page."""
+"""Applications of Starlette and FastAPI with a session beside a page."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from uringcore.contrib.starlette import (
 
 
 async def room(webtransport):
-    """Tells where it is by a datagram for each that comes."""
+    """Answers each datagram with one that names the room and the host."""
     if webtransport.query_params.get("secret") != "yes":
         webtransport.refuse(401)
         return
@@ -27,12 +27,12 @@ async def room(webtransport):
 
 
 async def faulty(webtransport):
-    """Fails before it answers."""
+    """Raises before it answers."""
     raise LookupError("of the endpoint's own")
 
 
 class Guarded:
-    """A middleware that knows sessions, and refuses some."""
+    """A middleware that supports sessions, and refuses some."""
 
     def __init__(self, app):
         self.app = app

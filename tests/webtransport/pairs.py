@@ -39,7 +39,7 @@ async def session_pair(certificate, client=None, server=None):
 
 @contextlib.asynccontextmanager
 async def accepting(server, accepted):
-    """Accepts all that ask, meanwhile."""
+    """Accepts all session requests while the block runs."""
 
     async def accept():
         async for request in server:
@@ -67,8 +67,9 @@ async def stream_pair(certificate, client=None, server=None):
 
 @contextlib.asynccontextmanager
 async def application_pair(certificate, application, client=None, server=None):
-    """Yields a client's session, and the same one as an ASGI application has it. The application has
-    returned at the end of the block."""
+    """Yields a client's session, and its server side as an ASGI application sees it. The application has
+    returned when the block ends.
+    """
     async with serving(certificate, **(server or {})) as there:
         asking = asyncio.ensure_future(connecting(certificate, there, **(client or {})))
         asgi = await asked_of(there)
@@ -81,7 +82,7 @@ async def application_pair(certificate, application, client=None, server=None):
 
 
 async def asked_of(server):
-    """The next session that is asked for, as the server's ASGI applications have theirs."""
+    """Returns the next requested session in the form that the server's ASGI applications get."""
     while (link := server._next()) is None:
         await server._backlog.wait()
     return AsgiSession(link, {"type": "webtransport", "extensions": {}})

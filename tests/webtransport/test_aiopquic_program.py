@@ -1,4 +1,4 @@
-"""A program that is written for aiopquic, with its imports changed alone: that of the interop cases."""
+"""A program for aiopquic with only its imports changed: the one of the interop cases."""
 
 from __future__ import annotations
 
@@ -55,7 +55,9 @@ def test_case(case, program, certificates, run_anywhere):
 
 
 def test_authorities_may_be_named_without_verification(tmp_path):
-    """Programs for aiopquic may do both; the typed settings refuse it."""
+    """Programs for aiopquic may give authorities and switch verification off; the typed settings refuse the
+    pair.
+    """
     certfile = str(DevelopmentCertificate.make().write(tmp_path)[0])
     for given, verify_peer, ca_file in [
         (None, False, certfile),

@@ -1,4 +1,4 @@
-"""The server's sessions: ASGI messages, the scope, frameworks, workers, and its stop."""
+"""The server's sessions: ASGI messages, the scope, frameworks, workers, and the stop."""
 
 from __future__ import annotations
 
@@ -182,7 +182,8 @@ def test_a_paused_stream_makes_its_client_wait(server):
                 count = int(await _answered(session, b"count"))
             assert count < 1_000_000
             assert not sending.done()
-            # An answer that was late is of before, and the end is told once: that may be lost.
+            # A late answer may have the old count, and the end is reported only once, by a datagram that may
+            # be lost.
             session.send_datagram(b"resume")
             while (said := await _answered(session, b"count")) not in (b"8000000", b"end 8000000"):
                 if int(said) == count:
@@ -193,7 +194,7 @@ def test_a_paused_stream_makes_its_client_wait(server):
 
 
 async def _answered(session, question):
-    """What comes back, asking again: a datagram may be lost."""
+    """Repeats the question until an answer arrives, because a datagram may be lost."""
     while True:
         session.send_datagram(question)
         with contextlib.suppress(asyncio.TimeoutError):
@@ -304,7 +305,7 @@ def test_frameworks_have_routes_for_sessions(start, app, guarded):
             assert await session.receive_datagram() == b"I am in 7 at localhost"
         for path in ("/rooms/7", "/rooms/x?secret=yes", "/nowhere"):
             await refused(path, 401 if path == "/rooms/7" else 404)
-        # Middleware that was there before comes first.
+        # Middleware that was added earlier runs first.
         await refused("/guarded", guarded)
 
     async def refused(path, status):
@@ -315,7 +316,7 @@ def test_frameworks_have_routes_for_sessions(start, app, guarded):
     uringcore.run(main())
     assert server.get("/").content == b"page"
     assert "Traceback" not in server.log()
-    # An endpoint that fails before it answers is a fault of its own.
+    # An endpoint that raises before it answers gives status 500.
     uringcore.run(refused("/faulty", 500))
     server.wait_log("LookupError: of the endpoint's own")
     assert "sessions are refused" not in server.log()

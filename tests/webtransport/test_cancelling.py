@@ -1,4 +1,4 @@
-"""Cancelled at any await of a session's, nothing is lost; and a session may end in every state."""
+"""A cancellation at any await of a session loses no data, and a session may end in every state."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_cancelled_wait_for_requests_leaves_them_to_the_next(run_anywhere, cer
 
 
 def test_a_session_is_closed_at_every_step(run_anywhere, certificate):
-    """One that is closed n turns after it was asked for: either side sees an end and no more."""
+    """A session is closed n turns after its request: each side sees an end and no other error."""
 
     async def main():
         accepted = []

@@ -1,4 +1,4 @@
-"""What a program forgets is ended and collected, and debug mode says where it was made."""
+"""Unreferenced objects are closed and collected, and debug mode names the line that made them."""
 
 from __future__ import annotations
 
@@ -192,7 +192,7 @@ def test_sessions_of_clients_whose_connections_end_leave_nothing(run_anywhere, c
                 kept.append((one, stream))
             await eventually(lambda: len(refs) == 40)
             for one, _ in kept:
-                # The connection ends, and nobody has closed the session.
+                # The connection ends without a close of the session.
                 one._link.connection.transport.drop()
             await eventually(lambda: server.stats()["sessions_open"] == 0)
             assert not server._transports

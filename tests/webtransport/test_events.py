@@ -1,4 +1,4 @@
-"""Sessions in events, in aiopquic's names."""
+"""A session's events, with aiopquic's names."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_the_peers_doing_is_told(run_anywhere, files):
         async def handler(session):
             stream = await session.create_stream(bidir=True)
             await session.send_stream_data_drained(stream, b"x")
-            # A reset takes back what has not arrived.
+            # A reset discards data that has not arrived, so wait for the data.
             await anext(session.receive_stream_data(stream))
             session.reset_stream(stream, 3)
             session.stop_stream(stream, 4)
@@ -70,7 +70,7 @@ def test_the_peers_doing_is_told(run_anywhere, files):
                 seen.append(await anext(events))
             assert wt.WebTransportSessionDraining() in seen
             assert wt.WebTransportStopSending(stream, 4) in seen
-            # Of what is over nothing is asked any more.
+            # Calls on finished streams are ignored or refused.
             await eventually(lambda: not session._streams._streams)
             with pytest.raises(wt.WebTransportError, match="not open for sending"):
                 session.send_stream_data(stream, b"x")
@@ -247,7 +247,7 @@ def test_a_client_that_leaves_is_no_fault_of_the_handlers(run_anywhere, files, c
             stream = await session.create_stream()
             served.append(session.session)
             await session.wait_closed()
-            # What has come before the end is told all the same.
+            # Events from before the end are still delivered.
             async for event in session.events():
                 heard.append(event)
                 told = SAID_TOO_LATE[said](session, stream)

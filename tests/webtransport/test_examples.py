@@ -1,4 +1,4 @@
-"""The examples as their users run them."""
+"""The examples, run as their users run them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Room(NamedTuple):
 
 @contextlib.contextmanager
 def chat_room():
-    """Yields where the page is, its text and the session's URL."""
+    """Yields the page's URL, its text and the session's URL."""
     command = [sys.executable, EXAMPLES / "webtransport_chat.py", "--port", "0", "--page-port", "0"]
     process = subprocess.Popen(
         bound(command),
@@ -107,7 +107,7 @@ def test_guests_who_are_about_to_leave_silence_nobody():
     spec.loader.exec_module(chat := importlib.util.module_from_spec(spec))
 
     class Session:
-        """One whose datagrams are what it is told, or that cannot send any."""
+        """A session that receives the datagrams in ``says``, and whose sends fail with ``error``."""
 
         def __init__(self, says=(), error=None):
             self.says, self.error, self.heard = says, error, []
@@ -169,7 +169,7 @@ def test_a_group_that_its_publisher_gives_up_is_reset_for_its_subscribers(certif
                         with pytest.raises(StreamResetError) as caught:
                             await stream.read()
                 if code is None:
-                    # The publisher has gone in the middle of the group.
+                    # The publisher has left in the middle of the group.
                     with pytest.raises(StreamResetError) as caught:
                         await stream.read()
                 assert caught.value.code == (code or 0)

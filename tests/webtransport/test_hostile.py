@@ -1,5 +1,5 @@
-"""A client that says what it is told, and a server that keeps nothing of it: sessions that are given up at
-every step, streams that are stopped, answers that cannot be said.
+"""A hostile client against a server that must keep nothing: sessions abandoned at every step, stopped
+streams, answers that cannot be sent.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ def server(request, server_certificate, tmp_path_factory):
 
 
 def alive(server):
-    """What there is in the server's process."""
+    """Returns the number of sessions and streams in the server's process."""
     return json.loads(server.get("/alive").content)
 
 
 async def left(server, **wanted):
-    """Waits until so much is left in the server's process."""
+    """Waits until this many sessions and streams are left in the server's process."""
     for _ in range(200):
         found = await asyncio.to_thread(alive, server)
         if found == wanted:
@@ -60,7 +60,7 @@ def run(main):
 
 @contextlib.asynccontextmanager
 async def connecting(server, draft="02", more=None):
-    """A connection that speaks WebTransport."""
+    """Opens a connection that supports WebTransport."""
     async with connect_raw(server, max_datagram_frame_size=65536) as raw:
         raw.control({**wire.DRAFTS[draft], **(more or {})})
         await raw.wait_settings()
@@ -68,13 +68,13 @@ async def connecting(server, draft="02", more=None):
 
 
 async def opened(raw, path):
-    """A session that the server has accepted."""
+    """Opens a session, and waits until the server has accepted it."""
     session = raw.bidi(wire.asked(path))
     await raw.wait(lambda: raw.answer(session).status == 200)
     return session
 
 
-# How far a session has come. Each gives its number.
+# Stages of a session. Each function returns the session's id.
 
 
 async def asked(raw, path):
@@ -82,7 +82,7 @@ async def asked(raw, path):
 
 
 async def with_streams(raw, path):
-    """With streams that are silent, half sent, finished, reset and stopped."""
+    """A session with streams that are silent, half sent, finished, reset and stopped."""
     session = await opened(raw, path)
     for make, header in ((raw.bidi, wire.bidi), (raw.uni, wire.uni)):
         make(header(session))
@@ -99,7 +99,7 @@ async def with_streams(raw, path):
 
 
 async def with_beginnings(raw, path):
-    """With streams whose first bytes do not say yet whose they are."""
+    """A session with streams whose first bytes are incomplete, so that their session is unknown."""
     session = await opened(raw, path)
     raw.bidi(wire.bidi(session)[:1])
     raw.uni(wire.uni(session)[:1])
@@ -107,7 +107,7 @@ async def with_beginnings(raw, path):
 
 
 async def after_its_streams(raw, path):
-    """With streams and datagrams that come before it is asked for."""
+    """A session whose streams and datagrams arrive before its request."""
     session = raw.quic.get_next_available_stream_id()
     raw.uni(wire.uni(session, b"early"))
     raw.datagram(session, b"early")
@@ -117,7 +117,7 @@ async def after_its_streams(raw, path):
 
 STEPS = [asked, opened, with_streams, with_beginnings, after_its_streams]
 
-# How it ends.
+# Ends of a session.
 
 
 async def reset(raw, session):
@@ -142,7 +142,7 @@ ENDS = [reset, finished, closed, malformed]
 
 @pytest.mark.parametrize("draft", wire.DRAFTS)
 def test_sessions_that_end_in_every_state_leave_nothing(server, draft):
-    """Streams that do not say whose they are wait for ten seconds, or for the end of the connection."""
+    """Streams of an unknown session wait for ten seconds, or for the end of the connection."""
 
     async def main():
         async with connecting(server, draft) as raw:
@@ -218,7 +218,7 @@ def test_a_session_that_is_accepted_after_the_drain_is_asked_to_end_too(run_anyw
                 accepted = await request.accept()
                 drain = http.varints(wire.DRAIN_SESSION, 0)
                 await raw.wait(lambda: raw.answer(session).body == drain)
-                # Both directions: with one alone the server waits for `patience`.
+                # Both directions: if only one ends, the server waits for `patience`.
                 raw.give_up(session, GIVEN_UP)
                 await accepted.wait_closed()
                 await draining
@@ -257,7 +257,7 @@ def test_streams_that_their_client_stops_are_not_kept(server):
                 await raw.wait_sent()
                 raw.stop(stream, 7)
                 await raw.wait(lambda stream=stream: raw.incoming(stream).over)
-            # The two of the application's own.
+            # The application's own two streams.
             await left(server, sessions=1, streams=2)
 
     run(main())
@@ -265,7 +265,7 @@ def test_streams_that_their_client_stops_are_not_kept(server):
 
 @pytest.mark.parametrize("path", ["/refused", "/silent", "/native"])
 def test_a_client_that_takes_no_header_fields_is_reset(server, path):
-    """Section 4.2.2 of RFC 9114 lets a client take no more than so much."""
+    """RFC 9114 section 4.2.2 lets a client limit the size of header sections."""
     small = {http.MAX_FIELD_SECTION_SIZE: 10}
 
     async def main():

@@ -1,4 +1,4 @@
-"""A thousand sessions of clients that are killed without a word: the server is as it was."""
+"""A thousand sessions of killed clients: the server's resources return to their former values."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OURS = (SessionTransport, SessionLink, AsgiSession, NumberedStreams, Stream)
 
 
 async def hearing(scope, receive, send):
-    """Accepts, and hears its client to the end."""
+    """Accepts, and receives messages until the disconnect."""
     await send({"type": "webtransport.accept"})
     while (await receive())["type"] != "webtransport.disconnect":
         pass
@@ -42,13 +42,13 @@ async def serve(server, running):
 
 
 def left():
-    """What there is of sessions in this process."""
+    """Returns the number of session objects in this process."""
     gc.collect()
     return sum(issubclass(type(one), OURS) for one in gc.get_objects())
 
 
 async def doomed(port):
-    """A process of clients that wait to be told to begin."""
+    """Starts a process of clients that wait for their start signal."""
     arguments = map(str, (port, CLIENTS, SESSIONS // CLIENTS))
     return await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "tests.webtransport.doomed", *arguments),
@@ -83,7 +83,7 @@ def test_a_thousand_sessions_of_killed_clients_leave_memory_flat(certificate):
                 taken.append(memory())
             serving_all.cancel()
         heap, blocks = (now - then for then, now in zip(*taken, strict=True))
-        # What a session takes is several times that; tables that grow once are not.
+        # The limit is below the cost of one object a session, and above tables that grow once.
         assert heap < SESSIONS, f"{heap} KiB more than before {SESSIONS} sessions"
         assert blocks < 2 * SESSIONS, f"{blocks} blocks more than before {SESSIONS} sessions"
 

@@ -1,4 +1,4 @@
-"""ASGI's messages, application and client in one process: what waits, what is let go, and who was quicker."""
+"""ASGI's messages, with application and client in one process: waiting, dropping, and races."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from uringcore.webtransport import SessionClosedError
 
 
 class Application:
-    """Accepts, and takes no message until ``go`` is set. What it then gets is in ``heard``; each message is
-    given to ``answer(message, send)``."""
+    """Accepts, and receives no message until ``go`` is set. Then appends each message to ``heard`` and calls
+    ``answer(message, send)``.
+    """
 
     def __init__(self, answer=None):
         self.go = asyncio.Event()
@@ -31,23 +32,25 @@ class Application:
                 await self._answer(self.heard[-1], send)
 
     def of(self, kind):
-        """The messages of a type."""
+        """Returns the messages of a type."""
         return [message for message in self.heard if message["type"] == f"webtransport.{kind}"]
 
     def ends(self):
-        """How many streams were received to their end."""
+        """Returns the number of streams that were received to their end."""
         return sum(message["end"] for message in self.of("stream.receive"))
 
 
 def is_forgotten(asgi):
-    """Whether nothing of the session's streams is kept, in Python or in Rust. Four tasks are its own."""
+    """True if nothing of the session's streams is kept, in Python or in Rust. Four tasks belong to the
+    session itself.
+    """
     streams = asgi._streams
     is_empty = not streams._streams and len(streams._tasks) <= 4
     return is_empty and asgi.session.stats()["streams_open"] == 0
 
 
 async def settled(count):
-    """Waits until it does not change for a while."""
+    """Waits until ``count()`` does not change for a while."""
     before, same = None, 0
     while same < 5:
         await asyncio.sleep(0.05)

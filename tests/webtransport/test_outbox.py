@@ -1,4 +1,6 @@
-"""What a program has queued without awaiting, in aiopquic's names: its bounds, and who waits for it to go."""
+"""Data that a program has queued without awaiting, with aiopquic's names: its limits, and calls that wait for
+room.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ MEBIBYTE = 1 << 20
 
 
 async def fill(session, stream):
-    """Queues as much on a stream as is taken, and gives that."""
+    """Queues as much on a stream as it accepts; returns the number of bytes."""
     queued = 0
     with pytest.raises(BufferError):
         while queued < 100 * MEBIBYTE:
@@ -36,7 +38,7 @@ async def fill(session, stream):
 
 
 def reading(go):
-    """A handler that reads all streams to their end when ``go`` is set. Gives it, and the task of each."""
+    """Returns a handler that reads all streams to their end once ``go`` is set, and the list of its tasks."""
     tasks = []
 
     async def handler(session):
@@ -108,7 +110,7 @@ def test_tasks_that_send_on_one_stream_all_come_to_an_end(run_anywhere, files):
                 stream = await session.create_stream(bidir=False)
 
                 async def send(stream=stream):
-                    # Each waits for room: the ring has little more than one.
+                    # Each send waits for room: the ring holds little more than one.
                     for _ in range(10):
                         await session.send_stream_data_drained(stream, bytes(50_000))
 
@@ -159,11 +161,11 @@ def test_while_nothing_goes_nobody_looks_whether_it_has(run_anywhere, files, mon
             creating = asyncio.ensure_future(session.create_stream())
             seen = -1
             while len(looks) != seen:
-                # What the peer's windows still take goes first.
+                # At first the peer's windows still accept data.
                 seen = len(looks)
                 await asyncio.sleep(0.2)
             assert seen > 0
-            # Room comes from any of them.
+            # A reset of any stream makes room.
             session.reset_stream(streams[1])
             await eventually(lambda: len(looks) > seen)
             assert not creating.done()
@@ -189,7 +191,7 @@ def test_short_streams_wait_for_those_before_them(run_anywhere, files):
                 assert streams < 50
                 await asyncio.sleep(0)
                 creating = asyncio.ensure_future(session.create_stream(bidir=False))
-            # The server takes so much that nobody reads.
+            # The server accepts this much data that its program does not read.
             given = streams * size - MEBIBYTE
             assert session.tx_max_queued_bytes < given < session.tx_max_queued_bytes + 2 * size
             go.set()
@@ -285,7 +287,7 @@ def test_drain_events_are_set_when_the_session_ends(run_anywhere, files, bidir):
 
 @pytest.mark.parametrize("begins", [True, False])
 def test_nothing_is_queued_on_a_stream_that_the_peer_has_stopped(run_anywhere, files, begins):
-    """Also where the first would be what is sent then."""
+    """The stop also takes effect if the send would be the stream's first data."""
 
     async def main():
         async def handler(session):
@@ -310,7 +312,7 @@ def test_nothing_is_queued_on_a_stream_that_the_peer_has_stopped(run_anywhere, f
             with pytest.raises(wt.WebTransportError, match="not open for sending"):
                 await sender.send_stream_data_drained(stream, b"after the stop")
             assert sender.get_tx_data_drain_event(stream).is_set()
-            # There is nothing left to give up, and that is no error.
+            # Nothing is left to reset, and the calls raise no error.
             sender.reset_stream(stream)
             sender.set_stream_priority(stream, 1)
         await server.aclose()
@@ -351,7 +353,7 @@ def test_what_is_queued_is_counted_in_bytes(run_anywhere, files):
             with pytest.raises(ValueError, match="40000 bytes"):
                 session.stream_ring_cap = 39_999
                 session.send_stream_data(stream, memoryview(wide))
-            # What is changed now was queued as it was.
+            # A later change does not affect the queued data.
             wide[0] = 1
             await eventually(lambda: session.tx_sent_bytes(stream) == 40_000)
             assert session.tx_data_ring_used(stream) == 0

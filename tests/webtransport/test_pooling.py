@@ -1,4 +1,4 @@
-"""Several sessions on one connection: each ends by itself, the connection with the last of them."""
+"""Several sessions on one connection: each ends on its own, and the connection ends with the last."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from uringcore.webtransport import (
 
 @contextlib.asynccontextmanager
 async def first_session(certificate, **options):
-    """Yields a server, the sessions that it has accepted, and a client's first one with it."""
+    """Yields a server, its accepted sessions, and a client's first session with it."""
     accepted = []
     async with serving(certificate, **options) as server, accepting(server, accepted):
         async with connecting(certificate, server, "/first") as first:
@@ -39,7 +39,7 @@ async def first_session(certificate, **options):
 
 
 async def reaches(one, other):
-    """What one side sends comes to the other."""
+    """Checks that data of one side reaches the other."""
     async with one.open_uni_stream() as stream:
         await stream.send(b"%d" % one.id)
     assert await (await other.accept_uni_stream()).read() == b"%d" % one.id
@@ -78,7 +78,7 @@ def test_a_connection_ends_with_its_last_session(run_anywhere, certificate):
             second = await first.open_session()
             first.close()
             await first.wait_closed()
-            # One that is open opens others, whichever was there first.
+            # Any open session can open further ones, even after the first has closed.
             third = await second.open_session("/third")
             await reaches(third, accepted[2])
             assert len(server._transports) == 1
@@ -121,7 +121,7 @@ def test_one_session_too_many_is_rejected(run_anywhere, certificate):
             for _ in range(3):
                 with pytest.raises(WebTransportError, match="takes no further one"):
                     await first.open_session()
-            # Other connections have sessions of their own.
+            # The limit counts the sessions of one connection.
             async with connecting(certificate, server):
                 pass
             second.close()
@@ -259,7 +259,7 @@ def test_forgotten_sessions_end_their_connection(run_anywhere, certificate):
 @pytest.mark.parametrize("side", ["client", "server"])
 @pytest.mark.parametrize("number", [0, 2])
 def test_few_streams_of_sessions_are_not_http3s(run_anywhere, certificate, side, number):
-    """A control stream and two of QPACK's are beside them."""
+    """HTTP/3 needs a control stream and two QPACK streams besides them."""
 
     async def main():
         few = {side: {"config": {"max_streams": number, "max_uni_streams": number}}}
@@ -286,7 +286,7 @@ def test_few_streams_of_sessions_are_not_http3s(run_anywhere, certificate, side,
 
 
 class OtherServer(QuicConnectionProtocol):
-    """aioquic as a server, which takes every session and sends back what comes on a stream."""
+    """aioquic as a server, which accepts every session and echoes stream data."""
 
     settings: ClassVar[dict[int, int]] = {}
 
@@ -313,7 +313,7 @@ class OtherSettings(H3Connection):
     [
         ({0x2B603742: 1}, "02", None),
         ({0xC671706A: 2}, "07", 2),
-        # The newer ones have one session at a time where there is no flow control of sessions.
+        # Without flow control of sessions, the newer drafts allow one session at a time.
         ({0x14E9CD29: 1}, "14", 1),
         ({0x2C7CF000: 1}, "15", 1),
     ],

@@ -1,4 +1,4 @@
-"""A close, a reset or a stop with a bad argument raises and has changed nothing."""
+"""A close, a reset or a stop with an invalid argument raises and changes nothing."""
 
 from __future__ import annotations
 

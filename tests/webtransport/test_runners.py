@@ -1,4 +1,4 @@
-"""Sessions on uvloop, and under anyio's task groups and limits of time."""
+"""Sessions on uvloop, and under anyio's task groups and time limits."""
 
 from __future__ import annotations
 

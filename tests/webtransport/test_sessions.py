@@ -1,4 +1,4 @@
-"""Sessions from their request to their end, both roles in one process, on every loop."""
+"""Sessions from their request to their end, with both roles in one process, on every loop."""
 
 from __future__ import annotations
 
@@ -287,7 +287,7 @@ def test_draining_is_told_to_the_other_side(run_anywhere, certificate):
             await other.wait_draining()
             assert other.is_draining and not one.is_draining
             assert not other.is_closed
-            # Who was asked may ask as well.
+            # The peer may start draining as well.
             other.drain()
             await one.wait_draining()
             async with other.open_uni_stream() as stream:
@@ -326,7 +326,7 @@ def test_counters_are_there_when_a_session_is_over(run_anywhere, certificate):
             assert one.stats()["bytes_sent"] == other.stats()["bytes_received"] == 1_000
             assert one.stats()["uni_streams_opened"] == other.stats()["uni_streams_accepted"] == 1
             assert one.stats()["streams_open"] == other.stats()["streams_open"] == 0
-        # The same where the connection ends first.
+        # The counters agree even if the connection ends first.
         async with session_pair(certificate) as (one, other):
             stream = await one.open_uni_stream()
             await stream.send(patterned(1_000))
@@ -334,7 +334,7 @@ def test_counters_are_there_when_a_session_is_over(run_anywhere, certificate):
             assert await there.readexactly(1_000) == patterned(1_000)
             one._link.quic.close(error_code=1)
             with pytest.raises(quic.QuicError):
-                # Which has a loop that is not ours send the close.
+                # On other projects' loops this call sends the close.
                 one.send_datagram(b"x")
             await one.wait_closed()
             await other.wait_closed()
@@ -354,7 +354,7 @@ def test_a_client_leaves_a_server_that_listens_no_more(run_anywhere, certificate
         async with serving(certificate) as server, accepting(server, accepted):
             one = await connecting(certificate, server)
             other = accepted[0]
-            # Of the CONNECT stream, and not a word more.
+            # Stop the CONNECT stream, without a close capsule.
             other._link.quic.stop_stream(other.id, 0x100)
             other.send_datagram(b"which sends it")
             await one.wait_closed()

@@ -1,4 +1,4 @@
-"""A program of a user's that has sessions: checked and run by the QUIC tests' ``test_typing``."""
+"""A user's program with sessions: the QUIC tests' ``test_typing`` checks and runs it."""
 
 from __future__ import annotations
 

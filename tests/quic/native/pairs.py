@@ -1,4 +1,4 @@
-"""A client's connection and the server's end of it, in one process."""
+"""Client and server ends of one connection, in one process."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ async def stream_pair(pki, client=None, server=None):
 
 
 async def settled(task):
-    """Lets ``task`` come as far as it can without the other side."""
+    """Lets ``task`` run until it waits for the other side."""
     for _ in range(5):
         await asyncio.sleep(0)
     return task
 
 
 async def cancelled(task):
-    """Cancels a task that is waiting."""
+    """Cancels a task that is waiting, and checks that it ends."""
     await settled(task)
     assert not task.done()
     task.cancel()
@@ -66,8 +66,8 @@ async def cancelled(task):
 
 
 async def cancelled_after(turns, work):
-    """Returns the result of ``work`` although it is cancelled this many loop iterations after its
-    start; None if it has none.
+    """Cancels ``work`` this many loop iterations after its start. Returns its result if it has one
+    nevertheless, otherwise None.
     """
     task = asyncio.ensure_future(work)
     for _ in range(turns):

@@ -1,5 +1,6 @@
-"""A site for the crawler: a hundred pages that link to one another, one that was moved, a picture, and
-two links that lead nowhere."""
+"""A site for the crawler example: a hundred pages that link to one another, a moved page, a picture, and two
+broken links.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ HTML = "text/html; charset=utf-8"
 
 
 def page(number):
-    """Links to the next pages, to itself, and out of the site."""
+    """A page that links to the next pages, to itself, and out of the site."""
     after = (f"page{(number * 2 + step) % PAGES}" for step in (1, 2))
     links = "".join(f"<a href='{target}'>on</a>" for target in after)
     return f"{links}<a href='#here'>here</a><a href='mailto:nobody'>write</a>"
@@ -42,7 +43,7 @@ async def app(scope, receive, send):
 
 
 async def odd(scope, receive, send):
-    """Two pages that are no HTML, and one that is."""
+    """Serves two pages that are not HTML; ``app`` serves the rest."""
     if scope["type"] == "http":
         links = "<a href='odd'>one</a><a href='odder'>two</a><a href='page'>three</a>"
         odd = scope["path"] in ("/odd", "/odder")
@@ -50,7 +51,7 @@ async def odd(scope, receive, send):
 
 
 async def answer(send, status, kind, text, *fields):
-    """A whole response."""
+    """Sends a whole response."""
     fields = [(b"content-type", kind.encode()), *fields]
     await send({"type": "http.response.start", "status": status, "headers": fields})
     await send({"type": "http.response.body", "body": text.encode()})

@@ -85,7 +85,7 @@ def test_a_read_that_is_woken_and_cancelled_at_once_takes_nothing(run_anywhere, 
             other = asyncio.ensure_future(there.connection.ping())
             while not reading.done() and not other.done():
                 await asyncio.sleep(0)
-                # In the turn in which its future is set, or later.
+                # Cancel in the turn in which the read's future is set, or in a later one.
                 if reading._fut_waiter is None or reading._fut_waiter.done():
                     reading.cancel()
                     break
@@ -194,7 +194,7 @@ def test_a_cancelled_accept_leaves_the_connection_to_the_next(run_anywhere, pki)
                 while not accepting[0].done():
                     waiter = accepting[0]._fut_waiter
                     if waiter is None or waiter.done():
-                        # Woken, and leaves.
+                        # The first waiter has been woken; cancel it before it runs.
                         accepting[0].cancel()
                         break
                     await asyncio.sleep(0)
@@ -225,7 +225,7 @@ def test_a_cancelled_connect_leaves_nothing_open(run_anywhere, pki):
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
-            # Another one goes through.
+            # A second connection attempt succeeds.
             async with connecting(pki, listener) as one:
                 await one.ping()
             await eventually(lambda: listener.stats()["connections"] == 0)

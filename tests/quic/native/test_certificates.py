@@ -30,7 +30,7 @@ def files(identity):
 
 
 async def shown(pki, listener, name, **fields):
-    """The certificate that a client gets who asks for ``name``."""
+    """Returns the certificate that the server presents to a client that asks for ``name``."""
     async with connecting(pki, listener, server_name=name, **fields) as one:
         return one.peer_certificate
 
@@ -60,10 +60,11 @@ def test_a_client_is_shown_the_certificate_of_the_name_that_it_asks_for(run, pki
                 "any.one.example": "wild",
                 "special.one.example": "special",
             }.items():
-                # Both sides verify that it is good for the name.
+                # Both clients verify that the certificate is valid for the name.
                 assert await shown(pki, listener, name) == named[expected].der
                 assert await shown_to_aioquic(pki, listener, name) == named[expected].certificate
-            # The address is no name, a name of a certificate that is not given is unknown.
+            # An IP address sends no server name, and the others are names without a certificate: both get the
+            # first one.
             assert await shown(pki, listener, None) == named["first"].der
             for name in ("other.example", "two.example"):
                 got = await shown(pki, listener, name, verify=False, authorities=None)
@@ -100,12 +101,12 @@ def test_a_client_is_shown_a_certificate_that_it_can_verify(run, pki, issue):
             for algorithms, expected in (
                 ([algorithm.RSA_PSS_RSAE_SHA256], of_rsa),
                 ([algorithm.ECDSA_SECP256R1_SHA256], ec),
-                # The server's order decides.
+                # The order of the server's certificates decides.
                 ([algorithm.RSA_PSS_RSAE_SHA256, algorithm.ECDSA_SECP256R1_SHA256], ec),
             ):
                 got = await shown_to_aioquic(pki, listener, "one.example", *algorithms)
                 assert got == expected.certificate
-            # Whoever asks for no known name is shown one of the first and those under "*".
+            # A client without a known name gets one of the first certificates or of those under "*".
             configuration = aioquic_client(pki, server_name="two.example")
             configuration.verify_mode = ssl.CERT_NONE
             async with aioquic_asyncio.connect(
@@ -167,7 +168,8 @@ def test_clients_may_show_a_certificate_or_have_to(run, pki):
             async with connecting(pki, listener, certificate=of_client):
                 async with await listener.accept() as other:
                     assert other.peer_certificate == pki.client.der
-            # A client's handshake is complete before the server has judged it (RFC 8446 section 4.4.2.4).
+            # The client's handshake is complete before the server has verified the client's certificate (RFC
+            # 8446 section 4.4.2.4).
             refused = await connecting(pki, listener)
             await refused.wait_closed()
             with pytest.raises(quic.QuicTlsError):

@@ -1,4 +1,4 @@
-"""Objects that a program drops are ended and collected; finished ones leave nothing behind."""
+"""Unreferenced objects are closed and collected; finished objects leave nothing in memory."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from uringcore import quic
 
 
 async def gone(refs):
-    """Waits until none of them is alive: the latest turn may hold the last ones for a moment."""
+    """Waits until all of them are collected: the latest turn may keep the last ones for a moment."""
     for _ in range(200):
         gc.collect()
         if not any(ref() for ref in refs):
@@ -105,7 +105,7 @@ def test_a_forgotten_stream_leaves_no_cancelled_waiters(run_anywhere, pki):
         async with pair(pki) as (one, _):
             stream = await one.open_stream()
             reading = await settled(asyncio.ensure_future(stream.read(1)))
-            # Of asyncio's tasks, in C and in Python.
+            # The future is asyncio's, in its C and its Python version.
             refs = [weakref.ref(reading._fut_waiter)]
             await cancelled(reading)
             del stream, reading
@@ -161,7 +161,7 @@ def test_a_forgotten_listener_is_closed(run_anywhere, pki):
 
 
 async def forgotten_elsewhere(things):
-    """Has what is in ``things`` collected by another thread, as part of a cycle, while the loop sleeps."""
+    """Lets another thread collect the object in ``things``, as part of a cycle, while the loop sleeps."""
     cycle = [things.pop()]
     cycle.append(cycle)
     ref = weakref.ref(cycle[0])
@@ -188,7 +188,7 @@ def test_a_connection_that_another_thread_collects_is_closed(run_anywhere, pki, 
             other = await listener.accept()
             with warnings.catch_warnings():
                 warnings.simplefilter("always")
-                # A warning that is recorded keeps what it is about.
+                # Store the text alone: a recorded warning would keep its object alive.
                 warnings.showwarning = lambda message, *about: said.append(str(message))
                 await forgotten_elsewhere(things)
                 await other.wait_closed()
@@ -295,7 +295,7 @@ def test_nobody_is_warned_of_connections_that_a_listener_closes(run_anywhere, pk
             warnings.simplefilter("always")
             async with listening(pki) as listener:
                 async with connecting(pki, listener) as one:
-                    # An answer: the handshake is complete on both sides.
+                    # A reply means that the handshake is complete on both sides.
                     await one.ping()
                     listener.close()
                     await one.wait_closed()

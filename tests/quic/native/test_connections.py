@@ -1,4 +1,4 @@
-"""Connections: their start, their properties, and every way in which they end."""
+"""Connections: their start, their properties, and every kind of end."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_a_close_has_its_code_and_reason_for_everybody(run_anywhere, pki):
                 for error in errors:
                     assert type(error) is quic.ConnectionClosedError
                     assert (error.code, error.reason) == (42, "the reason")
-                # Each has one of its own: a traceback grows with each `raise`.
+                # Each caller gets its own exception object: a traceback grows with each `raise`.
                 assert len({id(error) for error in errors}) == len(errors)
                 for call in (lambda: other.open_stream(), lambda: stream.send(b"x"), other.ping):
                     with pytest.raises(quic.ConnectionClosedError):
@@ -296,7 +296,7 @@ def test_what_is_entered_cannot_be_entered_again_before_it_is_left(run_anywhere,
                 assert one.is_closed
             accepted = await listener.accept(), await listener.accept()
             assert all(other.is_closed for other in accepted)
-        # Nor by two at once; and one whose making fails may be tried again.
+        # Two tasks cannot enter it at once either. An attempt that fails may be repeated.
         making = connecting(pki, listener)
         first = await settled(asyncio.ensure_future(making.__aenter__()))
         with pytest.raises(RuntimeError, match="entered already"):

@@ -97,7 +97,7 @@ def test_a_side_that_takes_none(run_anywhere, pki):
             assert one.max_datagram_size is None
             with pytest.raises(quic.DatagramSendError, match="not supported") as caught:
                 one.send_datagram(b"x")
-            # Of a family with all that the peer may be the cause of, and what it was.
+            # The exception belongs to the family of errors that a peer may cause, and to ValueError.
             assert isinstance(caught.value, quic.QuicError) and isinstance(caught.value, ValueError)
             with pytest.raises(quic.DatagramSendError):
                 one.send_datagrams([b"x"])
@@ -107,7 +107,7 @@ def test_a_side_that_takes_none(run_anywhere, pki):
 
 
 def test_after_a_close_there_is_an_error_that_says_so(run_anywhere, pki):
-    """At once: the end itself is told in the next turn."""
+    """The error occurs at once, although the end itself is reported in the next turn."""
 
     async def main():
         async with pair(pki) as (one, _):

@@ -1,4 +1,4 @@
-"""0-RTT data through ``uringcore.quic``: sent before the handshake is complete, answered before it is."""
+"""0-RTT data through ``uringcore.quic``: sent and answered before the handshake is complete."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ async def ticket_of(pki, listener):
 
 
 async def answer(listener, seen):
-    """Echoes one stream of each connection; ``seen`` gets whether it came as early data."""
+    """Echoes one stream of each connection; appends to ``seen`` if it was early data."""
     async for connection in listener:
         async with connection:
             async for stream in connection.streams():
@@ -46,7 +46,7 @@ def test_a_request_leaves_with_the_handshake_and_is_answered_with_it(run_anywher
                 await one.wait_connected()
                 assert one.is_resumed and one.early_data
             assert seen == [True]
-            # The ticket is good for that once, and the data comes all the same.
+            # The server accepts early data with a ticket only once. The second time it arrives as 1-RTT data.
             async with connecting(pki, listener, session_ticket=ticket, early_data=True) as two:
                 assert await ask(two, b"late") == b"late"
                 assert not two.early_data
@@ -62,7 +62,7 @@ def test_what_a_server_does_not_take_early_comes_later(run_anywhere, pki):
         seen = []
         async with listening(pki, early_data=True) as before:
             ticket = await ticket_of(pki, before)
-        # Another server, which knows no session.
+        # A restarted server, which has no stored session.
         async with listening(pki, early_data=True) as listener:
             server = asyncio.ensure_future(answer(listener, seen))
             config = {"session_ticket": ticket, "early_data": True}

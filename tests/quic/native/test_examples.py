@@ -1,5 +1,6 @@
-"""The examples of ``uringcore.quic`` as their users run them: between processes, to the end, and
-interrupted."""
+"""The examples of ``uringcore.quic``, run as their users run them: in several processes, to the end, and
+interrupted.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ NAMES = ("chat", "crawler", "file_transfer", "game", "http3_proxy")
 
 @contextlib.contextmanager
 def _started(name, *arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE):
-    """An example in a process of its own, with pipes to all three."""
+    """Starts an example in a process of its own, with pipes for its three standard streams."""
     process = subprocess.Popen(
         bound([sys.executable, EXAMPLES / f"{name}.py", *map(str, arguments)]),
         stdin=stdin,
@@ -40,14 +41,14 @@ def _started(name, *arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE):
         process.kill()
         process.wait()
         for pipe in filter(None, (process.stdin, process.stdout, process.stderr)):
-            # What was typed last may have nobody to read it.
+            # Closing flushes the last input, which the process may never have read.
             with contextlib.suppress(BrokenPipeError):
                 pipe.close()
 
 
 @contextlib.contextmanager
 def _serving(name, *arguments, status=0):
-    """One that serves; yields its port and the certificate that vouches for it. Then it is interrupted."""
+    """Runs an example's server; yields its port and the certificate that verifies it. Then interrupts it."""
     with _started(name, *arguments) as process:
         line = process.stdout.readline()
         found = re.match(r"port (\d+), authority (.*)", line)
@@ -61,7 +62,7 @@ def _serving(name, *arguments, status=0):
 
 
 def _run(name, *arguments):
-    """One that ends by itself: what it has said, and what it complained of."""
+    """Runs an example to its end; returns its output and its error output."""
     command = [sys.executable, EXAMPLES / f"{name}.py", *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
     assert "Traceback" not in done.stderr, done.stderr
@@ -90,7 +91,7 @@ def test_files_go_over_and_go_on(tmp_path):
         status, said = _get(server, "file", here)
         assert status == 0 and "100 %" in said
         assert (here / "file").read_bytes() == content
-        # The first half is here already, and another byte would show if it came again.
+        # The first half exists already; the check below would reveal a byte that is sent again.
         (here / "file").unlink()
         (here / "file.part").write_bytes(bytes(1_000_000))
         status, said = _get(server, "file", here)
@@ -160,7 +161,7 @@ def test_a_chat_of_three(tmp_path):
             assert second.wait(60) == 1
             said = second.stderr.read()
             assert "nobody else may be 'bob'" in said and "Traceback" not in said
-        # One that is killed has left when its connection is given up, and the others go on.
+        # A killed member leaves the chat when its connection times out. Until then the others continue.
         eve = join("eve")
         assert [who.stdout.readline() for who in (ann, bob)] == ["* eve is here\n"] * 2
         eve.kill()
@@ -191,7 +192,7 @@ def test_a_proxy_takes_clients_to_the_server_that_they_name(tmp_path, pki):
         upstream, authorities = f"localhost={server.url[8:]}", pki.authority.certfile
         with _serving("http3_proxy", 0, authorities, upstream) as (port, authority):
             uringcore.run(_ask(f"https://localhost:{port}", authority))
-            # Nobody has told of a server for this name.
+            # The proxy has no server for this name.
             with pytest.raises(http3.HTTP3Error):
                 uringcore.run(_ask(f"https://127.0.0.1:{port}", authority))
     finally:
@@ -209,7 +210,7 @@ async def _ask(url, authority):
 
 
 def _crawled(folder, pki, app):
-    """What the crawler has said of a site, and where that was."""
+    """Returns the crawler's output for a site, and the site's URL."""
     files = (str(pki.server.certfile), str(pki.server.keyfile))
     server = Server(folder, files, app=f"tests.quic.native.site:{app}")
     try:
@@ -221,7 +222,8 @@ def _crawled(folder, pki, app):
 def test_a_crawler_reads_a_site_and_names_what_is_broken(tmp_path, pki):
     crawled, url = _crawled(tmp_path, pki, "app")
     first, *broken = crawled.stdout.splitlines()
-    # The start, a hundred pages, one that was moved and where it is, the picture, two that are broken.
+    # Counted pages: the start page, a hundred pages, the moved page and its target, the picture, two broken
+    # links.
     assert re.match(r"106 pages, \d+ bytes, 2 broken links", first), crawled.stdout
     assert crawled.returncode == 1
     assert broken == [f"{url}/cut: {broken[0].split(': ', 1)[1]}", f"{url}/gone: 404"]

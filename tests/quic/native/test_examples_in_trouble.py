@@ -1,4 +1,4 @@
-"""What the examples of ``uringcore.quic`` make of peers, pages and files that are not as one would like."""
+"""The examples of ``uringcore.quic`` with faulty peers, pages and files."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_player_without_datagrams_does_not_stop_the_game(pki, size_max):
             strange._quic.send_datagram_frame(b"\x80\x80")
             strange.transmit()
             await strange.ping()
-            # Several times, so that the other one's turn has come.
+            # Several messages, so that the other task has had its turn.
             for _ in range(3):
                 player.send_datagram(b"\x80\x80")
                 assert len(await player.receive_datagram()) % 4 == 0
@@ -74,7 +74,7 @@ def test_a_page_that_is_no_html_is_a_broken_one(tmp_path, pki):
     crawled, url = _crawled(tmp_path, pki, "odd")
     first, *broken = crawled.stdout.splitlines()
     assert first.startswith("4 pages, ")
-    # What the parser makes of such a page depends on the version.
+    # The parser's reaction to such a page depends on its version.
     refused = ["/odd", "/odder"] if _is_refused("<![foo[") else []
     assert [line.split(": ")[0] for line in broken] == [f"{url}{path}" for path in refused]
     assert crawled.returncode == bool(refused)
@@ -120,7 +120,7 @@ def test_a_client_of_a_server_that_is_not_there_hears_why(pki):
 
 @contextlib.asynccontextmanager
 async def _client_of_proxy(pki):
-    """A client of the proxy's, and the server behind it, which is yet to accept a connection."""
+    """Yields a client of the proxy and the server behind it, which has not accepted a connection yet."""
     async with _listening(pki, "h3") as upstream:
         where = f"*=localhost:{upstream.address[1]}"
         with _serving("http3_proxy", 0, pki.authority.certfile, where) as (port, authority):
@@ -144,7 +144,7 @@ def test_a_stop_of_a_silent_stream_reaches_the_server(pki):
             with pytest.raises(quic.StreamStoppedError) as stopped:
                 await there.wait_finished()
             assert stopped.value.code == 7
-            # The other direction goes on, with its end.
+            # The other direction continues to its own end.
             await here.finish()
             assert await there.read() == b"question"
 
@@ -199,11 +199,11 @@ def test_a_terminal_stays_as_it_is():
     ):
         arguments = ("join", "localhost", port, "ann", authority)
         with _started("chat", *arguments, stdin=its, stdout=its) as process:
-            # From now on what is read here ends with the process.
+            # From here on, only the process holds the other end of the terminal.
             os.close(its)
             assert terminal.readline() == b"* ann is here\r\n"
             os.write(here, b"hello\n")
-            # Once as it is typed, and once as it is heard.
+            # The line appears twice: as the terminal's echo and as the chat's message.
             heard = {terminal.readline(), terminal.readline()}
             assert heard == {b"hello\r\n", b"ann: hello\r\n"}
             for descriptor in (0, 1):
@@ -258,7 +258,7 @@ def test_a_server_that_cannot_be_one_keeps_nothing(tmp_path):
 
 def test_groups_of_one_number_are_let_go_one_by_one():
     class Session:
-        """Opens a stream when it is told to, and then the subscriber does not want it."""
+        """Opens a stream when the test sets the gate; the subscriber then stops the stream."""
 
         def __init__(self):
             self.gates = []
@@ -279,10 +279,10 @@ def test_groups_of_one_number_are_let_go_one_by_one():
         await eventually(lambda: len(session.gates) == 2)
         session.gates[0].set()
         await eventually(lambda: len(asyncio.all_tasks()) == before + 1)
-        # The other is still there to be dropped.
+        # The second group is still queued and can be dropped.
         subscriber.begin(media_relay.Group(1, 9))
         assert subscriber.dropped == 1
-        # What was dropped has not ended yet, and does not count again.
+        # The dropped group has not ended yet and does not count twice.
         subscriber.begin(media_relay.Group(1, 10))
         assert subscriber.dropped == 1
 

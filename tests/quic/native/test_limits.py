@@ -35,7 +35,7 @@ def test_an_unread_stream_stops_its_sender(run_anywhere, pki):
             await eventually(lambda: sent >= 30_000)
             for _ in range(3):
                 await here.connection.ping()
-            # The window, the queue, and one message that found room.
+            # At most: the window, the queue, and one message that still fitted.
             assert sent <= 30_000 + 10_000 + 2_000
             before = sent
             assert await there.readexactly(20_000) == bytes(20_000)
@@ -61,7 +61,7 @@ def test_streams_together_stay_within_the_connections_window(run_anywhere, pki):
                 await one.ping()
             assert other.stats()["bytes_received"] < 200_000
             assert not all(task.done() for task in sending)
-            # Each is read as soon as it is there, for its unread data takes the others' credit.
+            # Read each stream as soon as it arrives: its unread data uses up the credit of the others.
             reading = []
             for _ in streams:
                 there = await other.accept_uni_stream()

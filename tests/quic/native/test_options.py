@@ -1,4 +1,6 @@
-"""Each setting of the typed API acts, on uringcore's peers and on aioquic's; what cannot act is refused."""
+"""Each setting of the typed API takes effect with uringcore's and aioquic's peers; impossible settings are
+refused.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,7 @@ def aioquic_connecting(pki, listener, **fields):
     )
 
 
-# The client's versions, its first one, the server's versions, and the one in use.
+# The client's versions, its first version, the server's versions, and the negotiated version.
 VERSIONS = {
     "v1": ([V1, V2], None, [V1, V2], V1),
     "v2": ([V2], None, [V1, V2], V2),
@@ -129,7 +131,7 @@ def test_groups_are_obeyed(run, pki, group):
 
     async def main():
         async with listening(pki, groups=[group]) as listener:
-            # The client's own first one, or the one that the server asks for.
+            # The first group is the client's own choice, or the one that the server requests.
             for groups in ([group], [*(other for other in Group if other != group), group]):
                 async with connecting(pki, listener, groups=groups) as one:
                     async with await listener.accept() as other:
@@ -206,7 +208,7 @@ def test_connection_ids_have_the_length_that_was_set(run, pki):
 def test_keys_change_after_as_many_packets_as_were_set(run_anywhere, pki):
     async def main():
         async with stream_pair(pki, {"key_update_packets": 50}) as (here, there):
-            # A change waits until the one before is over.
+            # A key update waits until the previous one is confirmed.
             while here.connection.stats()["key_updates"] < 2:
                 sending = asyncio.ensure_future(here.send_all(patterned(100_000)))
                 assert await there.readexactly(100_000) == patterned(100_000)
@@ -221,7 +223,7 @@ def test_the_first_round_trip_is_assumed_as_it_was_set(run_anywhere, pki):
         async with listening(pki, early_data=True) as listener:
             async with connecting(pki, listener) as one:
                 await eventually(lambda: one.session_ticket is not None)
-            # It connects without waiting for the server, so nothing was measured yet.
+            # The client connects without waiting for the server, so no round trip has been measured yet.
             fields = {"session_ticket": one.session_ticket, "early_data": True, "initial_rtt": 0.25}
             async with connecting(pki, listener, **fields) as two:
                 assert two.stats()["rtt"] == 0.25
@@ -233,7 +235,7 @@ def test_the_first_round_trip_is_assumed_as_it_was_set(run_anywhere, pki):
 
 
 def test_a_peer_is_asked_for_fewer_acknowledgements(run, pki):
-    """By the frame that asks for them, as the trace of its sender shows it."""
+    """Proof is the ACK_FREQUENCY frame in the sender's trace."""
 
     async def main():
         for fields, expected in (
@@ -294,7 +296,7 @@ def test_clients_prove_their_address_by_a_retry_or_a_token(run_anywhere, pki):
             async with connecting(pki, listener, address_token=token) as two:
                 assert retries() == 1
                 await two.ping()
-            # A token is good once.
+            # A token is valid once.
             async with connecting(pki, listener, address_token=token):
                 assert retries() == 2
             # An object with settings keeps the tokens that its connections get.
@@ -387,7 +389,7 @@ def test_a_socket_of_the_programs_own_is_served(run_anywhere, pki):
             assert listener.address == name
             async with connecting(pki, listener) as one:
                 await one.ping()
-        # The listener has closed it.
+        # The listener has closed the socket.
         assert sock.fileno() == -1
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as again:
             again.bind(name)
@@ -419,7 +421,9 @@ def serving_process(config, port, kind):
 
 
 async def listening_again(port, settings):
-    """A listener on the port of a process that was killed: the kernel closes its ring a little later."""
+    """Opens a listener on the port of a killed process, as soon as the kernel has closed that process's
+    ring.
+    """
     while True:
         try:
             return await quic.listen("127.0.0.1", port, settings)
@@ -449,7 +453,7 @@ def test_a_server_resets_the_connections_of_a_process_that_was_killed(run, pki, 
                     with pytest.raises(quic.QuicConnectionError):
                         await one.ping()
                 else:
-                    # The packet is sent again, which it would not be after a reset.
+                    # The client sends the packet again, so it did not accept the reset.
                     await eventually(lambda: listener.stats()["stateless_resets_sent"] > 1)
                     assert not one.is_closed
                     one.close()

@@ -1,4 +1,4 @@
-"""Against programs in aioquic's shape: ours, and aioquic itself, in both roles."""
+"""The typed API against programs in aioquic's shape, written for uringcore and for aioquic, in both roles."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from uringcore.quic import events
 
 
 async def _echoes(port, config):
-    """Checks the echoes of a server."""
+    """Checks that a server echoes."""
     async with quic.connect("127.0.0.1", port, config) as connection:
         for size in (0, 1, 1000, 200_000):
             message = patterned(size)
@@ -44,7 +44,7 @@ async def _echoes(port, config):
 
 
 async def _serve(listener):
-    """Echoes streams and datagrams of one connection."""
+    """Echoes the streams and datagrams of one connection."""
 
     async def echo(stream):
         async with stream:

@@ -1,4 +1,4 @@
-"""A close, a reset or a stop with a bad argument raises and has changed nothing."""
+"""A close, a reset or a stop with an invalid argument raises and changes nothing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ LARGEST = (1 << 62) - 1
 
 
 def test_a_listener_whose_close_was_refused_is_open_and_ends(run_anywhere, pki):
-    """It was marked closed before the arguments were looked at, and its block never ended."""
+    """Regression: the close was marked as begun before its arguments were checked, and the block never
+    ended.
+    """
 
     async def main():
         async with listening(pki) as listener:
@@ -63,7 +65,7 @@ def test_a_stream_whose_reset_or_stop_was_refused_goes_on(run_anywhere, pki):
                     await here.send(b"x")
                     await asyncio.sleep(0)
             assert caught.value.code == LARGEST
-            # What is over refuses them as well.
+            # Finished streams refuse invalid codes too.
             all_codes_refused(here.reset, 62)
             all_codes_refused(there.stop, 62)
             there.reset(LARGEST)

@@ -21,7 +21,7 @@ from uringcore.quic.workers import PortGroup
 
 @pytest.fixture
 def renewable(pki, tmp_path):
-    """The files of a server, and what replaces what is in them."""
+    """The files of a server, and a function that replaces their contents."""
     certfile, keyfile = tmp_path / "live.pem", tmp_path / "live.key"
 
     def put(identity):
@@ -62,7 +62,7 @@ def test_renewed_files_are_for_new_connections(run_anywhere, pki, renewable, tmp
                 ) as client:
                     await client.ping()
                     assert client._quic.tls._peer_certificate == renewed.certificate
-                # Sessions outlive the certificate.
+                # Sessions remain valid when the certificate changes.
                 async with connecting(pki, listener, session_ticket=one.session_ticket) as two:
                     assert two.is_resumed
                 assert await echoed(one, other) == b"hello"
@@ -111,7 +111,8 @@ def test_other_settings_are_for_new_connections(run, pki):
             fields = {"alpn": ["next"], "session_ticket": ticket}
             waiting = [await connecting(pki, listener, **fields) for _ in range(2)]
             assert all(one.alpn == "next" for one in waiting)
-            # RFC 9000 section 7.4.1: no session is resumed under lower limits, so under no others.
+            # RFC 9000 section 7.4.1 forbids resumption under lower limits; the server resumes under none but
+            # equal ones.
             assert not any(one.is_resumed for one in waiting)
             await eventually(lambda: "CLIENT_TRAFFIC_SECRET_0" in log.getvalue())
             for one in waiting:
@@ -145,7 +146,7 @@ def test_what_is_the_sockets_cannot_change(run, pki, field, value):
 
 
 def test_token_keys_are_rotated(run, pki):
-    """A token that the old key has sealed is good for as long as the old key is listed."""
+    """A token that the old key has sealed is valid while the old key is listed."""
     old, new = b"o" * 32, b"n" * 64
 
     async def main():
@@ -169,7 +170,7 @@ def test_token_keys_are_rotated(run, pki):
             listener.reload(server_config(pki, retry=True, token_keys=[new]))
             assert await retries(second) == 1
             assert await retries(third) == 0
-            # Without keys in the settings, tokens that are out stay good.
+            # If the settings contain no keys, issued tokens stay valid.
             fourth = await token()
             listener.reload(server_config(pki, retry=True))
             assert await retries(fourth) == 0

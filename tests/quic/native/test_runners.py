@@ -1,4 +1,4 @@
-"""Task groups of asyncio's and anyio's, and uvloop."""
+"""The typed API under the task groups of asyncio and anyio, and on uvloop."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_task_groups(run_anywhere, pki):
                     async with asyncio.TaskGroup() as requests:
                         tasks = [requests.create_task(_ask(connection, n)) for n in range(20)]
                     assert [task.result() for task in tasks] == [b"%d" % n for n in range(20)]
-                    # What a method gives back can be a task by itself.
+                    # The awaitable that a method returns can be a task by itself.
                     stream = await connection.open_stream()
                     async with asyncio.TaskGroup() as parts:
                         parts.create_task(stream.send(b"x"))
@@ -55,7 +55,7 @@ def test_task_groups(run_anywhere, pki):
 
 
 def test_what_methods_give_back_passes_for_a_coroutine(run_anywhere, pki):
-    # It asks before it makes a task.
+    # anyio checks that the argument is a coroutine before it makes a task.
     anyio = pytest.importorskip("anyio", reason="anyio comes with the extra that frameworks need")
 
     async def main():
@@ -159,7 +159,7 @@ def test_uvloop(pki):
 
 
 def test_between_loops_of_two_threads(pki):
-    """A server on a loop of another thread: nothing is shared but the wire."""
+    """The server runs on the loop of another thread: the two share only the wire."""
     import threading
 
     ready, address, stop = threading.Event(), [], []

@@ -45,7 +45,7 @@ IN_MEMORY, ON_A_DISK, NOBODY_KNOWS, OTHERS_FIRST = "memory", None, False, True
 
 
 class Direct:
-    """Where the page cache is asked for bytes, with an answer of the test's."""
+    """Stands in for the read from the page cache; returns the answer that the test chose."""
 
     def __init__(self, answer):
         self.answer = answer

@@ -1,4 +1,4 @@
-"""Streams: sent data is read, in every way of reading, and each kind of end is distinct."""
+"""Streams: sent data arrives through every way of reading, and each kind of end is distinct."""
 
 from __future__ import annotations
 
@@ -217,14 +217,14 @@ def test_a_reset_has_its_code(run_anywhere, pki):
             assert (caught.value.code, caught.value.stream_id) == (77, here.id)
             assert isinstance(caught.value, quic.QuicError)
             assert isinstance(caught.value, ConnectionError)
-            # And again, whoever asks.
+            # The error is raised again for each later reader.
             with pytest.raises(quic.StreamResetError):
                 await there.read(1)
             with pytest.raises(quic.StreamClosedError):
                 await here.send(b"more")
             with pytest.raises(quic.StreamClosedError):
                 await here.wait_finished()
-            # The other direction is as it was.
+            # The reset leaves the other direction open.
             await there.send(b"back")
             await there.finish()
             assert await here.read() == b"back"
@@ -289,7 +289,7 @@ def test_after_the_finish_nothing_is_sent(run_anywhere, pki):
                 await here.send(b"more")
             assert await there.read() == b""
             await here.wait_finished()
-            # It has ended: a reset and a priority are for nobody.
+            # The stream has ended: a reset and a new priority have no effect.
             here.reset()
             here.priority(1)
 
@@ -336,7 +336,7 @@ def test_the_end_is_known_with_the_last_byte(run_anywhere, pki):
             assert not there.at_eof()
             await here.send(b"cd", finish=True)
             await here.wait_finished()
-            # It has arrived, and nobody has read it.
+            # The data has arrived and is unread.
             assert not there.at_eof()
             assert await there.read(1) == b"c"
             assert not there.at_eof()
@@ -420,7 +420,7 @@ def test_a_send_with_room_and_a_read_with_data_need_no_turn(run_anywhere, pki):
             await here.send(b"x" * 100)
             await here.finish()
             assert turns == []
-            # Reading waits until it has arrived, and then what is left needs no turn either.
+            # The read waits for the first byte; the rest needs no further turn.
             assert await there.readexactly(1) == b"x"
             turns.clear()
             asyncio.get_running_loop().call_soon(turns.append, 1)
@@ -464,7 +464,7 @@ def test_hundreds_of_streams_at_once(run_anywhere, pki):
             assert await stream.read() == message
 
     async def main():
-        # More than the peer allows at a time.
+        # More streams than the peer allows at a time.
         async with pair(pki, server={"max_streams": 50}) as (one, other):
             server = asyncio.ensure_future(serve(other))
             await asyncio.gather(*(ask(one, number) for number in range(300)))

@@ -1,4 +1,4 @@
-"""What type checkers see of programs that use QUIC: two of the tests', and the examples."""
+"""Results of type checkers for programs that use QUIC: two programs of these tests, and the examples."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_programs_have_nothing_unknown_in_them_and_mistakes_are_found(tmp_path, 
         PROGRAM.read_text().replace("reply: bytes = await", "reply: str = await")
         + "\n\nasync def g(c: quic.Connection) -> None:\n    c.no_such()\n"
     )
-    # What `connect` yields is what the program makes.
+    # `connect` yields the type that the program's factory returns.
     other.write_text(
         PROTOCOL.read_text()
         .replace("client.ask(", "client.no_such(")

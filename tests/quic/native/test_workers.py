@@ -19,7 +19,7 @@ WORKERS = 3
 
 
 async def answer(listener, index):
-    """Says on each stream whose listener it is, and which process."""
+    """Sends the listener's index and the process id on each stream."""
     async for connection in listener:
         tasks.add(task := asyncio.ensure_future(answer_one(connection, index)))
         task.add_done_callback(tasks.discard)
@@ -43,7 +43,7 @@ async def ask(connection):
 
 @contextlib.asynccontextmanager
 async def in_one_process(group, pki, **fields):
-    """A listener for each worker, all on the running loop."""
+    """Opens a listener for each worker, all on the running loop."""
     async with contextlib.AsyncExitStack() as stack:
         listeners, serving = [], []
         for worker in group:
@@ -72,7 +72,7 @@ def test_a_connection_stays_with_its_worker(run_anywhere, pki):
 
 
 def test_workers_share_the_groups_keys(run, pki):
-    """A token of one is good at the others; a worker with keys in its settings has those."""
+    """A token of one worker is valid at the others; a worker whose settings contain keys uses those."""
 
     async def main():
         with PortGroup("127.0.0.1", 0, workers=WORKERS) as group:
@@ -96,7 +96,7 @@ def test_workers_share_the_groups_keys(run, pki):
 
 
 def test_reloading_and_draining_one_worker(run, pki):
-    """New clients of one that drains go to the next one, and open connections go on."""
+    """New clients of a draining worker reach the next one; its open connections continue."""
 
     async def main():
         with PortGroup("127.0.0.1", 0, workers=2) as group:
@@ -126,7 +126,7 @@ def test_reloading_and_draining_one_worker(run, pki):
 
 
 def _work(worker, settings, kind):
-    """One process: until SIGTERM, and until its connections have ended."""
+    """One worker process: it runs until SIGTERM, and then until its connections have ended."""
 
     async def main():
         listener = await quic.listen(config=settings, workers=worker)
@@ -141,14 +141,16 @@ def _work(worker, settings, kind):
 
 
 def test_processes_are_replaced_one_after_the_other(run, pki):
-    """SIGHUP to the group: open connections end by themselves, and nobody is refused."""
+    """SIGHUP to the group: open connections end regularly, and no client is refused."""
 
     async def main(port):
         def client():
             return quic.connect("127.0.0.1", port, client_config(pki))
 
         async def until(enough):
-            """Clients, one after the other, until there are enough; index and process of each."""
+            """Connects clients one after the other until there are enough; returns each one's worker index
+            and process id.
+            """
             found = set()
             while not enough(found):
                 async with client() as one:
@@ -157,7 +159,7 @@ def test_processes_are_replaced_one_after_the_other(run, pki):
 
         before = await until(lambda found: {index for index, _ in found} == {0, 1})
         async with contextlib.AsyncExitStack() as stack:
-            # The second place is replaced when the first one's successor serves.
+            # The second worker is replaced once the first one's successor serves.
             index = None
             while index != 1:
                 one = await stack.enter_async_context(client())

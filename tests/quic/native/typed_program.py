@@ -1,4 +1,4 @@
-"""A program of a user's: type checkers find no ``Any`` in it. Checked by ``test_typing``, and run there."""
+"""A user's program, in which type checkers find no ``Any``. ``test_typing`` checks and runs it."""
 
 from __future__ import annotations
 

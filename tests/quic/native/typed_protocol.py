@@ -1,5 +1,6 @@
-"""A program of a user's in aioquic's shape: what ``connect`` yields is of the type that it makes. Checked
-by ``test_typing``, and run there."""
+"""A user's program in aioquic's shape, in which ``connect`` yields the type that the program creates.
+``test_typing`` checks and runs it.
+"""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
-"""A server with workers under load, while everything is done to it that an operator and an accident can do.
+"""A server with workers under load, during an operator's actions and simulated accidents.
 
 ``python -m tests.stress.served --seconds 60 --seed 5 --backend uring``; a failure prints the seed.
 
-| file | noun |
+| file | content |
 | --- | --- |
-| ``application`` | what is served: bytes that prove themselves |
-| ``callers`` | clients, one for each implementation and way |
-| ``client`` | a process with such clients, to be killed |
-| ``state`` | what a process is doing when a request hangs |
-| ``operator`` | the server's processes, and what is done to them |
-| ``trial`` | phases: load, one fault each, and the rules that hold all along |
+| ``application`` | the ASGI application: bytes with predictable content |
+| ``callers`` | clients of each HTTP implementation |
+| ``client`` | a process with such clients, which is killed |
+| ``state`` | a process's tasks and connections while a request hangs |
+| ``operator`` | the server's processes, and the operator's actions on them |
+| ``trial`` | phases: load, one fault each, and the rules that always hold |
 """

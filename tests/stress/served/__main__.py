@@ -1,4 +1,4 @@
-"""`python -m tests.stress.served --seconds 60 --seed N`: run, print what was done and found."""
+"""`python -m tests.stress.served --seconds 60 --seed N`: runs, then prints the actions and the violations."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support import inherited_signals
 
 
 def main() -> int:
-    """Status 1 where a rule was broken."""
+    """Returns status 1 if a rule was broken."""
     parser = argparse.ArgumentParser(prog="python -m tests.stress.served", description=__doc__)
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--seconds", type=float, default=60.0)

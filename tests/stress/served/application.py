@@ -1,9 +1,9 @@
-"""What is served: bytes whose every position is known (`pattern`), and uploads that are looked at.
+"""The ASGI application of the trial: responses with predictable bytes (`pattern`), and checked uploads.
 
 /take/SIZE/KEY          the first SIZE bytes of KEY
-/slow/SIZE/KEY          the same, in parts with pauses
-/late/SECONDS/SIZE/KEY  a tenth of them, and after a while the rest
-/give/KEY               takes bytes of KEY and answers how many there were
+/slow/SIZE/KEY          these bytes, in parts with pauses
+/late/SECONDS/SIZE/KEY  a tenth of these bytes, and the rest after a pause
+/give/KEY               accepts bytes of KEY and answers how many there were
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests.stress.pattern import Pattern
 from tests.stress.served.state import state
 from uringcore.server import _watch as watch
 
-# A stopping worker must not take a client for gone that a busy machine keeps from answering.
+# On a busy machine a stopping worker must not give up a client that is only slow to answer.
 watch.SILENCE_SECONDS = 10.0
 
 PARTS = 10
@@ -26,7 +26,7 @@ PAUSE_SECONDS = 0.02
 
 
 async def app(scope: dict[str, Any], receive: Any, send: Any) -> None:
-    """Plain ASGI, so that nothing stands between the server and the clients."""
+    """Serves the paths. It is plain ASGI, so that no framework is between the server and the clients."""
     if scope["type"] == "lifespan":
         await receive()
         asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, show_state)
@@ -54,7 +54,7 @@ async def app(scope: dict[str, Any], receive: Any, send: Any) -> None:
 
 
 def show_state() -> None:
-    """For the operator, in the log."""
+    """Prints the process's state into the log, where the operator reads it."""
     print(f"process {os.getpid()}:\n{state()}", file=sys.stderr, flush=True)
 
 
@@ -63,7 +63,7 @@ async def taken(receive: Any, key: str) -> bytes:
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
-            # Nobody waits for an answer.
+            # No client waits for a response.
             return b""
         expected.check(message.get("body", b""))
         if not message.get("more_body"):

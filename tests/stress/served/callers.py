@@ -1,6 +1,6 @@
-"""Clients, each of one implementation and way: one verified request after the other.
+"""Clients of several HTTP implementations: each makes one verified request after the other.
 
-What becomes of their failures is the trial's business.
+The trial decides which failures are violations.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ UNPROCESSED = ("stream reset: 0x10b", CLOSED)
 
 @dataclass(frozen=True)
 class Target:
-    """Where the server is."""
+    """The server's URL and certificate."""
 
     url: str
     cafile: str
@@ -43,14 +43,14 @@ class Target:
 
 
 class Caller:
-    """A client. `once` makes a request and looks at all of its response."""
+    """A client. `once` makes a request and checks the whole response."""
 
     def __init__(self, target: Target) -> None:
         self.target = target
         self._stack = contextlib.AsyncExitStack()
 
     async def once(self, rng: random.Random) -> None:
-        """Raises `Violation` for a response that is wrong, and whatever the client raises otherwise."""
+        """Raises `Violation` for a wrong response; other exceptions of the client pass through."""
         key, size = f"{rng.getrandbits(32):x}", rng.choice(SIZES)
         name = rng.choice(("take", "take", "slow", "give"))
         if name == "give":
@@ -62,11 +62,13 @@ class Caller:
         check_pattern(status, body, key, size)
 
     async def exchange(self, method: str, path: str, content: bytes | None) -> tuple[int, bytes]:
-        """One request and its whole response."""
+        """Makes one request and returns its whole response."""
         raise NotImplementedError
 
     def stream(self, path: str) -> Any:
-        """A GET as a context manager, which gives the status and an iterator of the content's parts."""
+        """Makes a GET as a context manager, which yields the status and an iterator of the content's
+        parts.
+        """
         raise NotImplementedError
 
     async def aclose(self) -> None:
@@ -75,7 +77,7 @@ class Caller:
 
 
 def check(status: int, is_right: bool, what: str) -> None:
-    """No fault excuses a wrong answer."""
+    """Raises `Violation`: no fault excuses a wrong response."""
     if status != 200:
         raise Violation(f"status {status}")
     if not is_right:
@@ -83,7 +85,7 @@ def check(status: int, is_right: bool, what: str) -> None:
 
 
 def check_pattern(status: int, body: bytes | bytearray, key: str, size: int) -> None:
-    """The first `size` bytes of `key`."""
+    """Checks that the body is the first `size` bytes of `key`."""
     check(status, len(body) == size, f"{len(body)} bytes instead of {size}")
     Pattern(key).check(body)
 
@@ -93,7 +95,7 @@ class Ours(Caller):
 
     def __init__(self, target: Target) -> None:
         super().__init__(target)
-        # What hangs is found by the trial, whichever client it is.
+        # Without time-outs: the trial detects hangs of all clients.
         self._pool = Client(cafile=target.cafile, timeouts=Timeouts(None, None, None, None))
         self._stack.push_async_callback(self._pool.aclose)
 
@@ -108,7 +110,7 @@ class Ours(Caller):
 
 
 class OursByHttpx(Caller):
-    """httpx on our transport: HTTP/3 once the server has said so."""
+    """httpx on our transport: HTTP/3 once the server's Alt-Svc offers it."""
 
     def __init__(self, target: Target) -> None:
         super().__init__(target)
@@ -122,7 +124,7 @@ class OursByHttpx(Caller):
 
 
 class Httpx(Caller):
-    """httpx over HTTP/1.1, on a connection that is kept."""
+    """httpx over HTTP/1.1, on a kept connection."""
 
     connections_kept = 1
     socket_options: tuple[tuple[int, int, int], ...] = ()
@@ -149,20 +151,20 @@ class Httpx(Caller):
 
 
 class HttpxAnew(Httpx):
-    """The same, with a connection for each request."""
+    """httpx over HTTP/1.1, with a connection for each request."""
 
     connections_kept = 0
 
 
 class HttpxNarrow(Httpx):
-    """The same with little room in the kernel: what it has not read waits at the server."""
+    """httpx over HTTP/1.1 with a small receive buffer: unread data waits at the server."""
 
-    # A smaller one would take a thousand turns of both sides, each of which is slow on a busy machine.
+    # A smaller buffer would take a thousand turns of both sides, each of which is slow on a busy machine.
     socket_options = ((socket.SOL_SOCKET, socket.SO_RCVBUF, 131_072),)
 
 
 class Hearing(Peer):
-    """aioquic's connection, which reads over GOAWAY; here it is heard."""
+    """aioquic's connection, extended to record GOAWAY frames, which aioquic ignores."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -176,13 +178,15 @@ class Hearing(Peer):
         super().quic_event_received(event)
 
     def has_taken(self, stream_id: int) -> bool:
-        """Whether the server has said that it takes this request, and none above (RFC 9114 section 5.2)."""
+        """True if a GOAWAY says that the server takes this request and none above (RFC 9114 section 5.2)."""
         said = [number for data in self._unidirectional.values() for number in goaways(data)]
         return bool(said) and stream_id < said[-1] < HIGHEST_REQUEST
 
 
 def goaways(stream: bytes) -> Iterator[int]:
-    """What the GOAWAY frames say on a one-way stream, if it is a control stream (RFC 9114 section 6.2.1)."""
+    """Yields the ids in the GOAWAY frames of a one-way stream, if it is a control stream (RFC 9114 section
+    6.2.1).
+    """
     data = Buffer(data=stream)
     if not stream or data.pull_uint_var() != StreamType.CONTROL:
         return
@@ -194,7 +198,7 @@ def goaways(stream: bytes) -> Iterator[int]:
 
 
 class Aioquic(Caller):
-    """aioquic, which knows nothing of GOAWAY: what the server has not taken it asks again."""
+    """aioquic's client, which ignores GOAWAY: requests that the server has not taken are repeated here."""
 
     def __init__(self, target: Target) -> None:
         super().__init__(target)

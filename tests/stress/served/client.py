@@ -1,4 +1,4 @@
-"""`python -m tests.stress.served.client URL CAFILE SEED`: clients in a process that is going to be killed."""
+"""`python -m tests.stress.served.client URL CAFILE SEED`: clients in a process that the trial kills."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The server's processes, and what an operator or an accident does to them."""
+"""The server's processes, and the actions of an operator and of accidents."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Operator:
         self.server.certificate = self.cafile
 
     async def started(self) -> None:
-        """All workers serve."""
+        """Waits until all workers serve."""
         await self.logged(SERVING, WORKERS)
 
     @property
@@ -69,11 +69,11 @@ class Operator:
 
     @property
     def pid(self) -> int:
-        """The supervisor's."""
+        """The supervisor's process id."""
         return self.server.process.pid
 
     def workers(self) -> set[int]:
-        """The processes that serve or are about to; not multiprocessing's helper."""
+        """Returns the processes that serve or are starting, without multiprocessing's helper."""
         found = set()
         for pid in Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split():
             try:
@@ -84,10 +84,10 @@ class Operator:
                 found.add(int(pid))
         return found
 
-    # What is done to them
+    # Actions
 
     async def roll(self) -> None:
-        """SIGHUP: all workers are followed by others."""
+        """Sends SIGHUP and waits until all workers are replaced."""
         before = self.workers()
         served = self._count(SERVING)
         self.server.send_signal(signal.SIGHUP)
@@ -95,7 +95,7 @@ class Operator:
         await self.until(lambda: not self.workers() & before, "the old workers end")
 
     async def renew(self) -> None:
-        """A new certificate on the disk, which both protocols show."""
+        """Writes a new certificate and waits until both protocols present it."""
         known = self._count(RENEWED)
         wanted = self._put()
         await self.logged(RENEWED, known + WORKERS)
@@ -103,14 +103,14 @@ class Operator:
         assert ssl.PEM_cert_to_DER_cert(shown) == ssl.PEM_cert_to_DER_cert(wanted.pem.decode())
 
     async def kill_worker(self) -> None:
-        """SIGKILL, as the kernel's when memory is short; another one takes its place."""
+        """Kills a worker, as the kernel does when memory is short; waits for its successor."""
         died, served = self._count(DIED), self._count(SERVING)
         os.kill(self._rng.choice(sorted(self.workers())), signal.SIGKILL)
         await self.logged(DIED, died + 1)
         await self.logged(SERVING, served + 1)
 
     async def kill_clients(self) -> None:
-        """A process with a dozen requests under way is gone, without a word to the server."""
+        """Kills a process with a dozen requests in flight; the server gets no notice."""
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "tests.stress.served.client"),
             *(self.url, self.cafile, str(self._rng.random())),
@@ -128,19 +128,19 @@ class Operator:
             await process.wait()
 
     async def ended(self) -> int:
-        """Its status, when all of it has ended."""
+        """Returns the supervisor's exit status when all processes have ended."""
         return await asyncio.to_thread(self.server.wait_stopped, PATIENCE_SECONDS)
 
-    # How it is seen
+    # Observations
 
     def footprint(self, pid: int) -> tuple[int, int]:
-        """Descriptors and resident bytes of a process."""
+        """Returns the descriptors and resident bytes of a process."""
         descriptors = len(os.listdir(f"/proc/{pid}/fd"))
         pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
         return descriptors, pages * os.sysconf("SC_PAGE_SIZE")
 
     def connections(self) -> int:
-        """Open TCP connections of the workers: sockets beyond those that each has from the start."""
+        """Returns the number of open TCP connections at the server's port."""
         port = f"{self.server.port:04X}"
         found = 0
         for table in ("tcp", "tcp6"):
@@ -150,16 +150,16 @@ class Operator:
         return found
 
     async def state(self) -> str:
-        """Of every worker, and what the kernel has of its TCP connections."""
+        """Returns the state of every worker, and the kernel's entries of its TCP connections."""
         begin = len(self.server.log())
         found = []
-        # Any of them may have ended by now.
+        # Any of these processes may have ended by now.
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
             for pid in self.workers():
                 found.append(f"worker {pid}")
                 if handles(pid, signal.SIGUSR1):
                     os.kill(pid, signal.SIGUSR1)
-        # One that does not answer is a finding, too.
+        # A worker that prints nothing is a finding, too.
         await asyncio.sleep(STATE_SECONDS)
         port = f":{self.server.port:04X} "
         sockets = [
@@ -171,7 +171,7 @@ class Operator:
         return "\n".join([*found, self.server.log()[begin:], *sockets])
 
     def complaints(self) -> list[str]:
-        """Lines of the log that no fault of ours explains."""
+        """Returns the lines of the log that no injected fault explains."""
         return [
             line
             for line in self.server.log().splitlines()
@@ -182,11 +182,11 @@ class Operator:
         ]
 
     async def logged(self, text: str, count: int) -> None:
-        """Until the server has said it so often."""
+        """Waits until the server's output matches this many times."""
         await self.until(lambda: self._count(text) >= count, f"{count} times {text!r} in the log")
 
     async def until(self, condition: Callable[[], bool], what: str) -> None:
-        """Until something is so; raises `AssertionError` where that never comes."""
+        """Waits until a condition holds; raises `AssertionError` after a time limit."""
         deadline = asyncio.get_running_loop().time() + PATIENCE_SECONDS
         while not condition():
             if asyncio.get_running_loop().time() > deadline:
@@ -197,7 +197,7 @@ class Operator:
         return self.server.log().count(text)
 
     def _put(self) -> certificates.Identity:
-        """A new certificate on the disk, as certbot does it: each file in one step, one after the other."""
+        """Writes a new certificate as certbot does: each file atomically, one after the other."""
         self._renewals += 1
         made = self._authority.issue(self._folder, f"server{self._renewals}", *certificates.LOCAL)
         for file, place in zip((made.certfile, made.keyfile), self._live, strict=True):
@@ -207,7 +207,7 @@ class Operator:
 
 
 def handles(pid: int, sig: signal.Signals) -> bool:
-    """Whether a process has a handler for a signal, which would end it otherwise."""
+    """Returns true if a process has a handler for a signal; otherwise the signal would end it."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     (mask,) = (line.split()[1] for line in lines if line.startswith("SigCgt:"))
     return bool(int(mask, 16) >> (sig - 1) & 1)

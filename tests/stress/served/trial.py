@@ -1,12 +1,13 @@
-"""Phases of load with one fault each, and the rules that hold all along.
+"""Phases of load with one fault each, and the rules that always hold.
 
-- No answer is wrong: status 200, every byte in its place, whatever happens.
-- No request hangs, and none fails but in a phase in which a worker is killed or the server ends. Nobody
+- No response is wrong: status 200 and every byte correct, in every phase.
+- No request hangs, and requests fail only in a phase in which a worker is killed or the server ends. No
+  client
   notices an operator's SIGHUP, or a renewed certificate.
-- After a fault each client gets answers again; a phase is over when each has got one that it asked for since.
-- What was being answered when SIGTERM or SIGHUP came is answered to its end, however slowly it is taken.
-  The status is 0.
-- Descriptors of the processes are as many afterwards as before, and their memory has not grown.
+- After a fault each client gets responses again; a phase ends when each has got one to a later request.
+- Responses in progress at SIGTERM or SIGHUP are completed, even if the client reads slowly.
+  The exit status is 0.
+- Afterwards the processes have as many descriptors as before, and their memory has not grown.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ GROWTH_MAX = {"worker": 32 << 20, "supervisor": 8 << 20}
 LATE_SECONDS, LATE_SIZE = 1.5, 200_000
 LATE = (Ours, Ours, Httpx, Httpx)
 """Who waits for an application that takes its time."""
-# More than the kernel keeps for a client: net.ipv4.tcp_wmem says 4 MiB.
+# More than the kernel buffers for a client: net.ipv4.tcp_wmem allows 4 MiB.
 SLOW_SECONDS, SLOW_SIZE = 3.0, 6 << 20
 SLOW = (Ours, HttpxNarrow)
 """Who takes its time with a response that the application has given away, and the kernel has no room for."""
@@ -56,7 +57,7 @@ MAY_FAIL = {"kill_worker", "drain"}
 
 @dataclass
 class Report:
-    """What a trial did and found."""
+    """The phases and the findings of a trial."""
 
     phases: Counter[str] = field(default_factory=Counter)
     answered: Counter[str] = field(default_factory=Counter)
@@ -69,7 +70,7 @@ class Report:
 
 
 class Trial:
-    """One server and its clients. Made by :func:`trial`."""
+    """One server and its clients. :func:`trial` creates it."""
 
     def __init__(self, operator: Operator, rng: random.Random, report: Report) -> None:
         self._operator = operator
@@ -80,7 +81,7 @@ class Trial:
         self._is_over = False
 
     async def run(self, seconds: float) -> None:
-        """All phases, the faults in a random order again and again until the time is up."""
+        """Runs all phases, with the faults in a random order, repeatedly until the time is up."""
         await self._operator.started()
         async with self._load():
             await self._phase("calm")
@@ -101,7 +102,7 @@ class Trial:
 
     @contextlib.asynccontextmanager
     async def _load(self) -> AsyncIterator[None]:
-        """Every client makes requests; at the end their connections are closed."""
+        """Lets every client make requests while the block runs; then closes their connections."""
         target = Target(self._operator.url, self._operator.cafile)
         self._callers = [_Calling(self, kind(target)) for kind in CALLERS]
         self._is_over = False
@@ -111,7 +112,7 @@ class Trial:
         finally:
             self._is_over = True
             if self._phases[-1] == "drain":
-                # There is nobody who would answer what was asked since.
+                # The server has ended, so the last requests stay unanswered.
                 for task in tasks:
                     task.cancel()
                 await asyncio.wait(tasks)
@@ -141,7 +142,7 @@ class Trial:
         )
 
     async def _drain(self) -> None:
-        """SIGTERM while responses are under way and others ask on."""
+        """Sends SIGTERM while responses are in progress and other clients continue to make requests."""
         async with self._under_way(SLOW, LATE):
             self._begin("drain")
             self._operator.server.send_signal()
@@ -158,7 +159,7 @@ class Trial:
     async def _under_way(
         self, slow: Sequence[type[Caller]], late: Sequence[type[Caller]] = ()
     ) -> AsyncIterator[None]:
-        """Responses that have begun before the block, and are awaited behind it."""
+        """Starts responses before the block and awaits them after it."""
         target = Target(self._operator.url, self._operator.cafile)
         callers = [kind(target) for kind in (*slow, *late)]
         ways = [self._slow] * len(slow) + [self._late] * len(late)
@@ -177,11 +178,13 @@ class Trial:
             await caller.aclose()
 
     async def _late(self, caller: Caller, begun: asyncio.Event) -> None:
-        """A response of which a tenth comes at once. `begun` is set when that is here."""
+        """Requests a response whose first tenth comes at once; sets `begun` when it has arrived."""
         await self._take(caller, begun, f"late/{LATE_SECONDS}", LATE_SIZE, 0)
 
     async def _slow(self, caller: Caller, begun: asyncio.Event) -> None:
-        """A response that the application has given away at once, and the client takes in some seconds."""
+        """Requests a response that the application sends at once and the client reads over several
+        seconds.
+        """
         await self._take(caller, begun, "take", SLOW_SIZE, SLOW_SECONDS)
 
     async def _take(
@@ -196,21 +199,22 @@ class Trial:
                 body += part
                 ahead = beginning + seconds * len(body) / size - loop.time()
                 if ahead > 0:
-                    # Else each of hundreds of parts costs a turn more of a loop that may be slow.
+                    # Sleep only if ahead: hundreds of parts would otherwise cost a turn more each, on a loop
+                    # that may be slow.
                     await asyncio.sleep(ahead)
         check_pattern(status, body, key, size)
 
-    # What is called for each request
+    # Calls of the clients, for each request
 
     def phase_number(self) -> int:
-        """The phase that a request begins or ends in."""
+        """The current phase, in which a request begins or ends."""
         return len(self._phases)
 
     def succeeded(self, caller: Caller) -> None:
         self._report.answered[type(caller).__name__] += 1
 
     def failed(self, caller: Caller, error: Exception, since: int) -> None:
-        """An error that a client saw, which began in the phase `since`."""
+        """Records an error of a client whose request began in the phase `since`."""
         said = f"{type(caller).__name__}: {type(error).__name__}: {error}"
         during = self._phases[max(since - 1, 0) :]
         if isinstance(error, Violation) or not MAY_FAIL.intersection(during):
@@ -219,7 +223,7 @@ class Trial:
             self._report.failed[said] += 1
 
     async def state(self) -> str:
-        """Of the clients and the server."""
+        """Returns the state of the clients and the server."""
         return "\n".join(["clients:", state(), "server:", await self._operator.state()])
 
     @property
@@ -229,10 +233,10 @@ class Trial:
     def _violate(self, text: str) -> None:
         self._report.violations.append(text)
 
-    # Balance
+    # Resources before and after
 
     async def _footprints(self) -> dict[str, tuple[int, int]]:
-        """The largest of each kind, once nothing is left of the clients."""
+        """Returns the largest values of each kind of process, once all clients' connections are closed."""
         await self._operator.until(self._has_settled, "descriptors as they were before the load")
         found = [self._operator.footprint(pid) for pid in self._operator.workers()]
         return {
@@ -241,7 +245,7 @@ class Trial:
         }
 
     def _has_settled(self) -> bool:
-        """Whether no worker has a connection: sockets are those that it listens on."""
+        """True if no worker has a connection, so that only its listening sockets are left."""
         return not self._operator.connections()
 
     async def _compare(self, before: dict[str, tuple[int, int]]) -> None:
@@ -282,7 +286,7 @@ class _Calling:
             await self._within_time(asyncio.ensure_future(self._caller.once(rng)))
         except Exception as error:
             self._trial.failed(self._caller, error, since)
-            # Whoever is refused asks again, but not a thousand times a second.
+            # A refused client retries, but not a thousand times a second.
             await asyncio.sleep(0.05)
         else:
             self.answered = self.begun
@@ -303,7 +307,7 @@ class _Calling:
 
 
 def trial(backend: str, seed: int, seconds: float, folder: Path) -> Report:
-    """Runs a server and its clients on `backend` for `seconds` and as long as the last round takes."""
+    """Runs a server and its clients on `backend` for `seconds`, and until the current round ends."""
     rng = random.Random(f"{seed}")
     report = Report()
     operator = Operator(backend, folder, rng)
