@@ -60,7 +60,7 @@ class Firefox:
             )
         self._ids = itertools.count(1)
         self._complaints = {}
-        """Of each page's browsing context."""
+        """Complaints by browsing context, one for each page."""
         self._stack = contextlib.ExitStack()
         self._stack.callback(self._kill)
         try:

@@ -7,7 +7,7 @@ import time
 from abc import ABC, abstractmethod
 
 SECONDS = 60
-"""For one answer of a browser, and for one thing that a page waits for; a busy machine is slow."""
+"""Time limit for a browser's answer, and for a condition of a page; a busy machine is slow."""
 LOOK_SECONDS = 0.05
 
 
@@ -15,7 +15,7 @@ class Page(ABC):
     """A tab, closed at the end of its `with` block."""
 
     complaints: list[str]
-    """What the browser has said of the page: blocked by its policy, not found, thrown."""
+    """The browser's reports about the page: blocked by its policy, not found, thrown exceptions."""
 
     @abstractmethod
     def open(self, url):

@@ -10,7 +10,7 @@ from tests.browser.servers import ROOT
 from tests.support.children import bound
 
 PICTURES = Path(".browser")
-"""Beside the tests' own output: what a person looks at."""
+"""The folder of screenshots, which a person looks at."""
 
 
 @pytest.fixture

@@ -294,13 +294,13 @@ class Peer:
         self.certificate, key = certificate
         self.connections = []
         self.log = []
-        """The requests: number of the connection, path, whether it came as 0-RTT data."""
+        """The requests: number of the connection, path, and true if the request came as 0-RTT data."""
         self.gated = []
         self.has_websockets = True
         self.is_mute = False
-        """Whether it completes handshakes and says nothing of HTTP/3, not even its SETTINGS."""
+        """If true, the server completes handshakes and sends no HTTP/3, not even its SETTINGS."""
         self.leaves_at_once = False
-        """Whether it closes connections when their handshake is complete."""
+        """If true, the server closes connections when their handshake is complete."""
         self._tickets = {}
         self._configuration = QuicConfiguration(is_client=False, alpn_protocols=[alpn])
         self._configuration.load_cert_chain(self.certificate, key)

@@ -20,7 +20,7 @@ class Allowed:
     reason: str
     loops: tuple[str, ...] = ("uring", "epoll")
     pythons: tuple[str, ...] = ()
-    """Only on these versions; on all of them if empty."""
+    """The CPython versions with this exception; empty for all."""
     varies: bool = False
 
     def covers(self, test: str, loop: str) -> bool:

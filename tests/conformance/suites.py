@@ -35,7 +35,7 @@ CI = (
     "subprocess",
     "unix_events",
 )
-"""Groups whose outcome hangs on the loop more than on asyncio's tasks, futures and locks: run by pytest."""
+"""Groups that depend on the loop more than on asyncio's tasks, futures and locks. pytest runs them."""
 
 LEFT_OUT = {
     "proactor_events": "Windows' proactor loop, driven with mocks.",
@@ -47,7 +47,7 @@ LEFT_OUT = {
 """Modules that are not run, with the reason."""
 
 REPEATED = re.compile(r"(Select|Poll|DevPoll|Kqueue)EventLoopTests")
-"""Classes that run the same mixins over another selector: without a selector, once is enough."""
+"""Classes that run equal mixins over another selector: uringcore has no selector, so once is enough."""
 
 
 def groups() -> tuple[str, ...]:

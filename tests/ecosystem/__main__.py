@@ -21,7 +21,7 @@ from tests.ecosystem.sources import HOME, Missing, Unreachable, unpacked
 
 LOOPS = ("uring", "epoll")
 SHOWN = 40
-"""Differences of one suite that are printed without -v."""
+"""The number of a suite's differences that are printed without -v."""
 COLUMNS = (
     *(("project", 22), ("loop", 8), ("tests", 7), ("pass", 7), ("fail", 6), ("skip", 6)),
     *(("only here", 11), ("listed", 8), ("on the loop", 13), ("turns", 10), ("seconds", 9)),

@@ -21,21 +21,21 @@ class Project:
     name: str
     version: str
     requirements: tuple[str, ...] = ()
-    """Distributions beside the project and pytest."""
+    """Distributions that are installed besides the project and pytest."""
     extras: str = ""
     arguments: tuple[str, ...] = ("tests",)
-    """pytest's, after the plugin and an emptied `addopts`."""
+    """Arguments of pytest, after the plugin and an emptied `addopts`."""
     environment: dict[str, str] = field(default_factory=dict)
     service: str | None = None
     """A server that the suite talks to: `redis` or `postgresql` (services.py)."""
     needs_ipv6_localhost: bool = False
-    """Whether it expects the name `localhost` to have an IPv6 address too (names.py)."""
+    """True if it expects an IPv6 address of the name `localhost` too (names.py)."""
     remove: tuple[str, ...] = ()
     """Folders of the sources that would hide the installed package with its compiled parts."""
     debian: tuple[str, str] | None = None
-    """Debian's source package and its suite, where the release on PyPI has no tests."""
+    """Debian's source package and its suite, for a release whose PyPI package has no tests."""
     github: tuple[str, str] | None = None
-    """A repository and its tag or commit, where no package has the tests."""
+    """A repository and its tag or commit, for tests that no package contains."""
     wheel: bool = False
     """The release on PyPI has no source package, so its wheel is unpacked instead."""
     on_pypi: bool = True
@@ -43,7 +43,7 @@ class Project:
     python: tuple[int, int] = (3, 10)
     """The oldest interpreter that the release runs on."""
     pytest_ini: str = ""
-    """Takes the place of the project's own configuration of pytest."""
+    """Replaces the project's own configuration of pytest."""
     test_seconds: float = 60.0
     """A test that takes longer hangs."""
     aioquic: bool = False
@@ -51,7 +51,7 @@ class Project:
 
 
 INSIDE = Path(__file__).resolve().parent / "inside"
-"""Beside what goes into suites, tests with the examples of releases that have no suite."""
+"""Tests of our own that run examples of releases without a suite, and plugins for suites."""
 
 PROJECTS: tuple[Project, ...] = (
     Project(

@@ -18,16 +18,18 @@ from tests.ecosystem.projects import INSIDE, Project
 from tests.ecosystem.services import Service
 
 START_SECONDS = 180.0
-"""Until the first test starts: collecting aiohttp's takes 20 s on a busy machine."""
+"""Time limit until the first test starts: collecting aiohttp's tests takes 20 s on a busy machine."""
 END_SECONDS = 60.0
 POLL_SECONDS = 0.1
 ATTEMPTS = 3
-"""A test that fails is run this often in all: these suites have tests that depend on timing."""
+"""The number of attempts for a failing test: these suites have tests that depend on timing."""
 HANG, CRASH = "hang", "crash"
 BAD = ("fail", HANG, CRASH)
 
 _PYTEST_ENDS = (0, 1, 5)
-"""All passed, some failed, none were left to run; others are usage and internal errors."""
+"""Exit statuses for: all passed, some failed, none left to run. Other statuses are usage and internal
+errors.
+"""
 _PR_SET_CHILD_SUBREAPER = 36
 
 
@@ -39,9 +41,9 @@ class Result:
     detail: str = ""
     seconds: float = 0.0
     runs: int = 0
-    """How often a loop of the kind under test was started in this test."""
+    """The number of loops of the kind under test that ran in this test."""
     turns: int = 0
-    """Turns of a loop of ours (not counted on stock asyncio)."""
+    """Turns of uringcore's loops (not counted on stock asyncio)."""
     foreign: int = 0
     """Turns of any other loop."""
     attempts: int = 1
@@ -63,10 +65,10 @@ class Suite:
     python: Path
     sources: Path
     folder: Path
-    """Gets the log, the reports and pytest's own XML files."""
+    """The directory of the log, the reports and pytest's own XML files."""
     service: Service = field(default_factory=Service)
     prefix: tuple[str, ...] = ()
-    """Goes before the command."""
+    """Words before the command."""
     keyword: str = ""
 
     def run(self, worth_repeating: Callable[[str], bool]) -> dict[str, Result]:

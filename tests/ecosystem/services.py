@@ -30,7 +30,7 @@ class Service:
 
     version: str = ""
     prefix: tuple[str, ...] = ()
-    """Goes before the command that runs the suite."""
+    """Words before the command that runs the suite."""
     arguments: tuple[str, ...] = ()
     environment: dict[str, str] = field(default_factory=dict)
 

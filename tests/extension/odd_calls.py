@@ -42,15 +42,15 @@ from tests.extension.settings import Settings, all_settings
 from uringcore import _uringcore
 
 HANGS_AFTER_SECONDS = 200
-"""For all calls of one callable, which take a second at most."""
+"""Time limit for all calls of one callable, which take a second at most."""
 ADDRESS_SPACE = 6 << 30
-"""An allocation of an absurd size fails by this, whatever the machine has."""
+"""The limit of the address space, so that an absurdly large allocation fails on any machine."""
 RANDOM_CALLS = 60
 
 WAITS = {"_run_once", "_run_until_stopped", "_wait_until_ready", "finish", "recv"}
-"""Methods that wait for the kernel or for a thread, as they should."""
+"""Methods that are meant to wait for the kernel or for a thread."""
 ENDS = {"_core_close", "close", "abort", "detach", "stop", "_after_fork_in_child", "_before_fork"}
-"""Called last: there is little to find in what is over."""
+"""Methods that are called last, because a closed object reveals few faults."""
 TAKES_A_DESCRIPTOR = {
     *("file_close", "file_truncate", "file_write", "file_sync"),
     # A draining endpoint closes its borrowed sockets.

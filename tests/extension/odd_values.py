@@ -27,7 +27,7 @@ INTEGERS = [
 FLOATS = [float("nan"), float("inf"), float("-inf"), -0.0, -1.0, 1e-320, 0.5, 1e18, 1e300]
 TEXTS = ["", "a", "\0", "a\0b", "\ud800", "x" * 100_000, "::1", "auto", "h3"]
 CLAIMED = 1 << 62
-"""Items that an object says to have."""
+"""The length that an object claims to have."""
 
 
 class Refusal(Exception):

@@ -32,10 +32,10 @@ from aioquic.quic.events import (
 from tests.http import wire
 
 WAIT_SECONDS = 40.0
-"""For whatever has to happen on a busy machine."""
+"""Time limit for events on a busy machine."""
 
 CLOSE_SECONDS = 15.0
-"""For an answer to a fault, which is the server's alone."""
+"""Time limit for an answer to a fault, which depends on the server alone."""
 
 # CPython 3.10 gets an aioquic with other internals.
 needs_recent_aioquic = pytest.mark.skipif(
@@ -205,7 +205,7 @@ class Raw(QuicConnectionProtocol):
         self.datagrams: list[bytes] = []
         self.received_bytes = 0
         self.delayed: list[tuple[bytes | str, Any]] | None = None
-        """Datagrams on their way, while there is such a list; see `delaying`."""
+        """Delayed datagrams, while `delaying` is active; otherwise None."""
         self._changed = asyncio.Event()
 
     # The server's side

@@ -23,7 +23,7 @@ class Cell:
 
     verdict: str
     proof: str = ""
-    """Why it is not `pass`."""
+    """The reason for a result other than `pass`."""
     seconds: float = 0.0
     figures: dict[str, float] = field(default_factory=dict)
 
@@ -34,7 +34,7 @@ class Results:
 
     cells: dict[str, dict[str, dict[str, Cell]]] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
-    """Of the peers."""
+    """Versions of the peers."""
 
     @classmethod
     def load(cls, path: Path = FILE) -> Results:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 PYTHON = sys.executable
-"""What the children run."""
+"""The interpreter of the children."""
 
 
 @pytest.fixture(autouse=True)

@@ -14,7 +14,7 @@ PIECE = b"p" * 65536
 
 
 KERNEL_BYTES = 1 << 19
-"""What the sockets of a `_pair` hold at most."""
+"""The most bytes that the sockets of a `_pair` buffer."""
 
 
 async def _pair() -> tuple[asyncio.Transport, Recorder, asyncio.Transport, Recorder]:

@@ -16,7 +16,7 @@ import pytest
 from tests.loop.support import Runner, rounds
 
 MESSAGE = bytes(range(256)) * 400
-"""Larger than what a receive may bring by way of a kernel's buffer without the next one being direct."""
+"""Larger than a receive through a provided buffer may be before the next receive becomes direct."""
 
 
 class Plain(asyncio.Protocol):

@@ -84,7 +84,7 @@ OLD = {
     "keys": "/etc/uringcore",
     "folder": "/srv/app",
 }
-"""What tests put something else in the place of."""
+"""Texts of the page that tests replace, by key."""
 
 
 def adapted(text, changes):

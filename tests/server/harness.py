@@ -33,7 +33,7 @@ from uringcore.server import run, _watch as watch
 watch.SILENCE_SECONDS = 60.0
 run(app, port=0, ssl_certfile=sys.argv[1], ssl_keyfile=sys.argv[2], backend={backend!r})
 """
-"""A server that takes no client for gone: a busy machine may keep one from answering for seconds."""
+"""A program whose server never gives a silent client up: a busy machine may delay a client for seconds."""
 
 
 class Server:

@@ -68,7 +68,7 @@ RUN_BY = {
     "/etc/letsencrypt/renewal-hooks/deploy/uringcore-haproxy": "test_deploy_proxies.py::test_behind_haproxy",
     "Observability 1": "test_deploy.py::test_seen_from_outside",
 }
-"""Each block of the page, and where it is carried out."""
+"""Each block of the page, with the test or function that runs it."""
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import uringcore
 PART = b"x" * 65536
 OFFERED = 256 * 1024 * 1024
 BOUND = 24 * 1024 * 1024
-"""Far above all windows and queues together, far below what is offered."""
+"""Far above the sum of all windows and queues, far below the amount that is offered."""
 
 
 async def settled(value, seconds=10.0):

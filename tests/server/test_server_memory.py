@@ -14,7 +14,7 @@ from uringcore.server._startup_errors import StartupError
 
 MIB = 1 << 20
 CONNECTION = 32 << 10
-"""What a connection counts that holds nothing."""
+"""The share of an idle connection in the budget."""
 # This logging configuration changes nothing in the test's own process.
 AS_IT_IS = {"version": 1, "incremental": True}
 

@@ -25,7 +25,7 @@ from tests.server.harness import APPLICATION, ROOT, environment
 from tests.support.children import bound
 
 ACCEPTS_AHEAD = "op=13"
-"""``IORING_OP_ACCEPT``."""
+"""``IORING_OP_ACCEPT`` in ``fdinfo``."""
 
 pytestmark = pytest.mark.skipif("uring" not in every_backend(), reason="only rings accept ahead")
 

@@ -27,7 +27,7 @@ from uringcore.server._lingering import close_lingering
 from uringcore.server._watch import LINGER_MAX_SECONDS, ClientWatch
 
 SLOW_BYTES = 16 << 20
-"""More than the kernel takes for a client that does not read."""
+"""More than the kernel buffers for a client that does not read."""
 
 NEVER = 600  # seconds: a stop that waits for such a time-out fails the test
 

@@ -27,7 +27,7 @@ class Watching(asyncio.BaseProtocol):
         self.eof = False
         self.error: BaseException | None = None
         self.raise_at = -1
-        """Raise `Planned` when this many bytes are here."""
+        """Raise `Planned` when this many bytes have arrived."""
         # Points at which reading pauses, as (bytes received, seconds).
         self._paused = False
         self._pauses = sorted(

@@ -21,10 +21,10 @@ from tests.loop.support import factory, open_descriptors, resident_bytes
 from tests.stress.pattern import Violation
 
 LIFE_SECONDS = 60.0
-"""A life that takes longer hangs: on an idle machine the longest takes about two."""
+"""A scenario that takes longer hangs: on an idle machine the longest takes about two seconds."""
 SETTLE_SECONDS = 15.0
 MEMORY_GROWTH_MAX = 96 << 20
-"""Resident bytes that a run may add after its first eras: arenas and caches, not a leak per life."""
+"""Resident bytes that a run may add after its first eras: arenas and caches, not a leak for each scenario."""
 GAUGES = (
     *("ops_in_flight", "buffers_out", "streams", "listeners", "datagrams"),
     *("readers", "writers", "quic_endpoints"),
@@ -49,9 +49,9 @@ class World:
         self.violations: list[str] = []
         self.done: dict[str, int] = {}
         self.planned = 0
-        """Exceptions that lives raised on purpose and the handler was not told of yet."""
+        """Intentional exceptions of scenarios that have not reached the handler yet."""
         self.one_at_a_time = asyncio.Lock()
-        """For lives that change the process: signals, forks."""
+        """A lock for scenarios that change the process: signals, forks."""
 
     @property
     def ours(self) -> bool:

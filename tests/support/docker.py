@@ -23,10 +23,10 @@ class Daemon:
         path = folder / "docker.sock"
         self.host = f"unix://{path}"
         self.created: dict[str, dict[str, Any]] = {}
-        """The settings of the containers, by their names."""
+        """The settings of the containers, by name."""
         self.started: list[str] = []
         self.built: dict[str, dict[str, bytes]] = {}
-        """The files of each build, by its tag."""
+        """The files of each build, by tag."""
         self._server = _Server(str(path), _Handler)
         self._server.daemon_of = self
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)

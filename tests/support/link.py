@@ -71,13 +71,13 @@ class Counts:
     """Datagrams with a time of arrival, including duplicates."""
     bytes_arrived: int = 0
     lost: int = 0
-    """At random."""
+    """Datagrams lost at random."""
     dropped: int = 0
-    """By their ordinal."""
+    """Datagrams dropped by their ordinal."""
     overflowed: int = 0
-    """Because the queue was full."""
+    """Datagrams dropped because the queue was full."""
     swallowed: int = 0
-    """While the link was down."""
+    """Datagrams dropped while the link was down."""
     reordered: int = 0
     duplicated: int = 0
     corrupted: int = 0

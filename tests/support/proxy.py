@@ -39,7 +39,7 @@ class Datagram:
     time: float
     """The loop's time at which it entered the proxy."""
     up: bool
-    """From client to server."""
+    """True from client to server."""
     flow: int
     size: int
     ecn: int

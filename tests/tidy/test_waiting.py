@@ -81,7 +81,7 @@ FIXED = {
     "server/test_server_stop.py": (2, "a client that takes its time"),
 }
 SECONDS_MIN, SECONDS_MAX = 0.01, 10
-"""Longer ones are meant to be ended by what is tested."""
+"""Longer waits are meant to be ended by the code under test."""
 
 
 def fixed_waits(source: str) -> Iterator[int]:

@@ -21,7 +21,7 @@ from uringcore.webtransport._numbered import NumberedStreams
 from uringcore.webtransport._session_transport import SessionTransport
 
 PROCESSES, CLIENTS, SESSIONS = 2, 20, 500
-"""So many sessions, on the connections of so many clients, in each process that is killed."""
+"""For each of the two processes that are killed: the number of its clients, and of all their sessions."""
 OURS = (SessionTransport, SessionLink, AsgiSession, NumberedStreams, Stream)
 
 

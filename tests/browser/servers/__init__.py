@@ -41,7 +41,9 @@ STOP_SECONDS = 20
 
 OURS, GO = "uringcore", "webtransport-go"
 LISTED = (OURS, GO)
-"""Those that are tested. webtransport-go proves pages and driver right: what fails with it is not ours."""
+"""Servers under test. webtransport-go tests the pages and the driver: a failure with it is not
+uringcore's.
+"""
 
 
 def program(name):

@@ -8,10 +8,10 @@ LARGE = bytes(range(256)) * 12_000
 """3 MB."""
 
 NOTES = []
-"""What background tasks have done."""
+"""Records of background tasks."""
 
 ENDLESS_PARTS = 600
-"""Of a response that its client leaves: an end for those that never hear of it."""
+"""The number of parts in a response that its client leaves, so that the response ends on any server."""
 
 PART = b"part of it\n" * 100
 

@@ -29,7 +29,7 @@ WEBSOCKET_VERSION = (b"sec-websocket-version", b"13")
 # A file of some MiB that every server can read.
 LARGE_FILE: str = _uringcore.__file__
 SMALL_WINDOW = 1000
-"""Bytes of credit for a response of which next to nothing is taken."""
+"""Credit in bytes for a response of which the client reads almost nothing."""
 QLOG_DIR = "--http3-qlog-dir"
 
 Attack = Callable[[quic.Connection], Awaitable[None]]
@@ -194,11 +194,11 @@ class Kind:
 
     attack: Attack
     config: Mapping[str, Any] = field(default_factory=dict)
-    """Of their ``quic.ClientConfig``."""
+    """Fields of the clients' ``quic.ClientConfig``."""
     relay: Callable[[int], Relay] | None = None
-    """Makes the way to the server at this port; ``None`` stands for the straight one."""
+    """Makes the path to the server at this port; ``None`` is the direct path."""
     traced: bool = False
-    """For a server with ``--http3-qlog-dir``."""
+    """True for a server with ``--http3-qlog-dir``."""
 
 
 def moving(port: int) -> Relay:

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Iterator
 
 ADDRESSES_KEPT = 16
-"""The newest sockets of a relay. Answers to older ones are lost."""
+"""The number of newest sockets that a relay keeps. Answers to older ones are lost."""
 
 SERVER = "127.0.0.1"
 # No address is used twice: 127.64.0.1 and so on.

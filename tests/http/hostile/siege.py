@@ -87,7 +87,7 @@ class Bystander(threading.Thread):
         self._server = server
         self._stopping = False
         self.seconds: list[float] = []
-        """How long it took to get each response."""
+        """The duration of each request."""
         self.peak_bytes = 0
         self.error: BaseException | None = None
 

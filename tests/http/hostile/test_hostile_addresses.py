@@ -21,7 +21,7 @@ from tests.http.raw import WAIT_SECONDS, RawConnection, connect_raw, needs_recen
 pytestmark = needs_recent_aioquic
 
 FORGED = "127.0.0.66"
-"""An address that the server trusts to say whom it speaks for."""
+"""An address whose forwarding headers the server trusts."""
 INVENTED = "10.11.12.13"
 PATH_CHALLENGE = b"\x1a"
 FLOOD_PATH = "/flood/1000000"
@@ -159,9 +159,9 @@ class Nowhere:
 
 
 ANSWERED = 5
-"""Moves that a server follows at once, one after the other."""
+"""The number of changes of address that a server answers at once, one after the other."""
 SMALL_PACKET = 80
-"""More bytes than one of the packets below has."""
+"""Larger than each of the packets below."""
 
 # Each of these is sent repeatedly from an address where no host responds. PADDING comes first:
 # aioquic expands a datagram that begins with a PATH_CHALLENGE to 1,200 bytes.

@@ -16,7 +16,7 @@ pytestmark = needs_recent_aioquic
 
 SIZE = 1 << 20
 SPARE = 40
-"""Descriptors beside those that the server has when it begins."""
+"""Descriptors that the limit leaves beyond those of the started server."""
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ BUDGET = 32 * MIB
 CONNECTION = 32 << 10
 CLOSED_CRITICAL_STREAM = 0x104
 COUNT = 12
-"""Clients, each of which may hold several MiB: two to five times the budget without one."""
+"""The number of clients. Each may hold several MiB: two to five times the budget if there were none."""
 
 
 async def metrics(server):

@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 from tests.server.application import PART, answer, lifespan
 
 STATE = defaultdict(Counter)
-"""By path: calls ``running``, ``cancelled``, ``failed``, ``returned``; ``disconnects`` that were told."""
+"""By path: calls ``running``, ``cancelled``, ``failed``, ``returned``; ``disconnects`` that were received."""
 
 
 async def app(scope, receive, send):

@@ -29,7 +29,7 @@ __all__ = ["OURS", "PEERS", "ROOT", "TABLES", "Peer", "Unavailable", "version_of
 
 PROBES = ("datagram", "closecodes")
 BESIDE = HERE.parent
-"""The folder with the programs in Go and Rust."""
+"""The folder of the programs in Go and Rust."""
 
 
 @dataclass(frozen=True)
@@ -38,9 +38,9 @@ class Peer:
 
     name: str
     words: Callable[[str], list[str]]
-    """The command for a TESTCASE, up to the role. Raises `Unavailable`."""
+    """Returns the command for a TESTCASE, up to the role. Raises `Unavailable`."""
     roles: tuple[str, ...] = ("server", "client")
-    """What it can be."""
+    """The roles that it supports."""
 
     def command(self, role: str, test_case: str) -> list[str]:
         """Returns the command line up to its options."""

@@ -28,38 +28,39 @@ class Case:
 
     name: str
     title: str
-    """What it shows, for the reader of the table."""
+    """The case's title in the table."""
     files: tuple[int, ...]
-    """Bytes of each file."""
+    """The size of each file in bytes."""
     checks: tuple[Check, ...] = (evidence.connections(1),)
     server: str | None = None
-    """The server's TESTCASE where it differs from the name."""
+    """The server's TESTCASE, if it differs from the name."""
     client: str | None = None
-    """The client's TESTCASE where it differs from the name."""
+    """The client's TESTCASE, if it differs from the name."""
     up: Conditions = PERFECT
     down: Conditions | None = None
     during: Callable[[ImpairmentProxy], None] | None = None
     """Called with the proxy once it is open."""
     host: str = "127.0.0.1"
     rival: bool = False
-    """Another transfer of the same files shares the bottleneck: TCP, which the public runner takes,
-    cannot pass a proxy of datagrams."""
+    """True if another transfer of these files shares the bottleneck. The public runner uses TCP for this,
+    which cannot pass a proxy of datagrams.
+    """
     chain: int = 2
-    """Certificates that the server sends."""
+    """The number of certificates that the server sends."""
     seconds: float = 60.0
     """The client's time limit."""
     matrix: bool = False
-    """Belongs to the matrix of all peers; every case is the runner's too."""
+    """True for the matrix of all peers. Each of its cases is also one of the public runner's."""
     quick: bool = False
-    """Part of the ordinary test run."""
+    """True for the ordinary test run."""
     table: str = "quic"
-    """The table that the case is a row of: `quic`, `web` or `webtransport`."""
+    """The table that contains the case's row: `quic`, `web` or `webtransport`."""
     roles: tuple[str, ...] = ("server", "client")
-    """Which ends of ours are looked at, where the other one would show nothing."""
+    """The roles of uringcore that are tested, if the other one would show nothing."""
     direct: bool = False
-    """The client goes to the server itself: the case needs its TCP port as well."""
+    """The client connects to the server itself, because the case needs its TCP port as well."""
     drained: bool = False
-    """The server is asked to stop while it holds a response back (application.py of the web's peers)."""
+    """The server is stopped while it holds a response back (application.py of the web's peers)."""
 
 
 def _lossy(**harm: float) -> Conditions:

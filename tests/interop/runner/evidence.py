@@ -26,11 +26,11 @@ class Evidence:
     up: Counts
     down: Counts
     bytes: int
-    """Of the files."""
+    """The size of all files."""
     seconds: float
-    """From the client's start to its end."""
+    """Time from the client's start to its end."""
     rebinds: list[float] = field(default_factory=list)
-    """When the client's address changed."""
+    """Times at which the client's address changed."""
     figures: dict[str, float] = field(default_factory=dict)
 
     def packets(self, up: bool, *kinds: str) -> Iterator[Packet]:

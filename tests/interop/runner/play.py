@@ -30,7 +30,7 @@ class Outcome:
 
     verdict: str
     reason: str = ""
-    """Of a failure; for an unsupported case, which endpoint said so and why."""
+    """The reason for a failure; for an unsupported case, the endpoint and its reason."""
     by: str = ""
     """The role that does not support the case."""
     seconds: float = 0.0

@@ -79,7 +79,7 @@ class Library(Protocol):
     """A module of `libraries`."""
 
     LACKING: dict[str, str]
-    """What it lacks, by case."""
+    """The reason for each case that it does not support."""
 
     def run(self, main: Any) -> None:
         """Runs the coroutine to its end."""

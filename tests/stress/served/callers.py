@@ -26,11 +26,13 @@ from uringcore.http3 import Client, Timeouts
 
 SIZES = (0, 1, 1000, 20_000, 100_000, 400_000)
 REQUESTS_A_CONNECTION = 8
-"""Of a client that begins anew now and then."""
+"""Requests for each connection of a client that reconnects now and then."""
 CLOSED = "connection closed: "
-"""The end of a connection without an error: the server has not touched what its GOAWAY does not reach."""
+"""The text of a close without an error: the server has not processed requests beyond its GOAWAY."""
 UNPROCESSED = ("stream reset: 0x10b", CLOSED)
-"""That, and H3_REQUEST_REJECTED (RFC 9114 section 4.1.1)."""
+"""Texts of errors that leave a request unprocessed: that close, and H3_REQUEST_REJECTED (RFC 9114 section
+4.1.1).
+"""
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,7 @@ class Target:
 
     url: str
     cafile: str
-    """The authority that has signed whatever it shows."""
+    """The authority that signs all of its certificates."""
 
 
 class Caller:

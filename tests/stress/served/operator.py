@@ -20,17 +20,18 @@ from tests.support import certificates
 APPLICATION = "tests.stress.served.application:app"
 WORKERS = 2
 PATIENCE_SECONDS = 90.0
-"""For what takes a second or two where the machine has nothing else to do."""
+"""Time limit for actions that take a second or two on an idle machine."""
 
 STATE_SECONDS = 3.0
-"""For the workers to write down what they are doing."""
+"""Time for the workers to print their state."""
 
 GRACEFUL_SECONDS = 60
-"""For a response that is under way when its worker stops. One that hangs is cancelled before the operator
-loses patience, and the log says so."""
+"""Time limit for a response in progress when its worker stops. A hanging one is cancelled before the
+operator's own time limit, and the log reports it.
+"""
 
 CONNECTED = ("01", "08")
-"""ESTABLISHED and CLOSE_WAIT, as /proc/net/tcp has them: what a process still has a descriptor of."""
+"""ESTABLISHED and CLOSE_WAIT in /proc/net/tcp: the states in which a process still has a descriptor."""
 
 RENEWED = "Certificate reloaded from"
 SERVING = "HTTP/3 running on UDP port"

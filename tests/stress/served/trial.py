@@ -38,17 +38,17 @@ from tests.stress.served.state import state
 REQUEST_SECONDS = 60.0
 """A request that takes longer hangs: the longest takes half a second on an idle machine."""
 SUSPICIOUS_SECONDS = 40.0
-"""After so long its state is looked at, before a stopping server cancels what it works on."""
+"""After this time a request's state is recorded, before a stopping server cancels it."""
 CALM_SECONDS = 0.5
 GROWTH_MAX = {"worker": 32 << 20, "supervisor": 8 << 20}
-"""Resident bytes that a process may have more of at the end than one of its kind had after the first load."""
+"""Resident bytes by which a process may exceed one of its kind after the first load."""
 LATE_SECONDS, LATE_SIZE = 1.5, 200_000
 LATE = (Ours, Ours, Httpx, Httpx)
-"""Who waits for an application that takes its time."""
+"""Clients that wait for a slow application."""
 # More than the kernel buffers for a client: net.ipv4.tcp_wmem allows 4 MiB.
 SLOW_SECONDS, SLOW_SIZE = 3.0, 6 << 20
 SLOW = (Ours, HttpxNarrow)
-"""Who takes its time with a response that the application has given away, and the kernel has no room for."""
+"""Clients that read a complete response slowly, while the kernel cannot buffer it."""
 
 FAULTS = ("roll", "renew", "kill_clients", "kill_worker")
 MAY_FAIL = {"kill_worker", "drain"}
@@ -61,9 +61,9 @@ class Report:
 
     phases: Counter[str] = field(default_factory=Counter)
     answered: Counter[str] = field(default_factory=Counter)
-    """Verified responses by client."""
+    """The number of verified responses, by client."""
     failed: Counter[str] = field(default_factory=Counter)
-    """Errors that clients saw in phases that have them, by what they said."""
+    """The number of clients' errors in phases that permit them, by text."""
     footprints: dict[str, tuple[tuple[int, int], tuple[int, int]]] = field(default_factory=dict)
     """Descriptors and resident bytes of each kind of process, before and after."""
     violations: list[str] = field(default_factory=list)
@@ -265,11 +265,11 @@ class _Calling:
         self._trial = trial
         self._caller = caller
         self.begun = 0
-        """Requests so far."""
+        """The number of requests so far."""
         self.answered = 0
-        """The number of the last one that was answered."""
+        """The number of the last answered request."""
         self.since = 0
-        """The phase in which the last one began."""
+        """The phase in which the last request began."""
 
     async def run(self, seed: float) -> None:
         rng = random.Random(seed)

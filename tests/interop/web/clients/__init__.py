@@ -34,11 +34,11 @@ class Orders:
 
     urls: list[str]
     authority: Path
-    """A PEM file."""
+    """The PEM file of the authority."""
     uploads: Path
-    """Where the content of each URL's name is, for POST."""
+    """The directory with the content for each POST, in files of the URLs' names."""
     downloads: Path
-    """Where the content of each URL is kept, under its name."""
+    """The directory that receives each response's content, in files of the URLs' names."""
 
     def url(self, path: str) -> str:
         """Returns another URL on that server."""

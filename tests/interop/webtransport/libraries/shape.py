@@ -168,7 +168,7 @@ class Connection(QuicConnectionProtocol):
     """One connection, with at most one session for a client."""
 
     tells_replies = True
-    """Whether the library tells what comes on a stream of its own as WebTransport's."""
+    """True if the library attributes replies on its own streams to WebTransport."""
     path = ""
     handler: Handler | None = None
 
