@@ -42,8 +42,10 @@ def page_faults(*modules: str) -> int:
 
 @pytest.mark.skipif(
     platform.libc_ver()[0] != "glibc",
-    reason="it is glibc that changes its threshold by what is freed",
+    reason="only glibc adapts its mmap threshold to freed blocks",
 )
 def test_a_warm_heap_serves_large_reads_without_the_kernel() -> None:
-    assert page_faults() >= READS, "glibc maps each block of 256 KiB of a process that freed none"
+    assert page_faults() >= READS, (
+        "glibc maps every block of 256 KiB until the process has freed one"
+    )
     assert page_faults("benchmarks.applications.bare") < READS // 10

@@ -432,7 +432,7 @@ def test_what_other_interpreters_brought_is_told_in_ratios(
     rates = {"uvloop": {"chain": [2.0]}, "uringcore-epoll": {"chain": [3.0]}}
     MatrixResult("micro", older, 1, 0.1, rates).save(beside=True)
     CaseResult("h3_hello", MACHINE | {"python": "3.14.1"}, 1, 1.0).save(beside=True)
-    assert CaseResult.load("tcp_echo_1k_c1") is None, "the whole tables are as they were"
+    assert CaseResult.load("tcp_echo_1k_c1") is None, "the committed tables are unchanged"
     figures.collect()
     assert figures.read("tcp") == {}
 
@@ -455,7 +455,7 @@ def test_a_program_that_is_bound_to_one_core_binds_its_server_to_another() -> No
     """Also if it started on the load's core."""
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) < 2:
-        pytest.skip("a machine with one core has nothing to choose from")
+        pytest.skip("needs a machine with several cores")
     program = (
         "import os, subprocess, sys\n"
         "from benchmarks.harness.process import pin\n"

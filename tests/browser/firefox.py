@@ -109,7 +109,7 @@ class Firefox:
             if found := re.search(r"WebDriver BiDi listening on (ws://\S+)", log):
                 return found[1]
             time.sleep(LOOK_SECONDS)
-        raise AssertionError(f"Firefox does not begin:\n{log}")
+        raise AssertionError(f"Firefox does not start:\n{log}")
 
     def _kill(self):
         # Also kills the processes of its pages.

@@ -52,7 +52,7 @@ class Page(ABC):
             if found := self.evaluate(expression):
                 return found
             time.sleep(LOOK_SECONDS)
-        raise AssertionError(f"waited {seconds} s in vain for {expression}; {self.complaints}")
+        raise AssertionError(f"not true within {seconds} s: {expression}; {self.complaints}")
 
     def version(self):
         """The browser's major version."""
@@ -73,7 +73,9 @@ class Page(ABC):
         deadline = time.monotonic() + SECONDS
         while self.protocol() != "h3":
             if time.monotonic() > deadline:
-                raise AssertionError(f"{url} still comes over {self.protocol()}; {self.complaints}")
+                raise AssertionError(
+                    f"{url} is still loaded over {self.protocol()}; {self.complaints}"
+                )
             time.sleep(LOOK_SECONDS)
             self.open(url)
         return first

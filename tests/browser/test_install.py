@@ -41,7 +41,7 @@ def test_a_system_that_is_no_debian_says_what_to_install(tmp_path):
     assert words.startswith("browsers.py: this is no Debian: install firefox-esr, libnss3-tools (")
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root gets as far as apt")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can run apt")
 def test_what_apt_says_is_told(tmp_path):
     add_program(tmp_path, "apt-get", "echo E: no network; exit 100")
     status, words = install(tmp_path)

@@ -396,5 +396,5 @@ async def until(condition, seconds=30):
     """Waits until a condition is true."""
     deadline = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < deadline, "it never came true"
+        assert time.monotonic() < deadline, "the condition did not become true in time"
         await asyncio.sleep(0.01)

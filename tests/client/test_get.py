@@ -23,7 +23,7 @@ from uringcore.http3._redirects import Asked, redirected
 
 pytestmark = pytest.mark.skipif(
     not is_default_interpreter(),
-    reason="what the command asks of servers is the same on every interpreter",
+    reason="the command's requests do not depend on the interpreter",
 )
 VERSIONS = {"http3": [], "http1": ["--http1.1"]}
 

@@ -21,7 +21,7 @@ def test_like_stock_asyncio(group: str, backend: str) -> None:
     if backend != BACKENDS[0] and not is_default_interpreter():
         # Below the driver no code depends on the interpreter. `make test-conformance` runs all of
         # it.
-        pytest.skip("the second backend is asked on the default interpreter")
+        pytest.skip("the second backend is tested on the default interpreter")
     ours = run_ours(group, backend)
     # A group that ran no test would conform.
     assert count(ours, "pass") > 0

@@ -78,7 +78,7 @@ def _options() -> Options:
     parser.add_argument(
         "--reuse-asyncio",
         action="store_true",
-        help="take stock asyncio's results from the last run, while looking for a mistake",
+        help="reuse stock asyncio's results of the last run",
     )
     parser.add_argument("-v", "--verbose", action="store_true", help="tracebacks of differences")
     given = parser.parse_args()

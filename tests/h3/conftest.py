@@ -22,4 +22,4 @@ def quic_pair(certificate: tuple[object, object]) -> Iterator[Pair]:
     """Two QUIC connections of aioquic, after the handshake."""
     pair = Pair(certificate)
     yield pair
-    assert not pair.surprises, "the connection was closed by surprise"
+    assert not pair.surprises, "the connection was closed unexpectedly"

@@ -85,7 +85,7 @@ class Pair:
             self._collect("server", self.server)
             if not moved:
                 return
-        raise AssertionError("the two sides never come to rest")
+        raise AssertionError("the two sides never stop sending")
 
     def wait_closed(self) -> None:
         """Lets the draining period of a closed connection pass."""

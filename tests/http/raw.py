@@ -40,7 +40,7 @@ CLOSE_SECONDS = 15.0
 # CPython 3.10 gets an aioquic with other internals.
 needs_recent_aioquic = pytest.mark.skipif(
     tuple(int(part) for part in version("aioquic").split(".")[:2]) < (1, 7),
-    reason="the hostile client is made of aioquic 1.7's inside",
+    reason="the hostile client uses private names of aioquic 1.7",
 )
 
 

@@ -34,9 +34,12 @@ def main() -> int:
     parser.add_argument("--roles", nargs="+", choices=ROLES, default=list(ROLES))
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument(
-        "--ours", choices=PEERS, default=OURS, help="who plays our part; no other's cells are kept"
+        "--ours",
+        choices=PEERS,
+        default=OURS,
+        help="the program in uringcore's role; only uringcore's cells are saved",
     )
-    parser.add_argument("--json", type=Path, default=FILE, help="where cells are kept")
+    parser.add_argument("--json", type=Path, default=FILE, help="the file of cells")
     options = parser.parse_args()
     programs.fetch_from_now_on()
     results = Results.load(options.json)

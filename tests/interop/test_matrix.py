@@ -21,7 +21,7 @@ from tests.support.interpreter import is_default_interpreter
 pytestmark = [
     pytest.mark.wire,
     pytest.mark.skipif(
-        not is_default_interpreter(), reason="the wire is the same under every interpreter"
+        not is_default_interpreter(), reason="the packets do not depend on the interpreter"
     ),
 ]
 

@@ -17,7 +17,7 @@ from tests.support.interpreter import is_newest_interpreter
 
 pytestmark = pytest.mark.skipif(
     not is_newest_interpreter(),
-    reason="aioquic's own work takes most of this: it is done once, on the newest interpreter",
+    reason="most of the time is aioquic's own, so it runs once, on the newest interpreter",
 )
 Starter = Callable[[Command], "subprocess.Popen[str]"]
 SECONDS = 90.0

@@ -201,7 +201,7 @@ async def eventually(condition: Callable[[], object]) -> None:
     """Wait until `condition` holds, for what no callback reports; fail after `PATIENCE`."""
     deadline = time.monotonic() + PATIENCE
     while not condition():
-        assert time.monotonic() < deadline, "it never was so"
+        assert time.monotonic() < deadline, "the condition did not become true in time"
         await asyncio.sleep(0.001)
 
 
@@ -210,7 +210,7 @@ def until_blocked(pid: int) -> None:
     seen = 0
     deadline = time.monotonic() + PATIENCE
     while seen < 3:
-        assert time.monotonic() < deadline, "it never sleeps"
+        assert time.monotonic() < deadline, "the loop never sleeps"
         # The state follows the name, which may have spaces and is in parentheses.
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
         seen = seen + 1 if state == "S" else 0

@@ -80,7 +80,9 @@ def test_it_is_by_the_waits_unless_asked_for(backend: str, monkeypatch: pytest.M
     loop.close()
 
 
-@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="with one processor nobody looks")
+@pytest.mark.skipif(
+    len(os.sched_getaffinity(0)) < 2, reason="with one processor the loop does not spin"
+)
 def test_a_loop_whose_waits_are_short_begins_to_look(backend: str) -> None:
     # A client that sends again as soon as it gets an answer, in a process of its own: threads of
     # this one would wait for the interpreter lock.

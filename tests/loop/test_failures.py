@@ -307,7 +307,7 @@ def test_closing_a_loop_does_not_close_a_descriptor_twice(run: Runner) -> None:
         warnings.simplefilter("ignore", ResourceWarning)  # this test needs an unclosed transport
         loop.close()
         kept = accepted[0].get_extra_info("socket")
-        assert kept.fileno() == number, "it is the transport's for as long as there is one"
+        assert kept.fileno() == number, "the transport keeps its socket while it is referenced"
         others = [os.open(os.devnull, os.O_RDONLY) for _ in range(number + 1)]
         assert number not in others
         accepted.clear()

@@ -290,7 +290,7 @@ def test_a_handle_that_the_collector_showed_is_not_given_to_others() -> None:
     loop.run_until_complete(asyncio.sleep(0.001))
     kinds = (type(loop.call_soon(int)), type(loop.call_later(9, int)))
     shown = [one for one in gc.get_objects() if type(one) in kinds]
-    assert shown, "the collector knows those that wait to be used again"
+    assert shown, "the collector tracks handles that wait for reuse"
     for _ in range(len(shown) + 1):
         assert not any(one is loop.call_later(9, int) for one in shown)
         assert not any(one is loop.call_soon(int) for one in shown)

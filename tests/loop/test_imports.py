@@ -116,7 +116,7 @@ def test_the_first_connection_is_served_where_no_file_can_be_read(
     name: str, how: str, tmp_path: Path
 ) -> None:
     if how == "chroot" and os.geteuid() != 0:
-        pytest.skip("chroot() takes root")
+        pytest.skip("chroot() needs root")
     code = _FIRST_CONNECTION.format(confine=_CONFINED[how])
     command = [sys.executable, "-c", code, name, str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)

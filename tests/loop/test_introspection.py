@@ -73,7 +73,7 @@ def test_another_process_sees_the_tasks_of_a_sleeping_loop(loop: str) -> None:
                     threads = get_all_awaited_by(program.pid)
                     tasks = {one.task_name: one for thread in threads for one in thread.awaited_by}
         except PermissionError:
-            pytest.skip("this host lets no process look into another")
+            pytest.skip("this host forbids reading another process's memory")
         finally:
             program.kill()
     frames = [

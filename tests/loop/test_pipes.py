@@ -190,7 +190,7 @@ def test_a_reader_that_pauses_takes_no_byte(run: Runner) -> None:
 
 
 @pytest.mark.skipif(
-    python_version() < (3, 11), reason="3.10 starts reading all the same, on any loop"
+    python_version() < (3, 11), reason="Python 3.10 starts reading nevertheless, on every loop"
 )
 def test_a_reader_paused_in_connection_made_starts_paused(run: Runner) -> None:
     class Patient(Recorder):

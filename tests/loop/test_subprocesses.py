@@ -215,7 +215,7 @@ def test_preexec_fn_runs_in_the_child(run: Runner) -> None:
     run(main())
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root may become somebody else")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may change its user")
 def test_user_and_group(run: Runner) -> None:
     async def main() -> None:
         who = "id -u; id -g; id -G"

@@ -105,10 +105,17 @@ def records(data: bytes) -> list[bytearray]:
 # Where it is taken --------------------------------------------------------------------------------
 
 
-@pytest.mark.skipif(bool(sysconfig.get_config_var("Py_GIL_DISABLED")), reason="it locks by itself")
-@pytest.mark.skipif(os.environ.get("URINGCORE_DIRECT_TLS") == "0", reason="switched off")
-@pytest.mark.skipif(sys.version_info[:2] not in KNOWN, reason="a version that came later")
-@pytest.mark.skipif(not hasattr(__import__("_ssl"), "__file__"), reason="OpenSSL is in the program")
+@pytest.mark.skipif(
+    bool(sysconfig.get_config_var("Py_GIL_DISABLED")),
+    reason="a free-threaded interpreter locks by itself",
+)
+@pytest.mark.skipif(
+    os.environ.get("URINGCORE_DIRECT_TLS") == "0", reason="direct TLS is switched off"
+)
+@pytest.mark.skipif(sys.version_info[:2] not in KNOWN, reason="a later version of Python")
+@pytest.mark.skipif(
+    not hasattr(__import__("_ssl"), "__file__"), reason="OpenSSL is linked into the interpreter"
+)
 def test_this_interpreter_is_known(
     run_ours: Runner, server_tls: ssl.SSLContext, client_tls: ssl.SSLContext
 ) -> None:
@@ -123,7 +130,9 @@ def test_this_interpreter_is_known(
     run_ours(main())
 
 
-@pytest.mark.skipif(not sysconfig.get_config_var("Py_GIL_DISABLED"), reason="it has the lock")
+@pytest.mark.skipif(
+    not sysconfig.get_config_var("Py_GIL_DISABLED"), reason="this interpreter has the GIL"
+)
 def test_a_free_threaded_interpreter_takes_the_modules_calls() -> None:
     reason = _uringcore.tls_fallback_reason()
     assert reason is not None

@@ -171,7 +171,7 @@ def test_tls_over_a_transport_of_another_library(
     run: Runner, server_tls: ssl.SSLContext, client_tls: ssl.SSLContext
 ) -> None:
     if run.name == "stock":
-        pytest.skip("asyncio's SSLProtocol wants get_buffer() called; this relay knows Protocol")
+        pytest.skip("asyncio's SSLProtocol needs get_buffer(), which this relay does not call")
     data = pattern(3 << 20)
 
     async def main() -> None:

@@ -83,7 +83,7 @@ def test_a_full_queue_is_sent_before_connection_lost(run: Runner) -> None:
         transport.close()
         for _ in range(5):
             await asyncio.sleep(0)
-        assert diary == [], "the peer has not read, so it is not all sent"
+        assert diary == [], "the peer has not read, so some data is unsent"
         assert transport.get_write_buffer_size() > 0
         loop = asyncio.get_running_loop()
         got = 0
@@ -296,7 +296,7 @@ def test_a_failed_attach_leaves_nothing_behind(run_ours: Runner) -> None:
         with pytest.raises(LookupError):
             loop._make_socket_transport(one, Recorder(), server=Server())
         assert loop.stats()["streams"] == 0
-        assert one.fileno() >= 0, "still the caller's"
+        assert one.fileno() >= 0, "the caller still owns the socket"
         transport, _ = await loop.create_connection(Recorder, sock=one)
         transport.abort()
         await asyncio.sleep(0)
@@ -348,7 +348,7 @@ def test_an_unclosed_transport_is_warned_about(run: Runner) -> None:
         other = lose_track()
     assert sum("unclosed transport" in str(one.message) for one in caught) == 2
     other.settimeout(10)
-    assert other.recv(10) == b"", "what was lost track of is closed all the same"
+    assert other.recv(10) == b"", "an unreferenced transport is closed nevertheless"
     other.close()
 
 

@@ -257,7 +257,9 @@ def _run_without(number: int, code: str) -> list[str]:
 
 
 # Of the architectures on which Linux numbers these differently, this is the one that tests run on.
-on_x86_64 = pytest.mark.skipif(platform.machine() != "x86_64", reason="x86_64's numbers of calls")
+on_x86_64 = pytest.mark.skipif(
+    platform.machine() != "x86_64", reason="the system call numbers are x86-64's"
+)
 
 
 @on_x86_64
@@ -281,7 +283,7 @@ except (RuntimeError, OSError) as error:
 def test_an_ordinary_user_without_lockable_memory_gets_epoll() -> None:
     """The kernel counts a ring against RLIMIT_MEMLOCK, unless its user has CAP_IPC_LOCK as root has."""
     if os.geteuid() != 0:
-        pytest.skip("takes root, to become a user of whom no other process counts")
+        pytest.skip("needs root, to become a user without other processes")
     code = """
 import os, resource
 resource.setrlimit(resource.RLIMIT_MEMLOCK, (16384, 16384))

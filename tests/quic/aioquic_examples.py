@@ -116,7 +116,7 @@ def written_trace(directory, limit=60.0):
             (document,) = [json.loads(path.read_text()) for path in paths]
         except ValueError as exc:
             if time.monotonic() > end:
-                raise AssertionError(f"no whole trace in {paths}") from exc
+                raise AssertionError(f"no complete trace in {paths}") from exc
             time.sleep(0.05)
             continue
         (trace,) = document["traces"]

@@ -36,7 +36,7 @@ if aioquic.__version__ != VERSION:
 
 pytestmark = pytest.mark.skipif(
     not is_newest_interpreter(),
-    reason="aioquic's examples, some sixty processes, are played on the newest interpreter",
+    reason="aioquic's examples, some sixty processes, run on the newest interpreter",
 )
 
 

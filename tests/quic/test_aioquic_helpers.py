@@ -17,7 +17,7 @@ from uringcore.quic import events as quic_events
 
 their_h3 = pytest.importorskip("aioquic.h3.connection")
 if int(importlib.import_module("aioquic").__version__.split(".")[1]) < 7:
-    pytest.skip("the answers are those of aioquic 1.7", allow_module_level=True)
+    pytest.skip("the expected results are aioquic 1.7's", allow_module_level=True)
 their_logger = importlib.import_module("aioquic.quic.logger")
 their_packet = importlib.import_module("aioquic.quic.packet")
 their_connection = importlib.import_module("aioquic.quic.connection")

@@ -17,7 +17,8 @@ import pytest
 aioquic = pytest.importorskip("aioquic")
 if int(aioquic.__version__.split(".")[1]) < 7:
     pytest.skip(
-        f"the shape is that of aioquic 1.7, not of {aioquic.__version__}", allow_module_level=True
+        f"the expected names are aioquic 1.7's, not those of {aioquic.__version__}",
+        allow_module_level=True,
     )
 
 MODULES = [

@@ -74,7 +74,7 @@ def test_the_peers_connection_ids_are_counted(pair):  # noqa: F811
     link.run(limit=1.0)
     assert client._peer_cid.sequence_number == 1
     assert client._peer_cid_available[0].sequence_number == 2
-    assert max(client._peer_cid_sequence_numbers) > count, "one came for the one given back"
+    assert max(client._peer_cid_sequence_numbers) > count, "the peer replaced the retired id"
 
 
 def test_a_stream_is_opened_by_asking_for_it(pair):  # noqa: F811

@@ -39,7 +39,7 @@ def test_five_thousand_connections_at_five_per_cent_loss_leave_nothing_behind(
     run_long, server_configuration, client_configuration
 ):
     if not is_oldest_interpreter():
-        pytest.skip("a minute of connections is spent on the oldest interpreter")
+        pytest.skip("it takes a minute, so it runs on one interpreter")
     seed = random.randrange(1 << 16)
     print(f"seed {seed}")
 

@@ -178,7 +178,7 @@ def test_when_all_addresses_fail_their_errors_are_in_the_message(
             async with connect(NAME, port, configuration=configuration, create_protocol=Counting):
                 pytest.fail("nobody is there")
         assert "127.0.0.2" in str(caught.value) and "127.0.0.3" in str(caught.value)
-        assert made == [], "there was nothing to make a protocol for"
+        assert made == [], "no protocol is made without a connection"
         with silent("127.0.0.4", port=port):
             Names(loop, monkeypatch, "127.0.0.2", "127.0.0.4")
             configuration = named(client_configuration, idle_timeout=0.3)
@@ -330,7 +330,9 @@ def test_cancelling_waits_for_nobody_where_no_port_is_shared(
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
-            assert loop.stats()["quic_endpoints"] == 1, "the close is still being told"
+            assert loop.stats()["quic_endpoints"] == 1, (
+                "the socket waits for the answer to the close"
+            )
 
     run(main())
 
@@ -357,7 +359,7 @@ def test_an_address_that_cannot_be_sent_to_is_followed_by_the_next_without_a_del
                 happy_eyeballs_delay=3600,
             ) as client:
                 await client.ping()
-                assert completed(client)[0], "the ticket had been shown to nobody"
+                assert completed(client)[0], "the first attempt must not use the ticket up"
 
     run_anywhere(main())
 

@@ -17,7 +17,7 @@ from uringcore.quic.packet import QuicErrorCode as Code
 
 theirs = pytest.importorskip("aioquic.quic.connection")
 if int(importlib.import_module("aioquic").__version__.split(".")[1]) < 7:
-    pytest.skip("the wrong peer is made of aioquic 1.7's inside", allow_module_level=True)
+    pytest.skip("the faulty peer uses private names of aioquic 1.7", allow_module_level=True)
 their_configuration = pytest.importorskip("aioquic.quic.configuration").QuicConfiguration
 
 CLIENT, SERVER = ("192.0.2.1", 40000), ("192.0.2.2", 4433)
@@ -100,7 +100,7 @@ def play(pki, ours_is_client, change=None, frame=None):
         if not sent and wrong._handshake_confirmed and ours.is_established:
             wrong.frame, sent = frame, True
             wrong.send_ping(1)
-    assert sent, "the handshake came to nothing"
+    assert sent, "the handshake failed"
     end = told["wrong"][-1]
     assert type(end).__name__ == "ConnectionTerminated", told
     own = [event for event in told["ours"] if type(event).__name__ == "ConnectionTerminated"]

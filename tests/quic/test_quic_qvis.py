@@ -251,7 +251,7 @@ def test_the_multiplexing_diagram_sees_every_byte_and_what_filled_the_holes(trac
             assert start <= reached, f"{side}: nothing at {reached}"
             reached = max(reached, stop)
         assert reached > SIZE and finished
-        assert holes > 0, f"{side}: what was lost came again, behind what followed it"
+        assert holes > 0, f"{side}: no lost data was sent again after later data"
 
 
 def test_the_packetization_diagram_has_sizes_of_every_layer(traces):

@@ -192,7 +192,8 @@ def test_a_vanished_client_is_forgotten(run, server_configuration, client_config
 
 @pytest.mark.timeout(600)
 @pytest.mark.skipif(
-    not is_newest_interpreter(), reason="a million datagrams, half on each backend, are sent once"
+    not is_newest_interpreter(),
+    reason="a million datagrams take long, so they are sent on one interpreter",
 )
 def test_half_a_million_garbage_datagrams_do_no_harm(
     run_long, server_configuration, client_configuration

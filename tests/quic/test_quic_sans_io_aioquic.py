@@ -41,7 +41,7 @@ class Link:
                 at = side.get_timer() if side is not None else None
                 if at is not None:
                     times.append(at)
-            assert times and min(times) <= end, "nothing more will happen"
+            assert times and min(times) <= end, "no datagram and no timer is left"
             # The clock must advance: aioquic adds a delay to a packet's time and later compares the
             # difference, which may be rounded to slightly below the delay.
             self.now = max(self.now + 1e-6, min(times))

@@ -552,7 +552,7 @@ def test_tokens_are_spent_once_at_a_store_that_may_block(
         assert await retries(servers[0], b"") == 1
         token = tokens[0]
         assert await retries(servers[0], token) == 0
-        assert await retries(servers[1], token) == 1, "it was used at the other one"
+        assert await retries(servers[1], token) == 1, "the token was used at the other server"
         for server in servers:
             server.close()
             await server.wait_closed(0)
@@ -680,7 +680,7 @@ def test_a_connection_without_a_loop_is_told_when_to_look(
                 at = side.get_timer()
                 if at is not None and at <= now:
                     side.handle_timer(now)
-        raise AssertionError("it does not come about")
+        raise AssertionError("the condition did not become true")
 
     def connected(ticket, keep):
         client = QuicConnection(

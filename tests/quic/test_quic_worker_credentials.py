@@ -129,10 +129,10 @@ def test_a_store_knows_used_tokens_and_how_many(tmp_path, monkeypatch):
     assert not other.spend(b"first") and not one.spend(b"first")
     assert other.spend(b"second") and not one.spend(b"second")
     spent = sum(one.spend(b"%d" % number) for number in range(100))
-    assert 30 <= spent <= 34, "what comes after that counts as used"
+    assert 30 <= spent <= 34, "beyond the store's bound every token counts as used"
     now = sessions.time.time()
     monkeypatch.setattr(sessions.time, "time", lambda: now + 86_401)
     again = [one.spend(b"later %d" % number) for number in range(10)]
-    assert again[-1], "those of two days ago cannot be shown any more"
+    assert again[-1], "the store forgets expired tokens and accepts new ones"
     one.close()
     other.close()

@@ -17,7 +17,7 @@ def every_backend():
     try:
         uringcore.new_event_loop(backend="uring").close()
     except (OSError, RuntimeError) as exc:
-        reason = f"io_uring is not to be had here: {exc}"
+        reason = f"io_uring is not available here: {exc}"
         return [pytest.param("uring", marks=pytest.mark.skip(reason=reason)), "epoll"]
     return ["uring", "epoll"]
 

@@ -34,7 +34,7 @@ from uringcore.devcert import DevelopmentCertificate
 from uringcore.server._listener import tell_room
 
 pytestmark = pytest.mark.skipif(
-    not is_default_interpreter(), reason="a deployment is no interpreter's matter"
+    not is_default_interpreter(), reason="a deployment does not depend on the interpreter"
 )
 HERE = Path(__file__).parent
 

@@ -29,12 +29,10 @@ from tests.support.interpreter import is_default_interpreter
 from tests.support.ports import free_port
 
 pytestmark = pytest.mark.skipif(
-    not is_default_interpreter(), reason="a container is no interpreter's matter"
+    not is_default_interpreter(), reason="containers do not depend on the interpreter"
 )
 
-needs_docker = pytest.mark.skipif(
-    shutil.which("docker") is None, reason="there is no docker command here"
-)
+needs_docker = pytest.mark.skipif(shutil.which("docker") is None, reason="docker is not installed")
 
 
 def has_libseccomp():
@@ -256,7 +254,7 @@ for family, kind in (
 
 
 @needs_seccomp
-@pytest.mark.skipif(os.uname().machine != "x86_64", reason="numbers of system calls are x86-64's")
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="the system call numbers are x86-64's")
 def test_what_the_profile_refuses(machine):
     (machine.folder / "refused.py").write_text(REFUSED)
     command = under(machine, json.loads(PROFILE.read_text()), f"'{sys.executable}' refused.py")
@@ -307,7 +305,7 @@ def test_the_manifest_fits_together():
     assert mounted.keys() == {volume["name"] for volume in pod["spec"]["volumes"]}
 
 
-@pytest.mark.skipif(shutil.which("kubectl") is None, reason="there is no kubectl command here")
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
 def test_a_pod_serves_with_its_secrets(machine):
     """The secrets that `kubectl` makes contain the files that the container needs."""
     yaml = pytest.importorskip("yaml")

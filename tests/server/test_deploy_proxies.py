@@ -31,7 +31,7 @@ from uringcore.http3._origin_connection import connect as connect_origin
 from uringcore.http3._url import parse_url
 
 pytestmark = pytest.mark.skipif(
-    not is_default_interpreter(), reason="what a proxy does is no interpreter's matter"
+    not is_default_interpreter(), reason="proxies do not depend on the interpreter"
 )
 
 FORGED = "203.0.113.9"

@@ -30,7 +30,7 @@ FETCH_HTTP3 = "/srv/app/venv/bin/uringcore get --insecure --verbose https://loca
 
 needs_a_machine = pytest.mark.skipif(
     why_not() is not None or not is_default_interpreter(),
-    reason=why_not() or "systemd does not care for the interpreter",
+    reason=why_not() or "systemd does not depend on the interpreter",
 )
 
 

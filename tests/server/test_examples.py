@@ -20,7 +20,7 @@ def test_example(script, said, backend):
         try:
             uringcore.new_event_loop(backend="uring").close()
         except (OSError, RuntimeError) as exc:
-            pytest.skip(f"io_uring is not to be had here: {exc}")
+            pytest.skip(f"io_uring is not available here: {exc}")
     env = environment() | ({"URINGCORE_BACKEND": backend} if backend else {})
     done = subprocess.run(
         [sys.executable, f"examples/{script}"],

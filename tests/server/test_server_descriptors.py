@@ -10,7 +10,7 @@ from tests.support.interpreter import is_default_interpreter
 from uringcore.server._descriptors import DESCRIPTORS_MAX
 
 pytestmark = pytest.mark.skipif(
-    not is_default_interpreter(), reason="the limit is the system's, whatever the interpreter"
+    not is_default_interpreter(), reason="the system's limit does not depend on the interpreter"
 )
 
 LIMITED = """

@@ -22,5 +22,5 @@ def test_a_place_for_a_file(what, certificate, tmp_path, backend):
         timeout=120,
     )
     if done.returncode == CANNOT_BE_HAD:
-        pytest.skip("the page cache of this folder keeps its files")
+        pytest.skip("files in this directory stay in the page cache")
     assert done.returncode == 0, done.stdout + done.stderr

@@ -468,7 +468,7 @@ def may_unshare():
     return subprocess.run([*UNSHARE, "true"], capture_output=True, timeout=100).returncode == 0
 
 
-@pytest.mark.skipif(not may_unshare(), reason="no namespace of processes can be made here")
+@pytest.mark.skipif(not may_unshare(), reason="this machine permits no PID namespace")
 def test_as_process_1_it_buries_orphans_and_ends_with_status_0(certificate, tmp_path):
     """The server runs in a PID namespace of its own, as in a container."""
     log = tmp_path / "log"

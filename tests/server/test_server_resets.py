@@ -92,7 +92,7 @@ def test_one_secret_is_another_key_on_another_machine(monkeypatch, tmp_path):
             if machine is not None:
                 number.write_text(machine + "\n")
             keys.add(reset_key.reset_key(secret))
-            assert reset_key.reset_key(secret) in keys, "the same when it is started again"
+            assert reset_key.reset_key(secret) in keys, "a restart keeps the key"
             group = reset_key.reset_key(secret, "balanced")
             assert group == reset_key.reset_key(secret, "balanced")
             assert group not in keys

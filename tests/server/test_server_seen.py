@@ -243,7 +243,7 @@ def test_metrics_of_the_loop(start):
         if samples["uringcore_loop_lag_seconds_count", ("worker", "0")] > 1:
             return
         time.sleep(0.05)
-    raise AssertionError("nobody looks at the clock")
+    raise AssertionError("the loop's lag is not measured")
 
 
 def test_metrics_of_connections_that_are_there(start):

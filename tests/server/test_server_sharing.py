@@ -27,7 +27,9 @@ from tests.support.children import bound
 ACCEPTS_AHEAD = "op=13"
 """``IORING_OP_ACCEPT`` in ``fdinfo``."""
 
-pytestmark = pytest.mark.skipif("uring" not in every_backend(), reason="only rings accept ahead")
+pytestmark = pytest.mark.skipif(
+    "uring" not in every_backend(), reason="only io_uring accepts ahead"
+)
 
 STARTED = "Application startup complete"
 

@@ -18,7 +18,7 @@ SECONDS = float(os.environ.get("STRESS_SECONDS", "5"))
 
 @pytest.mark.timeout(SECONDS + 900)
 @pytest.mark.skipif(
-    not is_default_interpreter(), reason="the same processes under every interpreter"
+    not is_default_interpreter(), reason="the fault tests do not depend on the interpreter"
 )
 @pytest.mark.parametrize("backend", ["uring", "epoll"])
 def test_nobody_is_lost_whatever_happens(backend: str, tmp_path: Path) -> None:

@@ -92,7 +92,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("reports", nargs="+", type=Path)
     parser.add_argument("--slowest", type=int, metavar="COUNT", help="list tests instead")
-    parser.add_argument("--write", action="store_true", help="put the figures into tests/README.md")
+    parser.add_argument(
+        "--write", action="store_true", help="write the figures into tests/README.md"
+    )
     options = parser.parse_args()
     cases = read(options.reports)
     if options.slowest is None:

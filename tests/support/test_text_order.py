@@ -21,7 +21,7 @@ def _readelf(*options: str) -> list[list[str]]:
 
 
 @pytest.mark.skipif(shutil.which("readelf") is None, reason="binutils are not installed")
-@pytest.mark.skipif(b"Linker: LLD" not in MODULE.read_bytes(), reason="LLD alone is given an order")
+@pytest.mark.skipif(b"Linker: LLD" not in MODULE.read_bytes(), reason="only LLD orders functions")
 def test_what_makes_the_types_is_at_the_beginning_of_the_text() -> None:
     text = next(words for words in _readelf("--sections") if words[1:2] == [".text"])
     begin, size = int(text[3], 16), int(text[5], 16)

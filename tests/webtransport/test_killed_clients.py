@@ -60,7 +60,7 @@ async def doomed(port):
 
 def test_a_thousand_sessions_of_killed_clients_leave_memory_flat(certificate):
     if not is_default_interpreter():
-        pytest.skip("a thousand sessions are made on the default interpreter")
+        pytest.skip("a thousand sessions run on the default interpreter")
 
     async def main():
         running, taken = set(), []

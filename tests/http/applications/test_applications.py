@@ -98,7 +98,7 @@ def test_the_same_response(sides, case):
 def test_the_same_end_for_who_leaves(sides, leave, request):
     name = request.node.callspec.params["sides"]
     if leave.case.path == "/until-gone" and name in CANNOT_LOOK:
-        pytest.skip("its views cannot ask whether their client is there")
+        pytest.skip("its views cannot detect a disconnect")
     over_http3, over_http1 = (side.leave(leave) for side in sides)
     assert over_http3 == over_http1
 
@@ -107,7 +107,7 @@ def test_background_tasks_are_done(sides):
     for side in sides:
         reply, _ = side.ask(Case("/notes"))
         if reply.status == 404:
-            pytest.skip("the framework has none")
+            pytest.skip("the framework has no background tasks")
         side.ask(Case("/background", "POST"))
         before, deadline = len(json.loads(reply.body)), time.monotonic() + WAIT_SECONDS
         while len(json.loads(side.ask(Case("/notes"))[0].body)) == before:

@@ -19,7 +19,7 @@ from tests.support.interpreter import is_default_interpreter
 from uringcore.h3.connection import ErrorCode
 
 BELOW_PYTHON = pytest.mark.skipif(
-    not is_default_interpreter(), reason="files are read and sent below the interpreter"
+    not is_default_interpreter(), reason="the sending of files does not depend on the interpreter"
 )
 SIZES = [0, 1, 131_072, 131_073, 100 << 20]
 PART_BYTES = 131_072
@@ -67,9 +67,7 @@ def test_what_the_page_cache_has_forgotten_is_sent(server, folder):
     assert server.get(f"/path/x?{path}").content == path.read_bytes()
 
 
-@pytest.mark.skipif(
-    not UNCACHED.exists(), reason="the kernel shows no file of sysfs that all may read"
-)
+@pytest.mark.skipif(not UNCACHED.exists(), reason="sysfs has no file that every user may read")
 def test_what_no_page_cache_has_is_read_by_a_thread(server):
     assert server.get(f"/counted/x?{UNCACHED}").content == UNCACHED.read_bytes()
     parts = -(-UNCACHED.stat().st_size // PART_BYTES)

@@ -162,7 +162,7 @@ def within_amplification_limit(evidence: Evidence) -> None:
             if not datagram.arrives:
                 continue
             if any(packet.kind == "handshake" for packet in datagram.packets):
-                assert sent > 0, "the server said nothing"
+                assert sent > 0, "the server sent nothing"
                 return
             received += datagram.size
         else:

@@ -175,7 +175,7 @@ def test_a_chat_of_three(tmp_path):
 
 
 @pytest.mark.skipif(
-    not is_default_interpreter(), reason="a thousand play on the default interpreter"
+    not is_default_interpreter(), reason="the game of a thousand runs on the default interpreter"
 )
 def test_a_game_of_a_thousand():
     with _serving("game", "serve", 0) as (port, authority):

@@ -191,7 +191,7 @@ class Operator:
         deadline = asyncio.get_running_loop().time() + PATIENCE_SECONDS
         while not condition():
             if asyncio.get_running_loop().time() > deadline:
-                raise AssertionError(f"in vain: {what}\n{self.server.log()[-4000:]}")
+                raise AssertionError(f"not in time: {what}\n{self.server.log()[-4000:]}")
             await asyncio.sleep(0.05)
 
     def _count(self, text: str) -> int:
