@@ -61,9 +61,7 @@ def test_a_cancelled_read_of_an_empty_pipe_ends_and_takes_nothing(
     run(main())
 
 
-def test_what_a_cancelled_read_had_gathered_comes_first(
-    run: Runner, fifo: tuple[Path, int]
-) -> None:
+def test_data_of_a_cancelled_read_comes_first(run: Runner, fifo: tuple[Path, int]) -> None:
     path, number = fifo
 
     async def main() -> None:

@@ -85,7 +85,7 @@ def test_nonsense_is_refused_in_the_builtins_words(
         (1.5, "r"),
     ],
 )
-def test_what_cannot_be_opened_raises_as_the_builtin(
+def test_invalid_opens_raise_as_the_builtin(
     run: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: Any, mode: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -234,7 +234,7 @@ def test_a_file_may_be_awaited_or_entered(run: Runner, tmp_path: Path) -> None:
     run(main())
 
 
-def test_a_descriptor_stays_open_if_asked_to(run: Runner, tmp_path: Path) -> None:
+def test_closefd_false_leaves_the_descriptor_open(run: Runner, tmp_path: Path) -> None:
     path = tmp_path / "file"
 
     async def main() -> None:
@@ -286,7 +286,7 @@ def test_the_umask_counts(run: Runner, tmp_path: Path) -> None:
     run(main())
 
 
-def test_a_file_that_is_forgotten_says_so_and_is_closed(run: Runner, tmp_path: Path) -> None:
+def test_an_unreferenced_file_warns_and_is_closed(run: Runner, tmp_path: Path) -> None:
     path = tmp_path / "file"
 
     async def main() -> None:
@@ -304,7 +304,7 @@ def test_a_file_that_is_forgotten_says_so_and_is_closed(run: Runner, tmp_path: P
     run(main())
 
 
-def test_a_forgotten_file_that_cannot_be_written_is_closed(run: Runner) -> None:
+def test_an_unreferenced_file_whose_flush_fails_is_closed(run: Runner) -> None:
     full = Path("/dev/full")
     told: list[Any] = []
 
@@ -385,7 +385,7 @@ def test_closing_reports_what_could_not_be_written(run: Runner) -> None:
 
 
 @pytest.mark.parametrize("buffering", [-1, 0])
-def test_a_write_that_is_cut_short_is_told(run: Runner, tmp_path: Path, buffering: int) -> None:
+def test_a_short_write_raises(run: Runner, tmp_path: Path, buffering: int) -> None:
     path = tmp_path / "file"
     limit = 200_000
     old = resource.getrlimit(resource.RLIMIT_FSIZE)

@@ -49,7 +49,7 @@ async def _open(path: Any, mode: str, *arguments: Any) -> Any:
     return await aio.open(path, mode, *arguments)
 
 
-def test_many_who_wait_for_the_other_end_hold_up_nobody(run_ours: Runner, tmp_path: Path) -> None:
+def test_many_pending_fifo_opens_block_no_other_file(run_ours: Runner, tmp_path: Path) -> None:
     count = 60 if run_ours.name == "uring" else 3  # the other backend needs a thread for each
     paths = [tmp_path / str(index) for index in range(count)]
     for path in paths:

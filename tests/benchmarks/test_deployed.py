@@ -38,7 +38,7 @@ def test_http1_has_requests_and_large_bodies(monkeypatch: pytest.MonkeyPatch) ->
         assert cpu > 0, name
 
 
-def test_nobody_is_refused_while_workers_are_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_client_is_refused_while_workers_are_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hang_up, "ROUNDS", 1)
     with Deployed("uringcore-epoll", workers=2, tls=True, core=None) as server:
         rows = uringcore.run(hang_up.measure(server, http3=True))
@@ -93,7 +93,7 @@ def test_the_relay_serves_with_the_certificate_of_the_benchmarks() -> None:
         uringcore.run(watch(server.port))
 
 
-def test_each_step_of_the_relay_says_what_came_and_how_late(
+def test_each_step_of_the_relay_reports_received_data_and_delays(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     told = {
@@ -184,6 +184,6 @@ def test_a_log_that_is_read_while_it_is_written_keeps_every_line(
     assert lines[1:-1] == [f"line {number}" for number in range(100_000)]
 
 
-def test_a_server_that_ends_before_it_answers_is_told_of(program: Callable[[str], str]) -> None:
+def test_a_server_that_ends_before_it_answers_is_reported(program: Callable[[str], str]) -> None:
     with pytest.raises(RuntimeError, match="does not serve"), Deployed(program(DYING), core=None):
         pass

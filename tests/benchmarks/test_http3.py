@@ -91,7 +91,7 @@ def test_a_wrong_answer_ends_the_program() -> None:
 
 
 @pytest.mark.parametrize("name", ["uringcore-uring", "uringcore-epoll"])
-def test_a_server_says_ready_and_ends_when_told(name: str, certificate: tuple[str, str]) -> None:
+def test_a_server_prints_ready_and_ends_on_request(name: str, certificate: tuple[str, str]) -> None:
     cert, key = certificate
     command = [sys.executable, "-m", "benchmarks.servers.http3", "--server", name]
     options = ["--application", "bare", "--cert", cert, "--key", key]

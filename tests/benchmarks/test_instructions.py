@@ -116,7 +116,7 @@ def test_recording_keeps_the_other_versions(tmp_path: Path) -> None:
     assert instructions.load(path, "3.9") is None
 
 
-def test_without_valgrind_the_command_says_what_to_install(tmp_path: Path) -> None:
+def test_without_valgrind_the_error_names_the_package(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.instructions"],
         cwd=ROOT,
@@ -159,7 +159,7 @@ def test_the_instructions_of_a_row_are_given_to_their_rooms() -> None:
     assert "quinn-proto" in counted_rooms.table(found)
 
 
-def test_what_begins_and_ends_a_row_cancels_out() -> None:
+def test_set_up_and_tear_down_of_a_row_cancel_out() -> None:
     marks = [Mark("row", count, 5000 + 7 * count) for count in (50, 250, 50, 250)]
     assert callgrind.per_unit(marks) == {"row": Spread(7.0, 7.0, 7.0)}
 

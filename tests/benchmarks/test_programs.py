@@ -73,7 +73,7 @@ def test_private_memory_grows_by_what_is_written() -> None:
     assert idle.private_bytes(os.getpid()) - before > len(grown) * 0.9
 
 
-def test_a_start_tells_time_and_peak_memory() -> None:
+def test_a_start_measures_time_and_peak_memory() -> None:
     wall, cpu, small = start.one_start("")
     assert wall > 0
     assert cpu > 0

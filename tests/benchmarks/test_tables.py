@@ -204,7 +204,7 @@ def test_the_application_without_a_server_is_called_where_a_server_would_run(
     assert option(loads[""][0], "--path") == option(loads["weft"][0], "--path") == "/100k"
 
 
-def test_without_its_load_generator_a_table_says_so(
+def test_a_table_without_its_load_generator_has_a_note(
     environment: Environment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (environment.native / "quicgo_load").unlink()
@@ -226,7 +226,7 @@ def test_a_large_body_is_smaller_in_a_quick_run_and_travels_three_times_at_most(
     assert loads["our QUIC alone"][0][0].endswith("quic_load")
 
 
-def test_a_table_of_an_amount_says_it_and_tells_memory() -> None:
+def test_a_table_of_a_transfer_shows_its_size_and_memory() -> None:
     sample = {"bytes": 2.0**30, "seconds": 2.0, "server_cpu_ns": 1e9, "server_grown_bytes": 2.0**21}
     peers = {
         "weft": PeerResult(samples=[sample]),
@@ -246,7 +246,7 @@ def test_a_table_of_an_amount_says_it_and_tells_memory() -> None:
     assert "3 rounds of 1,073,741,824 bytes, CPython" in text
 
 
-def test_nobody_is_held_against_a_peer_that_failed_later() -> None:
+def test_a_peer_that_failed_is_no_rival() -> None:
     def peer(cpu_us: float, failed: str | None = None) -> PeerResult:
         sample = {"requests": 1000.0, "seconds": 1.0, "server_cpu_ns": cpu_us * 1e6}
         return PeerResult(failed=failed, samples=[sample])
@@ -257,7 +257,7 @@ def test_nobody_is_held_against_a_peer_that_failed_later() -> None:
     assert cells(text, "uringcore-uring")[head.index("CPU ÷ best other")] == "0.50"
 
 
-def test_idle_connections_are_told_in_kilobytes_each() -> None:
+def test_idle_connections_are_shown_in_kilobytes_each() -> None:
     sample = {"requests": 1000.0, "private_bytes": 4e7, "seconds": 1.0}
     assert case_of("h3_idle").unit.rate_of(sample) == 40.0
 
@@ -280,13 +280,13 @@ def test_a_machine_names_its_tables() -> None:
         ([None, None], ", with cold heaps"),
     ],
 )
-def test_a_table_of_servers_with_cold_heaps_says_so(heaps: list[str | None], said: str) -> None:
+def test_a_table_of_servers_with_cold_heaps_has_a_note(heaps: list[str | None], said: str) -> None:
     """Measurements taken before servers were warmed all had cold heaps."""
     machines = [{**MACHINE, "profile": "guided", "heap": heap} for heap in heaps]
     assert provenance.stamps(machines).partition("commit abc")[2] == said
 
 
-def test_a_result_says_that_its_servers_were_warm(tmp_path: Path) -> None:
+def test_a_result_records_that_its_servers_were_warm(tmp_path: Path) -> None:
     facts = machine.facts(Environment(Path("python"), tmp_path, tmp_path))
     assert "cold heaps" not in provenance.stamp(facts)
 
@@ -383,7 +383,7 @@ def cells(text: str, name: str) -> list[str]:
     return [cell.strip() for cell in line.strip("|").split("|")]
 
 
-def test_a_table_tells_processor_time_beside_the_best_other_loop_and_c() -> None:
+def test_a_table_compares_processor_time_with_the_best_other_loop_and_c() -> None:
     def peer(cpu_us: float) -> PeerResult:
         sample = {"requests": 1000.0, "seconds": 1.0, "server_cpu_ns": cpu_us * 1e6}
         return PeerResult(samples=[sample])
@@ -408,16 +408,14 @@ def test_a_table_tells_processor_time_beside_the_best_other_loop_and_c() -> None
     ("name", "against", "share"),
     [("micro", "best other", "2.00"), ("idle", "best other", "6.00"), ("start", "uvloop", "4.00")],
 )
-def test_a_matrix_tells_ours_beside_what_it_is_held_against(
-    name: str, against: str, share: str
-) -> None:
+def test_a_matrix_shows_the_ratio_to_its_rival(name: str, against: str, share: str) -> None:
     rates = {"asyncio": 2.0, "uvloop": 3.0, "rloop": 6.0, "uringcore-epoll": 12.0}
     text = matrix_section(name, {column: {"row": [rate]} for column, rate in rates.items()})
     assert f"uringcore-epoll ÷ {against} |" in text
     assert cells(text, "row")[-1] == share
 
 
-def test_what_other_interpreters_brought_is_told_in_ratios(
+def test_other_interpreters_are_shown_in_ratios(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(results, "RESULTS", tmp_path / "results")
@@ -444,7 +442,7 @@ def test_what_other_interpreters_brought_is_told_in_ratios(
     assert older_one.machines() == [older, older]
 
 
-def test_a_figure_of_nothing_is_told_without_a_multiple() -> None:
+def test_a_zero_baseline_has_no_multiple() -> None:
     """For example stalls: a baseline of zero has no multiple."""
     rates = {"uringcore-uring": {"stalls": [0.0]}, "uringcore-epoll": {"stalls": [3.0]}}
     text = matrix_section("relay", rates)
@@ -498,7 +496,7 @@ def test_the_overview_marks_a_table_in_which_ours_is_behind() -> None:
     assert summary.chosen(area, rows) == []
 
 
-def test_the_overview_holds_nobody_against_a_floor() -> None:
+def test_the_overview_does_not_count_a_lower_bound_as_a_rival() -> None:
     """Blocking calls do less work than asynchronous ones, and do not count as a rival."""
     matrix = matrix_of("files")
     medians = {"aiofiles on asyncio": 2.0, "uringcore-uring": 4.0, "blocking": 9.0}

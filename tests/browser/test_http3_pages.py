@@ -48,7 +48,7 @@ def told(page):
     return json.loads(page.call("get", "/request"))
 
 
-def test_a_page_comes_over_http3_when_alt_svc_has_said_so(page, start_server):
+def test_a_page_is_loaded_over_http3_after_alt_svc(page, start_server):
     # A server that no browser has visited.
     server = start_server()
     assert page.upgrade(server.url) == "http/1.1"

@@ -34,7 +34,7 @@ def test_nothing_is_done_where_all_is_there(tmp_path):
     assert install(tmp_path) == (0, "")
 
 
-def test_a_system_that_is_no_debian_says_what_to_install(tmp_path):
+def test_a_system_other_than_debian_names_the_packages_to_install(tmp_path):
     add_program(tmp_path, "chromium")
     status, words = install(tmp_path)
     assert status == 1
@@ -42,7 +42,7 @@ def test_a_system_that_is_no_debian_says_what_to_install(tmp_path):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can run apt")
-def test_what_apt_says_is_told(tmp_path):
+def test_errors_of_apt_are_shown(tmp_path):
     add_program(tmp_path, "apt-get", "echo E: no network; exit 100")
     status, words = install(tmp_path)
     assert status == 1

@@ -69,7 +69,7 @@ def test_datagrams_both_ways(transport_page, server):
 # Firefox ends the connection before webtransport-go has read the session's close.
 @pairs([pair for pair in PAIRS if pair != ("firefox", GO)])
 @pytest.mark.parametrize(("code", "reason"), [(0, ""), (99, "good bye, grün"), (2**32 - 1, "x")])
-def test_the_server_hears_how_the_page_closes(transport_page, server, token, code, reason):
+def test_the_server_gets_the_pages_close(transport_page, server, token, code, reason):
     told = transport_page.call("closeByPage", server.url("/record"), token, code, reason)
     assert told == {"event": "closed", "code": code, "reason": reason}
 
@@ -82,7 +82,7 @@ def test_a_session_that_is_refused(transport_page, server, path):
 
 
 @pytest.mark.parametrize("code", [0, 139, 255])
-def test_the_server_hears_the_code_of_a_reset(transport_page, server, token, code):
+def test_the_server_gets_the_code_of_a_reset(transport_page, server, token, code):
     told = transport_page.call("resetByPage", server.url("/record"), token, code)
     assert told == {"event": "reset", "kind": "bidirectional", "code": code}
 
@@ -90,13 +90,13 @@ def test_the_server_hears_the_code_of_a_reset(transport_page, server, token, cod
 # Firefox stops reading, but does not send STOP_SENDING.
 @pairs([("chromium", server) for server in LISTED])
 @pytest.mark.parametrize("code", [0, 52, 255])
-def test_the_server_hears_the_code_of_a_stop(transport_page, server, token, code):
+def test_the_server_gets_the_code_of_a_stop(transport_page, server, token, code):
     told = transport_page.call("stopByPage", server.url("/record"), token, code)
     assert told == {"event": "stopped", "kind": "unidirectional", "code": code}
 
 
 @pytest.mark.parametrize("code", [0, 127, 255])
-def test_the_page_hears_the_codes_of_a_stop_and_a_reset(transport_page, server, code):
+def test_the_page_gets_the_codes_of_a_stop_and_a_reset(transport_page, server, code):
     told = transport_page.call("stopAndResetByServer", server.url(f"/stops?code={code}"))
     error = {"type": "WebTransportError", "source": "stream", "code": code}
     assert told == {"stopped": error, "reset": error}

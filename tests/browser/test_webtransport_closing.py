@@ -12,6 +12,6 @@ from tests.browser.servers import OURS
 
 
 @pytest.mark.parametrize(("code", "reason"), [(0, ""), (32, "enough"), (2**32 - 1, "x")])
-def test_the_page_hears_how_the_server_closes(transport_page, servers_kept, code, reason):
+def test_the_page_gets_the_servers_close(transport_page, servers_kept, code, reason):
     url = servers_kept(OURS).url(f"/close?code={code}&reason={reason}")
     assert transport_page.call("closeByServer", url) == {"closeCode": code, "reason": reason}

@@ -56,7 +56,7 @@ DAY = 86400.0
         (" clear ", None),
     ],
 )
-def test_what_a_field_says(field, expected):
+def test_alt_svc_fields_are_parsed(field, expected):
     assert parse_alt_svc(field) == expected
 
 
@@ -90,7 +90,7 @@ def test_a_field_stands_in_the_place_of_the_one_before(cache):
         assert [one.port for one in cache.find(ORIGIN)] == expected
 
 
-def test_what_outlives_a_change_of_networks(cache):
+def test_persistent_alternatives_survive_a_change_of_network(cache):
     cache.learn(ORIGIN, 'h3=":1", h3=":2"; persist=1')
     first, second = cache.find(ORIGIN)
     cache.broke(ORIGIN, second)
@@ -111,7 +111,7 @@ def test_the_number_of_origins_is_bounded(cache):
     assert [bool(cache.find(origin)) for origin in origins] == [True, False, True, True]
 
 
-def test_what_does_not_answer_is_left_alone_for_longer_each_time(cache, clock):
+def test_a_broken_alternative_is_avoided_for_longer_each_time(cache, clock):
     cache.learn(ORIGIN, 'h3=":1"; ma=99999999')
     (one,) = cache.find(ORIGIN)
     seconds = BROKEN_SECONDS

@@ -24,7 +24,7 @@ from uringcore.http3 import (
 
 
 @pytest.mark.parametrize("code", ["0", "100", "102", "10c", "1234"])
-def test_a_response_behind_stop_sending_is_read_whatever_the_code(peer, run, code):
+def test_a_response_after_stop_sending_is_read_for_every_code(peer, run, code):
     """RFC 9114 section 4.1: a client must not discard it."""
 
     async def endless():

@@ -124,7 +124,7 @@ def test_no_common_protocol(certificate, run_ours):
         other.stop()
 
 
-def test_nobody_listens(run_ours):
+def test_a_port_without_a_listener(run_ours):
     async def main():
         async with connect("https://127.0.0.1:9/"):
             raise AssertionError("must not connect")

@@ -64,14 +64,14 @@ def test_host(site, version):
         ["--qlog", "/nowhere"],
     ],
 )
-def test_what_cannot_be_sent_is_wrong_usage(site, arguments):
+def test_invalid_requests_are_wrong_usage(site, arguments):
     failure(get(site, "/version", *arguments), 2)
 
 
 @pytest.mark.parametrize(
     "arguments", [["-C", "x"], ["--max-redirs", "-1"], ["-o", "x", "-O"], ["-m", "0"]]
 )
-def test_what_cannot_be_meant_is_wrong_usage(arguments):
+def test_contradictory_arguments_are_wrong_usage(arguments):
     done = command("get", "https://localhost/", *arguments)
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
@@ -169,7 +169,7 @@ def test_the_rest_of_what_has_changed_is_not_appended(site, tmp_path):
     assert os.listxattr(path) == []
 
 
-def test_what_cannot_be_resumed(site, tmp_path):
+def test_impossible_resumptions_fail(site, tmp_path):
     path = tmp_path / "file"
     path.write_bytes(b"part")
     failure(get(site, "/range/3", "-C", "-", "-o", str(path)), 33)

@@ -122,7 +122,7 @@ def test_tcp_first_and_then_http3(certificate, run, library):
 
 
 @pytest.mark.skipif(not is_default_interpreter(), reason="one interpreter's tests are enough")
-def test_what_holds_for_httpx_holds_for_httpx2():
+def test_httpx2_passes_the_tests_of_httpx():
     """The tests of httpx's transport, run with httpx2."""
     command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.client.httpx2_for_httpx"]
     command += ["-p", "no:cacheprovider", "-k", "not uring and not epoll"]
@@ -157,7 +157,7 @@ def test_one_library_is_enough(site, missing, there):
     assert program(ALONE, missing, there, url, site.certificate) == "HTTP/3\n"
 
 
-def test_without_either_it_says_what_to_install():
+def test_without_either_library_the_error_names_the_package():
     said = program(
         "import sys\n"
         "sys.modules['httpx'] = sys.modules['httpx2'] = None\n"
@@ -300,7 +300,7 @@ def test_httpx2_trusts_the_system_by_default(site, run):
 
 
 @pytest.mark.parametrize("trust_env", [True, False])
-def test_the_environment_is_asked_as_the_library_asks_it(
+def test_environment_variables_are_read_as_the_library_reads_them(
     site, run, library, monkeypatch, trust_env
 ):
     monkeypatch.setenv("SSL_CERT_FILE", site.certificate)
@@ -316,7 +316,7 @@ def test_the_environment_is_asked_as_the_library_asks_it(
     run(main())
 
 
-def test_authorities_that_cannot_be_read_are_said_by_the_constructor(tmp_path, monkeypatch):
+def test_unreadable_authorities_raise_in_the_constructor(tmp_path, monkeypatch):
     """The constructor raises the error, not the first request, which would read files on the loop."""
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "missing"))
     with pytest.raises(FileNotFoundError):

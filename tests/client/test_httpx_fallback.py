@@ -154,7 +154,7 @@ def test_an_alternative_on_another_host_shows_the_origins_certificate(run, tmp_p
         peer.stop()
 
 
-def test_without_verification_another_host_does_not_speak_for_the_origin(site, peer, run):
+def test_without_verification_another_host_is_no_alternative(site, peer, run):
     async def main():
         site.alt_svc = f'h3="127.0.0.1:{peer.port}"; ma=60'
         transport = AsyncHTTP3Transport(verify=False)
@@ -180,7 +180,7 @@ def test_a_misdirected_request_is_sent_to_the_origin(site, peer, run):
     run(main())
 
 
-def test_a_misdirected_request_that_cannot_be_repeated(site, peer, run):
+def test_a_misdirected_request_that_is_not_repeatable(site, peer, run):
     """The request fails, and the next one does not go to the server that is not authoritative."""
 
     async def parts():
@@ -231,7 +231,7 @@ def test_clear_ends_it(site, peer, run):
     run(main())
 
 
-def test_a_server_that_has_gone_away_is_asked_over_tcp(site, peer, run):
+def test_a_vanished_http3_server_is_replaced_by_tcp(site, peer, run):
     async def main():
         site.alt_svc = f'h3="localhost:{peer.port}"; ma=60'
         async with site.client(fallback_delay=30.0) as client:

@@ -83,7 +83,7 @@ def test_a_base_url_is_the_beginning_of_urls_without_a_scheme(peer, run):
 
 
 @pytest.mark.parametrize("base", ["http://localhost", "/api", "https://h/?a=1", "https://h/#part"])
-def test_a_base_url_that_cannot_be_used(base):
+def test_an_invalid_base_url(base):
     with pytest.raises(URLError):
         Client(base_url=base)
 
@@ -262,7 +262,7 @@ def test_a_pool_serves_one_loop_after_the_other(peer, run):
     assert len(peer.connections) == 2
 
 
-def test_nobody_listens(run):
+def test_a_port_without_a_listener(run):
     url = f"https://127.0.0.1:{free_port()}/"
 
     async def main():
@@ -308,7 +308,7 @@ def test_a_certificate_that_is_not_trusted(peer, run):
     run(main())
 
 
-def test_what_cannot_be_asked(peer, run):
+def test_invalid_requests_of_the_client(peer, run):
     async def main():
         async with client_for(peer) as pool:
             with pytest.raises(URLError):
@@ -422,7 +422,7 @@ def test_a_connection_that_is_waited_on_is_kept_open(server, run_ours):
     run_ours(main())
 
 
-def test_bounds_that_cannot_be():
+def test_invalid_limits_of_the_client():
     for options in ({"connections": 0}, {"streams_per_connection": 0}, {"waiting": 0}):
         with pytest.raises(ValueError, match=next(iter(options))):
             Limits(**options)

@@ -36,7 +36,7 @@ def others():
 
 
 @pytest.mark.parametrize("path", ["/rejected-once", "/goaway-once"])
-def test_what_the_server_has_not_processed_is_sent_again(peer, run, path):
+def test_unprocessed_requests_are_sent_again(peer, run, path):
     async def main():
         async with client_for(peer) as pool:
             response = await pool.request("POST", peer.url + path, content=b"body")
@@ -62,7 +62,7 @@ def test_a_body_that_was_read_is_not_sent_again(peer, run):
     run(main())
 
 
-def test_a_second_rejection_is_told(peer, run):
+def test_a_second_rejection_raises(peer, run):
     async def main():
         async with client_for(peer) as pool:
             with pytest.raises(RequestResetError, match="H3_REQUEST_REJECTED"):
@@ -124,7 +124,7 @@ def test_a_connection_that_died_while_idle_is_found_out(certificate, run, others
     run(main())
 
 
-def test_what_a_dead_server_said_while_the_loop_was_busy_is_no_sign_of_life(
+def test_late_packets_of_a_dead_server_do_not_count_as_a_response(
     certificate, run, others, monkeypatch
 ):
     """Its last packets are read after the request has begun."""
@@ -169,7 +169,7 @@ def test_one_dead_connection_is_enough_to_find_out(certificate, run, others, mon
     run(main())
 
 
-def test_after_a_silence_a_request_that_cannot_be_repeated_waits_alone(peer, run, monkeypatch):
+def test_after_a_silence_a_request_that_is_not_repeatable_waits_alone(peer, run, monkeypatch):
     monkeypatch.setattr(pooled, "SURE_SECONDS", 0.0)
     monkeypatch.setattr(pooled, "SILENCE_SECONDS", 0.0)
 

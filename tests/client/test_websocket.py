@@ -126,7 +126,7 @@ def test_bad_ends(peer, run, word, error, said):
     run(main())
 
 
-def test_what_a_server_sent_is_received_though_it_takes_no_more(peer, run):
+def test_messages_are_received_after_the_server_stops_reading(peer, run):
     """STOP_SENDING ends one direction only."""
 
     async def main():
@@ -194,7 +194,7 @@ def test_a_server_without_extended_connect(peer, run):
 
 
 @pytest.mark.parametrize("where", ["settings", "answer"])
-def test_a_server_that_says_nothing(peer, run, where):
+def test_a_silent_server(peer, run, where):
     """The time-out of a pool covers the opening of its WebSockets too, but not their messages."""
     peer.is_mute = where == "settings"
 

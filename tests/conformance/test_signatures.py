@@ -53,7 +53,7 @@ def test_loop_method(name: str) -> None:
     assert ours == shape(getattr(STOCK_LOOP, name))
 
 
-def test_what_awaits_awaits() -> None:
+def test_coroutine_functions_are_asyncios() -> None:
     for name in public(STOCK_LOOP):
         theirs = inspect.iscoroutinefunction(getattr(STOCK_LOOP, name))
         assert inspect.iscoroutinefunction(getattr(uringcore.UringEventLoop, name)) == theirs, name

@@ -81,7 +81,7 @@ def suite(tmp_path: Path) -> Suite:
     return Suite(project, "epoll", Path(sys.executable), sources, tmp_path / "results")
 
 
-def test_every_end_is_told_apart(suite: Suite) -> None:
+def test_every_outcome_of_a_test_is_distinguished(suite: Suite) -> None:
     results = {
         name.partition("::")[2]: one
         for name, one in suite.run(lambda name: name.endswith("again")).items()

@@ -28,7 +28,7 @@ def test_every_contiguous_buffer_is_taken(kind):
 
 
 @pytest.mark.parametrize("value", [range(1 << 40), [1, 2], "text", None, Claims(1), 5])
-def test_what_is_no_buffer_is_a_type_error_that_names_the_argument(value):
+def test_a_value_without_a_buffer_is_a_type_error_that_names_the_argument(value):
     store = MemorySessionStore()
     with pytest.raises(TypeError, match="bytes-like") as caught:
         store.put(value, b"x")

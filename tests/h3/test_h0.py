@@ -54,7 +54,7 @@ def test_a_request_in_pieces() -> None:
     assert quic.take() == []
 
 
-def test_what_is_no_request_closes_the_connection() -> None:
+def test_an_invalid_request_closes_the_connection() -> None:
     for request in (b"GET\r\n", b"\r\n", b"x" * (REQUEST_SIZE_MAX + 1)):
         server, quic = make(is_client=False)
         assert server.handle_event(data(0, request, end_stream=True)) == []
@@ -82,7 +82,7 @@ def test_a_request_that_is_over_is_forgotten(end: Any) -> None:
     assert not client._headers_received
 
 
-def test_what_is_remembered_of_requests_has_a_bound() -> None:
+def test_the_state_of_requests_is_bounded() -> None:
     server, quic = make(is_client=False)
     for number in range(REQUESTS_MAX + 1):
         assert quic.take() == []

@@ -29,7 +29,7 @@ def heard(http: H3Connection, data: bytes, early: bool, stream_id: int = 0) -> l
     return http.handle_event(event)
 
 
-def test_headers_say_whether_any_of_them_was_early() -> None:
+def test_headers_are_early_if_any_part_was_early() -> None:
     request = wire.request("/")
     http = H3Connection(Quic())
     for stream_id, first, second in ((0, True, True), (4, True, False), (8, False, False)):
@@ -40,7 +40,7 @@ def test_headers_say_whether_any_of_them_was_early() -> None:
         assert ("early_data=True" in repr(event)) is first
 
 
-def test_content_and_trailers_behind_them_are_not_asked_about() -> None:
+def test_content_and_trailers_after_early_headers_are_not_marked_early() -> None:
     http = H3Connection(Quic())
     request = wire.request("/", method="POST")
     (headers,) = heard(http, request, early=True)

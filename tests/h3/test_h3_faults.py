@@ -144,7 +144,7 @@ def test_after_a_fault_input_is_ignored_and_commands_do_nothing() -> None:
     assert quic.take() == []
 
 
-def test_a_malformed_message_closes_the_connection_unless_told_otherwise() -> None:
+def test_a_malformed_message_closes_the_connection_by_default() -> None:
     malformed = literal_headers((b"X", b"y"))
     http, quic = make(is_client=False)
     assert http.handle_event(data(0, malformed)) == []
@@ -434,7 +434,7 @@ def test_a_cycle_through_the_quic_connection_is_collected() -> None:
     assert gone() is None
 
 
-def test_an_unknown_event_is_none_of_our_business() -> None:
+def test_an_unknown_event_is_ignored() -> None:
     http, quic = make(is_client=True)
     assert http.handle_event(object()) == []
     assert quic.take() == []

@@ -88,7 +88,9 @@ class Exchange:
 @needs_current_aioquic
 @pytest.mark.parametrize("peer", LIBRARIES)
 @pytest.mark.parametrize("ours", ["client", "server"])
-def test_the_peer_takes_whatever_is_not_refused(certificate: Any, ours: str, peer: str) -> None:
+def test_the_peer_accepts_every_call_that_is_not_refused(
+    certificate: Any, ours: str, peer: str
+) -> None:
     refused = 0
     for seed in range(8):
         pair = Pair(certificate)

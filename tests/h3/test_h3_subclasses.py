@@ -66,7 +66,7 @@ def test_settings_are_those_of_get_local_settings() -> None:
 
 
 @pytest.mark.parametrize("value", [-1, 1 << 62, "1"])
-def test_a_setting_that_cannot_be_sent_is_refused(value: Any) -> None:
+def test_an_invalid_setting_is_refused(value: Any) -> None:
     class Odd(H3Connection):
         def _get_local_settings(self) -> dict[int, int]:
             return {0x21: value}
@@ -99,7 +99,7 @@ def test_a_table_capacity_that_is_a_property_is_announced() -> None:
     assert sent.endswith(encode_settings({Setting.DUMMY: 1})), "no MAX_PUSH_ID follows"
 
 
-def test_a_subclass_that_opens_the_streams_itself_says_what_it_likes() -> None:
+def test_a_subclass_that_opens_the_streams_itself_sends_its_own_settings() -> None:
     class Own(H3Connection):
         def _init_connection(self) -> None:
             self._local_control_stream_id = self._create_uni_stream(StreamType.CONTROL)
@@ -187,7 +187,7 @@ def test_a_subclass_makes_events_of_its_own_of_frames(quic_pair: Pair) -> None:
     assert list(server._stream) == [0]
 
 
-def test_what_a_subclass_raises_of_a_frame_closes_the_connection() -> None:
+def test_an_error_of_a_subclass_in_a_frame_closes_the_connection() -> None:
     from uringcore.h3.connection import MessageError
 
     class Picky(H3Connection):
@@ -262,7 +262,7 @@ def test_streams_that_were_looked_up_are_forgotten_in_time() -> None:
     assert len(http._stream) <= 1025
 
 
-def test_without_the_init_of_the_base_class_an_error_says_so() -> None:
+def test_without_the_init_of_the_base_class_an_error_is_raised() -> None:
     class Forgetful(H3Connection):
         def __init__(self) -> None:
             pass

@@ -63,7 +63,7 @@ def _comparable(name: str, data: dict[str, Any]) -> str:
 
 
 @needs_current_aioquic
-def test_what_aioquic_writes_is_written(certificate: Any) -> None:
+def test_events_of_aioquics_trace_are_written(certificate: Any) -> None:
     ours, theirs = (_exchange(certificate, library) for library in ("uringcore", "aioquic"))
     for side in ("client", "server"):
         written = [_comparable(*event) for event in ours[side]]

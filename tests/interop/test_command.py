@@ -98,7 +98,7 @@ def test_a_certificate_that_is_not_the_authoritys_is_a_failure(folders, server, 
     assert "QuicCertificateError" in done.stderr
 
 
-def test_a_server_without_a_certificate_says_so(folders):
+def test_a_server_without_a_certificate_prints_an_error(folders):
     done = subprocess.run(
         [*COMMAND, "server", "--certs", str(folders / "nowhere"), "--port", "0"],
         env=environment(TESTCASE="handshake"),

@@ -66,7 +66,7 @@ def client(program):
     return Peer("the test's", lambda test_case: [sys.executable, "-c", program], ("client",))
 
 
-def test_a_case_that_ends_early_leaves_nobody_and_nothing(tmp_path):
+def test_a_case_that_ends_early_leaves_no_process_and_no_file(tmp_path):
     """The server is a grandchild process, with a folder of its own."""
     lacks = client("raise SystemExit(127)")
     outcome = asyncio.run(play(CASES["web-trailers"], PEERS[OURS], lacks, tmp_path / "run"))
@@ -75,7 +75,7 @@ def test_a_case_that_ends_early_leaves_nobody_and_nothing(tmp_path):
     assert not list((tmp_path / "run").glob("interop-*/*"))
 
 
-def test_a_client_that_asks_for_nothing_ends_the_case_in_its_time(tmp_path):
+def test_a_client_without_requests_ends_the_case_at_its_time_limit(tmp_path):
     case = dataclasses.replace(CASES["web-goaway"], seconds=2.0)
     sleeps = client("import time; time.sleep(600)")
     outcome = asyncio.run(play(case, PEERS[OURS], sleeps, tmp_path / "run"))

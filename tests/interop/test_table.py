@@ -19,7 +19,7 @@ def results():
     return found
 
 
-def test_cells_are_told_apart_and_notes_are_said_once():
+def test_cells_are_distinguished_and_notes_occur_once():
     lines = render(results()).splitlines()
     assert lines[0] == "| case | uringcore | aioquic 1.0 |"
     assert lines[2].endswith("| ✓ | ✓ / ✗&nbsp;(1) |")

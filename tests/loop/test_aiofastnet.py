@@ -49,7 +49,7 @@ async def echoed(folder, *, tls):
 
 @pytest.mark.parametrize("tls", [False, True], ids=["tcp", "tls"])
 @pytest.mark.parametrize("backend", backends())
-def test_a_program_that_asks_for_it_gets_it(tmp_path, backend, tls):
+def test_patch_loop_switches_to_aiofastnet(tmp_path, backend, tls):
     async def main():
         native = await echoed(tmp_path, tls=tls)
         aiofastnet.patch_loop()

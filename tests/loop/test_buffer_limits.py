@@ -197,7 +197,7 @@ def test_a_tls_pause_with_nothing_to_wait_for_ends_with_the_turn(
 # Datagrams ----------------------------------------------------------------------------------------
 
 
-def test_a_pause_says_that_the_socket_has_no_room(run: Runner) -> None:
+def test_a_pause_means_that_the_socket_has_no_room(run: Runner) -> None:
     """A pause does not mean that a loop iteration is unfinished: bursts that the kernel accepts
     cause none, nor does a datagram that can never be sent.
     """

@@ -27,7 +27,7 @@ def backend(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.mark.parametrize("busy_poll_us", [1, 200, LONG_US])
-def test_what_arrives_is_noticed_looking_or_asleep(backend: str, busy_poll_us: int) -> None:
+def test_data_is_noticed_while_spinning_and_while_blocked(backend: str, busy_poll_us: int) -> None:
     async def main() -> None:
         loop: Any = asyncio.get_running_loop()
         assert loop.busy_poll_us == busy_poll_us
@@ -64,7 +64,9 @@ def test_what_arrives_is_noticed_looking_or_asleep(backend: str, busy_poll_us: i
     uringcore.run(main(), backend=backend, busy_poll_us=busy_poll_us)
 
 
-def test_it_is_by_the_waits_unless_asked_for(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_spin_time_follows_recent_waits_by_default(
+    backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("URINGCORE_BUSY_POLL_US", raising=False)
     loop = uringcore.new_event_loop(backend)
     assert loop.busy_poll_us is None

@@ -146,7 +146,7 @@ def test_a_subclass_may_ask_its_base(run: Runner) -> None:
         loop.close()
 
 
-def test_a_wait_is_as_long_as_the_clock_says(run: Runner) -> None:
+def test_the_length_of_a_wait_follows_the_clock(run: Runner) -> None:
     asked = 0
 
     def half_speed(_: object) -> float:

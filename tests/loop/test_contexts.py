@@ -289,7 +289,7 @@ def test_datagrams_are_received_in_a_context_like_their_makers(run: Runner) -> N
     run(main())
 
 
-def test_a_context_that_is_none_is_refused(run_ours: Runner) -> None:
+def test_an_invalid_context_is_refused(run_ours: Runner) -> None:
     async def main() -> None:
         loop: Any = asyncio.get_running_loop()
         one, other = connected_pair()

@@ -216,7 +216,7 @@ def test_host_names_are_those_of_the_sockets_family(run: Runner) -> None:
     ],
     ids=repr,
 )
-def test_an_address_that_is_none_ends_the_endpoint(
+def test_an_invalid_address_ends_the_endpoint(
     run: Runner, addr: Any, error: type[BaseException]
 ) -> None:
     async def main() -> None:
@@ -258,7 +258,7 @@ def test_ipv6_scopes_and_flow_labels(run: Runner) -> None:
     run(main())
 
 
-def test_many_peers_are_told_apart(run: Runner) -> None:
+def test_many_peers_get_their_own_answers(run: Runner) -> None:
     """More senders than the transport caches addresses of; each gets an answer."""
 
     async def main() -> None:

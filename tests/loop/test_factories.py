@@ -48,7 +48,7 @@ def _without_warnings(main: Callable[[], Any]) -> Any:
 
 
 @pytest.mark.parametrize("make", FACTORIES)
-def test_whoever_connects_hears_of_it(run: Runner, make: Any) -> None:
+def test_a_faulty_factory_raises_in_create_connection(run: Runner, make: Any) -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
         server, address = await listen(Recorder)
@@ -76,7 +76,7 @@ def test_whoever_connects_hears_of_it(run: Runner, make: Any) -> None:
 
 
 @pytest.mark.parametrize("make", FACTORIES)
-def test_whoever_connects_a_pipe_hears_of_it(run: Runner, make: Any) -> None:
+def test_a_faulty_factory_raises_in_connect_pipe(run: Runner, make: Any) -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
         for connect, end in ((loop.connect_read_pipe, 0), (loop.connect_write_pipe, 1)):
@@ -89,7 +89,7 @@ def test_whoever_connects_a_pipe_hears_of_it(run: Runner, make: Any) -> None:
 
 
 @pytest.mark.parametrize("make", FACTORIES)
-def test_whoever_connects_with_tls_hears_of_it_before_the_handshake(
+def test_a_faulty_factory_raises_before_the_tls_handshake(
     run_ours: Runner, server_tls: ssl.SSLContext, client_tls: ssl.SSLContext, make: Any
 ) -> None:
     """On asyncio no error is raised: the call waits for ever."""

@@ -320,7 +320,7 @@ def test_closing_a_loop_does_not_close_a_descriptor_twice(run: Runner) -> None:
         os.fstat(number)
 
 
-def test_a_socket_that_cannot_be_closed_does_not_end_the_loop(run: Runner) -> None:
+def test_a_socket_whose_close_fails_does_not_end_the_loop(run: Runner) -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
         one, other = connected_pair()
@@ -394,7 +394,7 @@ def test_the_exception_handler_runs_in_the_context_of_what_failed(run: Runner) -
     assert seen == expected
 
 
-def test_what_a_callback_owned_is_dropped_outside_its_context(run: Runner) -> None:
+def test_objects_of_a_callback_are_dropped_outside_its_context(run: Runner) -> None:
     variable = contextvars.ContextVar("variable", default="outer")
     seen: list[str] = []
 
@@ -416,7 +416,7 @@ def test_what_a_callback_owned_is_dropped_outside_its_context(run: Runner) -> No
     assert seen == ["outer", "next"]
 
 
-def test_a_loop_that_finds_no_descriptor_says_so_by_its_errno(run_ours: Runner) -> None:
+def test_a_loop_without_descriptors_raises_with_the_errno(run_ours: Runner) -> None:
     """Like asyncio, which is not run here: its loop logs an error when it is collected after that."""
     before = open_descriptors()
     with filled_descriptors():

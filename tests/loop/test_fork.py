@@ -460,7 +460,7 @@ def test_a_loop_that_another_thread_runs_is_nobodys_in_a_child(name: str) -> Non
 @pytest.mark.parametrize("count", [1, 2])  # one alone takes another code path than several
 @pytest.mark.parametrize("use", ["close", "run"])
 @pytest.mark.parametrize("name", BACKENDS)
-def test_what_was_written_before_another_thread_forked_is_sent_once(
+def test_data_written_before_another_thread_forks_is_sent_once(
     name: str, use: str, count: int
 ) -> None:
     """The loop cannot become idle then: its thread is in the middle of a callback."""

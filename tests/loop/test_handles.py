@@ -113,7 +113,7 @@ def test_a_callback_keeps_nothing_alive_once_it_has_run(run: Runner) -> None:
     run(main())
 
 
-def test_what_failed_is_named(run: Runner) -> None:
+def test_the_failed_callback_is_named(run: Runner) -> None:
     def failing(*args: int) -> None:
         raise ValueError(sum(args))
 

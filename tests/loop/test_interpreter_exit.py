@@ -125,7 +125,7 @@ loop.run_until_complete(main())
 
 
 @pytest.mark.parametrize("name", LOOPS)
-def test_a_transport_tells_of_itself_when_the_interpreter_ends(name: str) -> None:
+def test_the_repr_of_a_transport_works_when_the_interpreter_ends(name: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", SHOWN_LATE, name], capture_output=True, text=True, timeout=100
     )
@@ -163,7 +163,7 @@ go()
 
 @pytest.mark.parametrize("before", ["0", "250", "500", "650", "collected"])
 @pytest.mark.parametrize("name", BACKENDS)
-def test_a_loop_that_nobody_closes_ends_with_the_interpreter(name: str, before: str) -> None:
+def test_an_unclosed_loop_ends_with_the_interpreter(name: str, before: str) -> None:
     """In any order in which the last collection finds the loop and its sockets."""
     done = _run(NEVER_CLOSED, name, before)
     assert (done.returncode, done.stderr) == (0, "")
@@ -206,7 +206,7 @@ loop.set_exception_handler(lambda loop, context: print(type(context["exception"]
 
 
 @pytest.mark.parametrize("name", BACKENDS)
-def test_errors_are_told_when_the_interpreter_ends(name: str) -> None:
+def test_errors_are_raised_when_the_interpreter_ends(name: str) -> None:
     done = _run(ERRORS_LATE, name)
     assert done.stdout.split() == ["ValueError", "False", "ValueError", "OverflowError"]
     assert (done.returncode, done.stderr) == (0, "")

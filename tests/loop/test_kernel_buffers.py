@@ -50,7 +50,7 @@ class CountingBuffers(Counting, asyncio.BufferedProtocol):
 
 
 @pytest.mark.parametrize("make", [Counting, CountingBuffers])
-def test_a_stream_is_told_of_bytes_in_its_own_memory(run_ours: Runner, make: Any) -> None:
+def test_a_streams_bytes_arrive_in_memory_of_their_own(run_ours: Runner, make: Any) -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
         one, other = connected_pair()
@@ -69,7 +69,7 @@ def test_a_stream_is_told_of_bytes_in_its_own_memory(run_ours: Runner, make: Any
     run_ours(main())
 
 
-def test_a_datagram_is_told_of_in_its_own_memory(run_ours: Runner) -> None:
+def test_a_datagram_arrives_in_memory_of_its_own(run_ours: Runner) -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
         _, protocol = await loop.create_datagram_endpoint(Counting, local_addr=("127.0.0.1", 0))
@@ -83,7 +83,7 @@ def test_a_datagram_is_told_of_in_its_own_memory(run_ours: Runner) -> None:
 
 
 @pytest.mark.parametrize("make", [Counting, CountingBuffers])
-def test_tls_is_told_of_bytes_in_its_own_memory(
+def test_tls_bytes_arrive_in_memory_of_their_own(
     run_ours: Runner, server_tls: ssl.SSLContext, client_tls: ssl.SSLContext, make: Any
 ) -> None:
     async def main() -> None:
@@ -97,7 +97,7 @@ def test_tls_is_told_of_bytes_in_its_own_memory(
 
 
 @pytest.mark.parametrize("act", ["pause", "close", "abort", "raise", "switch"])
-def test_whatever_get_buffer_does_the_ring_has_its_buffers_back(run_ours: Runner, act: str) -> None:
+def test_the_ring_gets_its_buffers_back_after_every_get_buffer(run_ours: Runner, act: str) -> None:
     class Acts(Recorder, asyncio.BufferedProtocol):
         asked = 0
 

@@ -128,7 +128,7 @@ def test_every_byte_comes_and_the_end_behind_them(run: Runner, make: Any) -> Non
     run(main())
 
 
-def test_a_reader_that_pauses_hears_nothing_meanwhile(run: Runner) -> None:
+def test_a_paused_reader_gets_no_data(run: Runner) -> None:
     async def main() -> None:
         protocol = Plain()
         peer = await connected(protocol)
@@ -203,7 +203,7 @@ def test_a_get_buffer_may_end_the_connection(run: Runner) -> None:
     run(main())
 
 
-def test_a_reset_is_told(run: Runner) -> None:
+def test_a_reset_is_reported(run: Runner) -> None:
     async def main() -> None:
         accepted: asyncio.Future[Plain] = asyncio.get_running_loop().create_future()
 
@@ -336,7 +336,7 @@ def test_a_full_buffer_is_not_followed_by_another_while_its_reader_pauses(run: R
 
 
 @pytest.mark.parametrize("size", [20_000, 65_536])
-def test_what_a_protocol_schedules_comes_before_its_next_bytes(run: Runner, size: int) -> None:
+def test_callbacks_of_a_protocol_run_before_its_next_bytes(run: Runner, size: int) -> None:
     """A woken reader empties the buffer; without that it would be full at the next receive."""
 
     class Emptied(Buffered):

@@ -25,7 +25,7 @@ from tests.loop.support import (
 )
 
 
-def test_serving_starts_when_it_is_told(run: Runner) -> None:
+def test_serving_starts_on_request(run: Runner) -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
         server, address = await listen(Echo, start_serving=False)
@@ -265,7 +265,7 @@ def test_a_listening_socket_that_the_program_closes_itself(run_ours: Runner) -> 
 
 
 @pytest.mark.parametrize("name", LOOPS)
-def test_a_loop_that_rests_says_nothing_of_a_listener_closed_meanwhile(name: str) -> None:
+def test_a_listener_closed_while_the_loop_does_not_run_is_not_reported(name: str) -> None:
     loop = factory(name)()
     complaints: list[dict[str, Any]] = []
     loop.set_exception_handler(lambda _, context: complaints.append(context))

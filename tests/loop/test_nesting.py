@@ -177,7 +177,7 @@ def test_a_protocol_runs_the_loop_from_its_callback(name: str) -> None:
 
 @pytest.mark.parametrize("is_tls", [False, True])
 @pytest.mark.parametrize("name", ["uring", "epoll"])
-def test_what_arrives_for_a_connection_that_is_in_a_callback_is_delivered(
+def test_data_for_a_connection_inside_a_callback_is_delivered(
     name: str, is_tls: bool, certificate: tuple[Path, Path]
 ) -> None:
     """asyncio fails: it reports that the connection's context is entered already."""
@@ -215,7 +215,7 @@ def test_what_arrives_for_a_connection_that_is_in_a_callback_is_delivered(
 
 
 @pytest.mark.parametrize("name", ["uring", "epoll"])
-def test_what_follows_a_full_buffer_is_delivered_while_its_protocol_runs_the_loop(
+def test_data_after_a_full_buffer_is_delivered_while_its_protocol_runs_the_loop(
     name: str,
 ) -> None:
     check(
@@ -367,7 +367,7 @@ def test_a_subclass_has_turns_of_its_own(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", LOOPS)
-def test_what_is_ready_can_be_looked_at_and_run(name: str) -> None:
+def test_the_ready_queue_can_be_read_and_run(name: str) -> None:
     loop: Any = factory(name)()
     seen: list[int] = []
     handles = [loop.call_soon(seen.append, number) for number in range(3)]

@@ -148,7 +148,7 @@ def test_a_loop_closes_with_operations_in_flight(backend: str) -> None:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_a_wrong_argument_is_told_at_once(backend: str) -> None:
+def test_a_wrong_argument_raises_at_once(backend: str) -> None:
     loop: Any = factory(backend)()
     try:
         with pytest.raises(TypeError):

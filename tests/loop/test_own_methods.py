@@ -242,7 +242,7 @@ def test_its_descriptor_is_the_transports(run: Runner) -> None:
     run(main())
 
 
-def test_a_socket_that_is_none_at_all(run: Runner) -> None:
+def test_an_imitation_of_a_socket(run: Runner) -> None:
     async def main() -> None:
         one, other = connected_pair()
         imitation = mock.Mock(wraps=one, type=socket.SOCK_STREAM, family=socket.AF_INET)

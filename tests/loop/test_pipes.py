@@ -144,7 +144,7 @@ def test_character_devices(run: Runner) -> None:
     run(main())
 
 
-def test_what_is_no_pipe_is_refused(run: Runner, tmp_path: Path) -> None:
+def test_an_object_other_than_a_pipe_is_refused(run: Runner, tmp_path: Path) -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
         before = open_descriptors()

@@ -195,7 +195,7 @@ def test_each_answer_of_a_turn_leaves_before_the_next_is_computed(
 
 
 @pytest.mark.parametrize("writers", range(2, 10))
-def test_what_waits_behind_others_leaves_before_a_callback_that_writes_nothing(
+def test_data_behind_other_streams_leaves_before_a_callback_without_writes(
     run: Runner, writers: int
 ) -> None:
     async def main() -> None:
@@ -251,7 +251,7 @@ def test_a_stream_that_ends_right_behind_others_sends_has_sent_all(run: Runner, 
 
 
 @pytest.mark.parametrize("pieces", [[b"head"], []], ids=["head", "no head"])
-def test_what_follows_a_large_piece_leaves_with_it(run: Runner, pieces: list[bytes]) -> None:
+def test_data_after_a_large_piece_leaves_with_it(run: Runner, pieces: list[bytes]) -> None:
     async def main() -> None:
         transport, sock = await _stream()
         written = [*pieces, b"x" * 40_000, b"tail"]
@@ -267,7 +267,7 @@ def test_what_follows_a_large_piece_leaves_with_it(run: Runner, pieces: list[byt
 
 @pytest.mark.parametrize("end", ["nothing", "close", "abort", "abort twice"])
 @pytest.mark.parametrize("writes", [1, 2])
-def test_a_reset_that_a_write_meets_is_told_as_such(run: Runner, writes: int, end: str) -> None:
+def test_a_reset_during_a_write_is_reported_as_a_reset(run: Runner, writes: int, end: str) -> None:
     """Another send would find a broken pipe."""
 
     async def main() -> None:

@@ -59,7 +59,7 @@ def test_short_runs_pay_nothing_for_idle_connections(run_ours: Runner) -> None:
             peer.close()
 
 
-def test_connections_are_heard_after_any_number_of_short_runs(run: Runner) -> None:
+def test_connections_are_read_after_any_number_of_short_runs(run: Runner) -> None:
     with running(run) as loop:
         pairs = [connected_pair() for _ in range(20)]
         recorders: list[Recorder] = []
@@ -90,7 +90,7 @@ def test_connections_are_heard_after_any_number_of_short_runs(run: Runner) -> No
             other.close()
 
 
-def test_what_came_between_two_runs_is_heard_in_the_first_turn(run: Runner) -> None:
+def test_data_between_two_runs_is_read_in_the_first_turn(run: Runner) -> None:
     with running(run) as loop:
         one, other = connected_pair()
         watched, pusher = socket.socketpair()
@@ -117,7 +117,7 @@ def test_what_came_between_two_runs_is_heard_in_the_first_turn(run: Runner) -> N
 
 @pytest.mark.parametrize("quiet_runs", [0, 3])
 @pytest.mark.skipif(not hasattr(os, "eventfd"), reason="this libc has no eventfd")
-def test_an_eventfd_in_the_place_of_a_watched_one_wakes_nobody(
+def test_an_eventfd_with_the_number_of_a_watched_one_wakes_no_reader(
     run: Runner, quiet_runs: int
 ) -> None:
     """All eventfds share one inode: only the kernel knows them apart."""

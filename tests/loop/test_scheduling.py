@@ -46,7 +46,7 @@ def test_callbacks_added_by_callbacks_wait_for_the_next_turn(run: Runner) -> Non
     assert run(main()) == ["first", "second", "child"]
 
 
-def test_a_callback_that_reschedules_itself_starves_nobody(run: Runner) -> None:
+def test_a_callback_that_reschedules_itself_does_not_starve_others(run: Runner) -> None:
     async def main() -> int:
         loop = asyncio.get_running_loop()
         turns = 0

@@ -44,7 +44,7 @@ def rest_of(sock: socket.socket) -> list[bytes]:
             return rest
 
 
-def test_what_is_behind_the_datagram_that_closes_the_transport_is_left(
+def test_datagrams_behind_the_one_that_closes_the_transport_stay_in_the_socket(
     run: Runner, bound: socket.socket
 ) -> None:
     class One(asyncio.DatagramProtocol):
@@ -73,9 +73,7 @@ def test_what_is_behind_the_datagram_that_closes_the_transport_is_left(
     run(main())
 
 
-def test_what_a_datagram_schedules_comes_before_the_next_one(
-    run: Runner, bound: socket.socket
-) -> None:
+def test_callbacks_of_a_datagram_run_before_the_next_one(run: Runner, bound: socket.socket) -> None:
     class Schedules(asyncio.DatagramProtocol):
         def datagram_received(self, data: bytes, addr: Any) -> None:
             seen.append(b"got " + data)
@@ -104,7 +102,7 @@ def test_what_a_datagram_schedules_comes_before_the_next_one(
     assert seen == steps[:-1]
 
 
-def test_what_comes_in_a_pause_is_left(run: Runner, bound: socket.socket) -> None:
+def test_datagrams_during_a_pause_stay_in_the_socket(run: Runner, bound: socket.socket) -> None:
     class Pauses(asyncio.DatagramProtocol):
         def __init__(self) -> None:
             self.got: list[bytes] = []
@@ -199,7 +197,7 @@ def test_a_cancelled_sock_recvfrom_leaves_its_datagram_in_the_socket(
 
 
 @pytest.mark.parametrize("name", LOOPS)
-def test_an_error_of_a_shared_socket_is_told(name: str) -> None:
+def test_an_error_of_a_shared_socket_is_reported(name: str) -> None:
     check(
         name,
         """

@@ -15,7 +15,7 @@ def check(name: str, body: str) -> None:
 
 
 @pytest.mark.parametrize("name", LOOPS)
-def test_what_is_refused(name: str) -> None:
+def test_invalid_signals_and_handlers_are_refused(name: str) -> None:
     check(
         name,
         """

@@ -165,7 +165,7 @@ def test_connections_of_cancelled_accepts(run_ours: Runner) -> None:
     run_ours(main())
 
 
-def test_a_connection_for_nobody_is_closed_with_its_listener(run_ours: Runner) -> None:
+def test_a_connection_of_a_cancelled_accept_is_closed_with_its_listener(run_ours: Runner) -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
         # What tests before this one have left goes now, and not in the middle.
@@ -213,7 +213,7 @@ def test_a_buffer_that_shrinks_while_a_receive_waits(run_ours: Runner) -> None:
     run_ours(main())
 
 
-def test_what_is_held_belongs_to_the_socket_object(run_ours: Runner) -> None:
+def test_kept_data_belongs_to_the_socket_object(run_ours: Runner) -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
         one, other = connected_pair()

@@ -83,7 +83,7 @@ def test_a_refused_connection_names_the_address(run: Runner) -> None:
     run(main())
 
 
-def test_a_connect_that_fails_at_once_is_told_plainly(run: Runner, tmp_path: Path) -> None:
+def test_a_connect_that_fails_at_once_raises_its_error(run: Runner, tmp_path: Path) -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
         with nonblocking(socket.AF_UNIX) as client:

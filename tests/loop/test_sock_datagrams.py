@@ -44,7 +44,7 @@ def test_there_and_back(run: Runner, family: int, host: str) -> None:
     run(main())
 
 
-def test_a_datagram_is_cut_at_the_size_asked_for(run: Runner) -> None:
+def test_a_datagram_is_cut_at_the_requested_size(run: Runner) -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
         with udp() as one, udp() as other:
@@ -155,7 +155,7 @@ def test_a_full_unix_socket_makes_the_sender_wait(run: Runner, tmp_path: Path) -
     run(main())
 
 
-def test_wrong_addresses_are_told_as_by_asyncio(run: Runner) -> None:
+def test_wrong_addresses_raise_as_in_asyncio(run: Runner) -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
         with udp() as one:

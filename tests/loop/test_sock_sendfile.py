@@ -55,7 +55,7 @@ async def received(sock: socket.socket) -> bytes:
     ("offset", "count"),
     [(0, None), (1000, None), (5, 70_000), (SIZE - 10, 100), (SIZE, None), (SIZE + 5, 10)],
 )
-def test_what_is_sent_and_where_the_file_stands(
+def test_sendfile_sends_the_range_and_moves_the_files_position(
     run: Runner, path: Path, content: bytes, offset: int, count: int | None
 ) -> None:
     async def main() -> None:
@@ -73,7 +73,7 @@ def test_what_is_sent_and_where_the_file_stands(
     run(main())
 
 
-def test_what_is_no_regular_file_falls_back_or_is_refused(run: Runner, path: Path) -> None:
+def test_a_file_that_is_not_regular_falls_back_or_is_refused(run: Runner, path: Path) -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
         with pair() as (one, other):
@@ -90,7 +90,9 @@ def test_what_is_no_regular_file_falls_back_or_is_refused(run: Runner, path: Pat
     run(main())
 
 
-def test_a_cancelled_one_knows_what_was_sent(run_ours: Runner, path: Path, content: bytes) -> None:
+def test_a_cancelled_sendfile_leaves_the_file_after_the_sent_bytes(
+    run_ours: Runner, path: Path, content: bytes
+) -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
         with pair() as (one, other), path.open("rb") as file:

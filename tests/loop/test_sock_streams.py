@@ -47,7 +47,7 @@ def test_recv_and_sendall(run: Runner) -> None:
 
 
 @pytest.mark.parametrize("size", [0, 1, 3, 70_000, 10_000_000])
-def test_recv_brings_at_most_what_was_asked_for(run: Runner, size: int) -> None:
+def test_recv_returns_at_most_the_requested_size(run: Runner, size: int) -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
         with pair() as (one, other):
@@ -107,7 +107,7 @@ def test_recv_into_fills_any_writable_buffer(run: Runner) -> None:
     run(main())
 
 
-def test_wrong_arguments_are_told_as_by_asyncio(run: Runner) -> None:
+def test_wrong_arguments_raise_as_in_asyncio(run: Runner) -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
         with pair() as (one, _):
@@ -144,7 +144,7 @@ def test_a_closed_or_unconnected_socket_is_an_error(run: Runner) -> None:
     run(main())
 
 
-def test_a_reset_is_told_to_whoever_waits(run: Runner) -> None:
+def test_a_reset_raises_in_waiting_calls(run: Runner) -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
         with pair() as (one, other):

@@ -153,7 +153,7 @@ def test_closing_after_the_exit_keeps_the_status(run_ours: Runner) -> None:
     run_ours(main())
 
 
-def test_a_child_that_somebody_else_waits_for(
+def test_a_child_that_other_code_waits_for(
     run_ours: Runner, caplog: pytest.LogCaptureFixture
 ) -> None:
     """As asyncio with a pidfd: 255 and a warning. A thread of its (3.10, 3.11) is faster than that."""

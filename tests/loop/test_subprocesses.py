@@ -104,7 +104,7 @@ for name in ("uring", "epoll"):
     assert (done.returncode, done.stdout) == (0, b"a\na\n")
 
 
-def test_what_the_caller_closes_meanwhile_is_the_childs_all_the_same(run: Runner) -> None:
+def test_the_child_keeps_descriptors_that_the_caller_closes_meanwhile(run: Runner) -> None:
     """The child gets what was open when it was asked for, though it is made a moment later."""
 
     async def main() -> None:

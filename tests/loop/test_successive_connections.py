@@ -29,7 +29,7 @@ class Counting(asyncio.Protocol):
         type(self).lost += 1
 
 
-def test_every_connection_is_told_of_its_end(
+def test_every_connections_end_is_reported(
     run: Runner, server_tls: ssl.SSLContext, client_tls: ssl.SSLContext
 ) -> None:
     """The next connection must not take the slot of one whose end has not been reported yet."""

@@ -160,7 +160,7 @@ def test_the_order_of_a_turn_is_asyncios(run: Runner) -> None:
     run(main())
 
 
-def test_debug_mode_tells_of_slow_callbacks(run: Runner, caplog: pytest.LogCaptureFixture) -> None:
+def test_debug_mode_logs_slow_callbacks(run: Runner, caplog: pytest.LogCaptureFixture) -> None:
     def dawdle() -> None:
         time.sleep(0.03)
 

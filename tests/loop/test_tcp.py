@@ -226,7 +226,7 @@ def test_writes_after_close_are_ignored(run: Runner, caplog: pytest.LogCaptureFi
     run(main())
 
 
-def test_a_reset_by_the_peer_is_told(run: Runner) -> None:
+def test_a_reset_by_the_peer_is_reported(run: Runner) -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
         one, other = connected_pair()

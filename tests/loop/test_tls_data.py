@@ -635,7 +635,7 @@ def test_records_that_arrive_byte_by_byte(
     run(main())
 
 
-def test_a_certificate_asked_for_after_the_handshake(run: Runner, certificate: Any) -> None:
+def test_a_client_certificate_requested_after_the_handshake(run: Runner, certificate: Any) -> None:
     # TLS 1.3's post-handshake authentication: the client's write is preceded by a read, and the
     # certificate goes out in answer to a record that carries no data.
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

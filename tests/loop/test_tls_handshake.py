@@ -142,7 +142,7 @@ def test_a_connection_closed_by_the_name_callback(run_ours: Runner, authority: A
     run_ours(main())
 
 
-def test_a_wrong_name_is_told_with_both_names(run: Runner, authority: Authority) -> None:
+def test_the_error_of_a_wrong_name_contains_both_names(run: Runner, authority: Authority) -> None:
     context = authority.server("right.test")
 
     async def main() -> None:

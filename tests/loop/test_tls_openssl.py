@@ -336,7 +336,7 @@ def test_a_certificate_that_is_not_trusted(
 
 
 @pytest.mark.parametrize("has_certificate", [True, False])
-def test_a_certificate_that_is_asked_for_later(
+def test_a_certificate_that_is_requested_later(
     run_ours: Runner, certificate: tuple[Path, Path], tmp_path: Path, has_certificate: bool
 ) -> None:
     """Post-handshake authentication (RFC 8446 section 4.6.2): OpenSSL answers within a read."""
@@ -401,7 +401,7 @@ def test_a_session_that_is_resumed(
 
 
 @pytest.mark.parametrize("version", ["TLSv1_2", "TLSv1_3"])
-def test_what_the_ssl_object_shows_and_does(
+def test_the_ssl_objects_attributes_and_methods(
     run_ours: Runner, certificate: tuple[Path, Path], version: str, tmp_path: Path
 ) -> None:
     names: list[Any] = []

@@ -35,7 +35,7 @@ async def served_by(
     return peer, made[0], server
 
 
-def test_both_sides_say_goodbye(
+def test_both_sides_send_close_notify(
     run: Runner, server_tls: ssl.SSLContext, client_tls: ssl.SSLContext
 ) -> None:
     modern(run)
@@ -60,7 +60,7 @@ def test_both_sides_say_goodbye(
     run(main())
 
 
-def test_the_peer_says_goodbye_first(
+def test_the_peer_sends_close_notify_first(
     run: Runner, server_tls: ssl.SSLContext, client_tls: ssl.SSLContext
 ) -> None:
     modern(run)
@@ -149,7 +149,7 @@ def test_a_half_closed_peer_still_gets_what_was_written(
     run(main())
 
 
-def test_a_peer_that_said_goodbye_still_gets_what_was_written(
+def test_a_peer_that_sent_close_notify_still_gets_written_data(
     run: Runner, server_tls: ssl.SSLContext, client_tls: ssl.SSLContext
 ) -> None:
     if not run.ours:

@@ -365,7 +365,7 @@ def test_sendfile_falls_back_over_tls(
     run(main())
 
 
-def test_what_libraries_know_of_asyncios_class(
+def test_names_that_libraries_use_of_asyncios_tls_class(
     run: Runner, server_tls: ssl.SSLContext, client_tls: ssl.SSLContext
 ) -> None:
     async def main() -> None:

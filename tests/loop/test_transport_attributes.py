@@ -150,7 +150,7 @@ uringcore.run(main(), backend="epoll")
 """
 
 
-def test_get_extra_info_replaced_before_any_transport_was_asked() -> None:
+def test_get_extra_info_replaced_before_its_first_call() -> None:
     subprocess.run([sys.executable, "-c", REPLACED_BEFORE_ANY_WAS_ASKED], check=True, timeout=60)
 
 

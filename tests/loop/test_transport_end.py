@@ -116,7 +116,7 @@ def test_a_fatal_error_schedules_connection_lost(run: Runner) -> None:
     assert diary == [("lost", "ConnectionResetError")]
 
 
-def test_what_was_written_in_the_turn_of_an_abort_arrives(run: Runner) -> None:
+def test_data_written_in_the_turn_of_an_abort_arrives(run: Runner) -> None:
     """asyncio's write() sends at once, so an abort after it drops only what did not fit."""
 
     async def main() -> bytes:
@@ -173,7 +173,7 @@ def test_the_socket_is_open_in_connection_lost(run: Runner) -> None:
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_the_peer_hears_of_the_end_of_a_borrowed_socket(run: Runner, when: str) -> None:
+def test_the_peer_of_a_borrowed_socket_gets_the_end(run: Runner, when: str) -> None:
     """A socket that was asked for is closed by the Python object, and as promptly."""
     kept: list[Any] = []
 

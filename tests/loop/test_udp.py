@@ -119,7 +119,7 @@ def test_close_flushes_and_abort_does_not_wait(run: Runner) -> None:
     run(main())
 
 
-def test_an_error_that_was_met_before_the_end_is_told(run: Runner) -> None:
+def test_an_error_before_the_end_is_reported(run: Runner) -> None:
     class Protocol(asyncio.DatagramProtocol):
         def __init__(self) -> None:
             self.told: list[str] = []

@@ -320,7 +320,7 @@ def test_accepted_sockets(
     run(main())
 
 
-def test_serving_starts_when_it_is_told(run: Runner, folder: Path) -> None:
+def test_serving_starts_on_request(run: Runner, folder: Path) -> None:
     path = folder / "s"
 
     async def main() -> None:

@@ -223,7 +223,7 @@ def test_a_file_that_the_kernel_makes_up_may_be_watched(run: Runner, path: str) 
 
 @pytest.mark.parametrize("kind", ["file", "folder", "fifo", "socket", "device"])
 @pytest.mark.parametrize("path_only", [False, True])
-def test_what_cannot_be_watched_is_refused(
+def test_an_unpollable_file_is_refused(
     run: Runner, tmp_path: Path, kind: str, path_only: bool
 ) -> None:
     path = tmp_path / kind
@@ -288,7 +288,7 @@ def test_a_wake_up_for_nothing_does_not_reach_the_callback(run: Runner) -> None:
     run(main())
 
 
-def test_connecting_where_nobody_answers_fails(run: Runner) -> None:
+def test_connecting_to_an_address_without_a_host_fails(run: Runner) -> None:
     """A socket of AF_VSOCK wakes its waiters while it connects."""
     vsock = getattr(socket, "AF_VSOCK", None)
     if vsock is None:
@@ -504,7 +504,7 @@ def test_a_removed_reader_holds_its_address_no_longer(run: Runner, kind: socket.
     run(main())
 
 
-def test_the_peer_of_a_removed_reader_hears_of_its_end(run: Runner) -> None:
+def test_the_peer_of_a_removed_reader_gets_the_end(run: Runner) -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
         one, other = socket.socketpair()
@@ -607,7 +607,7 @@ def _watcher_calls(loop: asyncio.AbstractEventLoop, file: Any) -> list[Callable[
     ],
     ids=repr,
 )
-def test_what_fileno_raises_is_the_callers_own(run: Runner, error: BaseException) -> None:
+def test_an_error_of_fileno_reaches_the_caller(run: Runner, error: BaseException) -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
         for call in _watcher_calls(loop, Named(error)):
@@ -634,7 +634,7 @@ def test_what_fileno_raises_is_the_callers_own(run: Runner, error: BaseException
     ],
     ids=lambda file: type(file).__name__,
 )
-def test_what_is_no_file_object(run: Runner, file: Any) -> None:
+def test_an_invalid_file_object(run: Runner, file: Any) -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
         for call in _watcher_calls(loop, file):
@@ -667,7 +667,7 @@ def test_numbers_that_are_no_descriptors(run: Runner) -> None:
     run(main())
 
 
-def test_what_fileno_says_is_taken_for_an_int(run: Runner) -> None:
+def test_the_result_of_fileno_is_converted_to_int(run: Runner) -> None:
     class Index:
         def __index__(self) -> int:
             return one.fileno()

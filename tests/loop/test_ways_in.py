@@ -106,7 +106,9 @@ def test_install() -> None:
         asyncio.set_event_loop_policy(None)
 
 
-def test_without_policies_the_message_says_what_to_write(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_policies_the_message_names_the_replacement(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """CPython 3.16 has none."""
     if hasattr(asyncio, "set_event_loop_policy"):
         monkeypatch.delattr(asyncio, "set_event_loop_policy")
@@ -120,7 +122,7 @@ def test_without_policies_the_message_says_what_to_write(monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_a_loop_that_cannot_be_made_says_why_and_no_more(
+def test_a_failed_loop_raises_one_error_with_the_reason(
     backend: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its finaliser has nothing to close."""
@@ -376,7 +378,7 @@ def test_uvicorn(tmp_path: Path, backend: str) -> None:
     assert "Traceback" not in err
 
 
-def test_the_loop_says_nothing_at_warning_level(
+def test_the_loop_logs_nothing_at_warning_level(
     run: Runner, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING):

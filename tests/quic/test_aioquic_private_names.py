@@ -26,7 +26,7 @@ def test_names_are_where_programs_look_for_them():
     assert HandshakeType.CLIENT_HELLO == 1
 
 
-def test_a_connection_says_where_it_is_and_how_it_ends(pair):  # noqa: F811
+def test_the_private_state_of_a_connection_and_its_end(pair):  # noqa: F811
     link = pair()
     client, server = link.client, link.server
     assert client._state is QuicConnectionState.FIRSTFLIGHT
@@ -77,7 +77,7 @@ def test_the_peers_connection_ids_are_counted(pair):  # noqa: F811
     assert max(client._peer_cid_sequence_numbers) > count, "the peer replaced the retired id"
 
 
-def test_a_stream_is_opened_by_asking_for_it(pair):  # noqa: F811
+def test_get_or_create_stream_opens_a_stream(pair):  # noqa: F811
     link = pair()
     link.connect()
     link.run(lambda: link.client.is_established and link.server.is_established)

@@ -91,7 +91,7 @@ def test_transmit_is_called_for_the_batch_that_makes_the_protocol(
     run_anywhere(main())
 
 
-def test_what_transmit_answers_early_data_with_leaves_with_the_first_flight(
+def test_data_sent_in_transmit_after_early_data_leaves_with_the_first_flight(
     run_anywhere, server_configuration, client_configuration
 ):
     class Answering(Recorder):
@@ -309,7 +309,7 @@ def test_private_modules_and_names_are_where_programs_import_them():
     assert h3.stream_is_unidirectional(2) and not h3.stream_is_unidirectional(4)
 
 
-def test_a_server_without_authorities_asks_for_no_certificate_that_is_optional(
+def test_a_server_without_authorities_requests_no_optional_certificate(
     run_anywhere, server_configuration, client_configuration
 ):
     async def main():
@@ -323,7 +323,7 @@ def test_a_server_without_authorities_asks_for_no_certificate_that_is_optional(
     run_anywhere(main())
 
 
-def test_a_queue_at_the_mark_is_told_of_when_it_has_fallen(
+def test_a_queue_at_the_mark_reports_its_fall(
     run_anywhere, server_configuration, client_configuration
 ):
     """Otherwise a program that stops writing at the mark would wait forever."""

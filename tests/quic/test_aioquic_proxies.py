@@ -231,7 +231,7 @@ def test_a_handshake_goes_on_behind_a_hook_that_returns(sides):
     assert len(seen) == 2
 
 
-def test_what_is_no_clienthello_is_in_the_trace(sides):
+def test_a_message_other_than_a_clienthello_is_in_the_trace(sides):
     client, _ = sides()
     [data] = flight(client)
     for spoiled, trigger in [
@@ -255,7 +255,7 @@ def test_what_is_no_clienthello_is_in_the_trace(sides):
         assert len(seen) == 1
 
 
-def test_the_end_is_told_when_nothing_more_is_to_be_sent(
+def test_the_end_is_reported_when_nothing_more_is_to_be_sent(
     client_configuration, server_configuration
 ):
     link = Pair(client_configuration(server_name="localhost"), server_configuration())
@@ -278,7 +278,7 @@ def test_the_end_is_told_when_nothing_more_is_to_be_sent(
         assert (end.error_code, end.reason_phrase) in [(7, "done"), (1, "Idle timeout")]
 
 
-def test_a_failed_handshake_is_told_after_its_close_has_left(
+def test_a_failed_handshake_is_reported_after_its_close_is_sent(
     client_configuration, server_configuration
 ):
     link = Pair(client_configuration(server_name="other.name"), server_configuration())
@@ -294,7 +294,7 @@ def test_a_failed_handshake_is_told_after_its_close_has_left(
     assert [e.reason_phrase for e in ends] == [end.reason_phrase]
 
 
-def test_what_waits_for_a_connection_that_has_not_begun_is_seen(client_configuration):
+def test_queued_data_is_visible_before_the_connection_begins(client_configuration):
     quic = QuicConnection(configuration=client_configuration(max_datagram_frame_size=65536))
     assert not quic._datagrams_pending and 42 not in quic._streams and len(quic._streams) == 0
     quic.send_datagram_frame(b"packet")
@@ -314,7 +314,9 @@ def test_what_waits_for_a_connection_that_has_not_begun_is_seen(client_configura
     assert quic._streams[42].receiver._stop_error_code is None
 
 
-def test_what_waits_for_the_peers_limits_is_seen(client_configuration, server_configuration):
+def test_data_that_waits_for_the_peers_limits_is_visible(
+    client_configuration, server_configuration
+):
     link = Pair(
         client_configuration(server_name="localhost"), server_configuration(max_stream_data=10)
     )
@@ -366,7 +368,7 @@ def test_codes_of_given_up_streams_are_bounded(client_configuration):
         (b"test", TypeError, "host_cid_length"),
     ],
 )
-def test_short_headers_that_cannot_be_read_are_complained_of_as_by_aioquic(data, error, message):
+def test_unreadable_short_headers_raise_aioquics_error(data, error, message):
     from uringcore.buffer import Buffer
 
     with pytest.raises(error, match=message):
@@ -407,7 +409,7 @@ def test_connect_may_have_a_scheme_and_a_path_as_with_aioquic(http):
     "authority",
     [[], [(b":authority", b"")], [(b":authority", b"a/b:1")], [(b":authority", b"a:x")]],
 )
-def test_the_target_of_a_connect_is_checked_all_the_same(http, authority):
+def test_the_target_of_a_connect_is_checked_nevertheless(http, authority):
     _, client, _ = http
     with pytest.raises(ValueError, match=r"authority|port|host"):
         client.send_headers(0, CONNECT[:3] + authority)

@@ -68,7 +68,7 @@ def test_the_limit_is_announced_as_it_was_given_and_kept_to(pair, limit, said, r
 
 
 @pytest.mark.parametrize("limit", [0, 1])
-def test_what_was_queued_for_a_peer_that_takes_none_is_dropped(
+def test_datagrams_for_a_peer_without_support_are_dropped(
     server_configuration, client_configuration, limit
 ):
     from tests.quic.test_quic_sans_io import Pair

@@ -60,7 +60,7 @@ def test_every_event_class_is_looked_at():
 
 
 @pytest.mark.parametrize("event", EVENTS, ids=repr)
-def test_an_event_is_copied_and_pickled_with_all_it_says(event):
+def test_an_event_is_copied_and_pickled_with_all_fields(event):
     event.note = ["mine"]
     for twin in (
         copy.copy(event),

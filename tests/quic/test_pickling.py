@@ -88,7 +88,7 @@ def said(error):
 
 
 @pytest.mark.parametrize("error", EXAMPLES, ids=lambda error: type(error).__name__)
-def test_an_exception_is_pickled_with_all_it_says(error):
+def test_an_exception_is_pickled_with_all_fields(error):
     for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
         assert said(pickle.loads(pickle.dumps(error, protocol))) == said(error)
     assert said(copy.copy(error)) == said(copy.deepcopy(error)) == said(error)

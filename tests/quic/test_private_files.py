@@ -110,7 +110,7 @@ def test_a_folder_is_no_store(shared):
     refuses(shared / "sessions", "is not a regular file")
 
 
-def test_what_is_planted_while_the_store_opens_is_noticed(shared, monkeypatch):
+def test_a_file_planted_while_the_store_opens_is_noticed(shared, monkeypatch):
     """The last process that closes a database removes its log; afterwards any user may create a file of that
     name.
     """
@@ -161,7 +161,7 @@ def test_a_development_certificate_goes_into_no_file_that_was_there(tmp_path, na
 
 @needs_other_user
 @pytest.mark.parametrize("name", ["cert.pem", "key.pem"])
-def test_what_cannot_be_replaced_is_named(entered, name):
+def test_a_file_that_is_not_replaceable_is_named(entered, name):
     """The test runs as another user, because root may replace any file."""
     shared = entered
     (shared / name).write_bytes(b"theirs")
@@ -214,7 +214,7 @@ def add(certificate, key):
     ("mode", "may"),
     [(0o600, None), (0o640, None), (0o440, None), (0o644, "read"), (0o602, "change")],
 )
-def test_a_key_that_everybody_may_read_is_warned_of_once(identity, caplog, use, mode, may):
+def test_a_world_readable_key_causes_one_warning(identity, caplog, use, mode, may):
     certificate, key = identity
     os.chmod(key, mode)
     with caplog.at_level(logging.WARNING, "uringcore"):

@@ -54,7 +54,7 @@ def test_abort_wakes_another_task_that_drains(
     run_anywhere(main())
 
 
-def test_resetting_a_stream_wakes_all_who_drain_it_and_nobody_else(
+def test_resetting_a_stream_wakes_exactly_its_draining_tasks(
     run_anywhere, server_configuration, client_configuration
 ):
     async def main():
@@ -328,7 +328,7 @@ def test_drain_keeps_a_sender_of_datagrams_from_losing_them_here(
     run_anywhere(main())
 
 
-def test_a_reset_is_heard_while_the_reader_is_paused(
+def test_a_reset_is_reported_while_the_reader_is_paused(
     run_anywhere, server_configuration, client_configuration
 ):
     """Unread data does not hide the peer's reset of the stream."""

@@ -123,7 +123,7 @@ def test_a_client_gets_a_certificate_that_it_can_verify(run, pki, issue, server_
     run(main())
 
 
-def test_aioquic_gets_the_certificate_that_it_asks_for(run, pki, named, server_configuration):
+def test_aioquic_gets_the_certificate_of_its_server_name(run, pki, named, server_configuration):
     async def main():
         configuration = server_configuration()
         _add(configuration, named["one"])
@@ -235,7 +235,7 @@ def test_a_running_server_takes_up_certificates(
     run(main())
 
 
-def test_what_cannot_work_is_refused_at_once(pki, named, tmp_path, server_configuration):
+def test_invalid_named_certificates_are_refused_at_once(pki, named, tmp_path, server_configuration):
     configuration = server_configuration()
     one, wild = named["one"], named["wild"]
     empty = tmp_path / "empty.pem"

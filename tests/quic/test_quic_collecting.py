@@ -137,7 +137,7 @@ class KeptStore:
 
 
 @pytest.mark.parametrize("what", ["client key log", "server key log", "store"])
-def test_what_leads_back_to_a_configuration_goes_with_it(
+def test_cycles_through_a_configuration_are_collected(
     server_configuration, client_configuration, what
 ):
     refs = []
@@ -157,7 +157,7 @@ def test_what_leads_back_to_a_configuration_goes_with_it(
     assert sum(ref() is not None for ref in refs) == 0
 
 
-def test_what_leads_back_to_a_connection_goes_with_it(server_configuration, client_configuration):
+def test_cycles_through_a_connection_are_collected(server_configuration, client_configuration):
     refs = []
     for _ in range(20):
         log, store = KeptFile(), KeptStore()

@@ -12,7 +12,7 @@ from uringcore.quic import events
 from uringcore.quic._errors import QuicConnectionError, QuicIdleTimeoutError
 
 
-def test_the_handshake_says_what_was_agreed(
+def test_the_handshakes_event_contains_the_negotiated_values(
     run_anywhere, server_configuration, client_configuration
 ):
     async def main():
@@ -159,9 +159,7 @@ def test_misuse_of_streams_raises_and_names_the_stream(
     run(main())
 
 
-def test_datagrams_go_both_ways_and_say_when_they_cannot(
-    run_anywhere, server_configuration, client_configuration
-):
+def test_datagrams_go_both_ways_or_raise(run_anywhere, server_configuration, client_configuration):
     async def main():
         server = server_configuration(max_datagram_frame_size=65536)
         client = client_configuration(max_datagram_frame_size=65536)

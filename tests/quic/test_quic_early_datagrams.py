@@ -59,7 +59,7 @@ def test_datagrams_go_out_early_and_are_marked(
     run_anywhere(main())
 
 
-def test_our_client_says_datagrams_early_to_their_server(run, pki, client_configuration):
+def test_our_client_sends_early_datagrams_to_their_server(run, pki, client_configuration):
     heard = []
 
     class Server(AioquicRecorder):
@@ -86,7 +86,7 @@ def test_our_client_says_datagrams_early_to_their_server(run, pki, client_config
     run(main())
 
 
-def test_their_client_says_datagrams_early_to_our_server(run, pki, server_configuration):
+def test_their_client_sends_early_datagrams_to_our_server(run, pki, server_configuration):
     async def main():
         configuration = server_configuration(early_data=True, max_datagram_frame_size=65536)
         async with serving(configuration, Echo) as (port, servers):

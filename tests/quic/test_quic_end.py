@@ -124,7 +124,7 @@ async def settled(server):
 
 
 @pytest.mark.parametrize("closing", ["connection", "endpoint"])
-def test_a_close_that_was_lost_is_said_again(
+def test_a_lost_close_is_sent_again(
     run_anywhere, server_configuration, client_configuration, closing
 ):
     """The client never receives the first close; the server answers its next packet with a second one."""

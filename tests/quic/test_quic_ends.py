@@ -184,7 +184,7 @@ def _check_end(protocol, wanted):
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_an_end_is_told_once_to_both_sides(
+def test_an_end_is_reported_once_to_both_sides(
     run_anywhere, pki, server_configuration, client_configuration, way
 ):
     happens, at_client, at_server, fields = WAYS[way]
@@ -234,7 +234,7 @@ def test_an_end_is_told_once_to_both_sides(
     run_anywhere(main())
 
 
-def test_a_close_before_the_handshake_is_told_once(
+def test_a_close_before_the_handshake_is_reported_once(
     run_anywhere, server_configuration, client_configuration
 ):
     async def main():
@@ -261,7 +261,7 @@ def test_a_close_before_the_handshake_is_told_once(
     run_anywhere(main())
 
 
-def test_who_is_refused_is_told_once(run_anywhere, server_configuration, client_configuration):
+def test_a_refusal_is_reported_once(run_anywhere, server_configuration, client_configuration):
     async def main():
         async with serving(server_configuration(), Recorder) as (port, protocols):
             async with connect("127.0.0.1", port, configuration=client_configuration()) as first:
@@ -407,7 +407,7 @@ def test_a_ping_that_sends_the_end_raises(run_anywhere, server_configuration, cl
     run_anywhere(main())
 
 
-def test_a_port_that_is_closed_is_told_once(run, client_configuration):
+def test_a_closed_port_is_reported_once(run, client_configuration):
     async def main():
         port = free_port()
         async with connect(

@@ -93,7 +93,7 @@ def test_an_authority_of_the_same_name_with_another_key(
     run(main())
 
 
-def test_the_server_hears_of_the_refused_certificate(
+def test_the_server_gets_the_alert_for_a_refused_certificate(
     run, pki, server_configuration, client_configuration
 ):
     async def main():
@@ -263,7 +263,7 @@ def test_an_impossible_field_is_named_at_once(client_configuration, field, value
 
 
 @pytest.mark.parametrize("field", ["certificate", "private_key"])
-def test_a_file_that_is_none_of_that_kind_is_named(pki, tmp_path, field):
+def test_a_file_of_the_wrong_kind_is_named(pki, tmp_path, field):
     """The error occurs when the file is read, and names the field and the file."""
     wrong = tmp_path / "wrong.pem"
     wrong.write_text("nothing of the kind")
@@ -275,7 +275,7 @@ def test_a_file_that_is_none_of_that_kind_is_named(pki, tmp_path, field):
 
 @pytest.mark.parametrize("side", ["client", "server"])
 @pytest.mark.parametrize("source", ["cadata", "cafile", "capath"])
-def test_a_source_of_authorities_without_any_trusts_nobody(
+def test_an_empty_source_of_authorities_is_refused(
     pki, tmp_path, client_configuration, server_configuration, source, side
 ):
     """An empty source must not fall back to the system's authorities."""

@@ -309,9 +309,7 @@ def test_a_local_port_is_used_by_one_attempt_after_the_other(
     run_anywhere(main())
 
 
-def test_cancelling_waits_for_nobody_where_no_port_is_shared(
-    run, monkeypatch, client_configuration
-):
+def test_cancelling_does_not_wait_if_no_port_is_shared(run, monkeypatch, client_configuration):
     async def main():
         loop = asyncio.get_running_loop()
         port = free_port()
@@ -341,7 +339,7 @@ def test_cancelling_waits_for_nobody_where_no_port_is_shared(
 UNREACHABLE = "192.0.2.1"
 
 
-def test_an_address_that_cannot_be_sent_to_is_followed_by_the_next_without_a_delay(
+def test_an_unreachable_address_is_followed_by_the_next_without_a_delay(
     run_anywhere, monkeypatch, server_configuration, client_configuration
 ):
     async def main():
@@ -364,7 +362,7 @@ def test_an_address_that_cannot_be_sent_to_is_followed_by_the_next_without_a_del
     run_anywhere(main())
 
 
-def test_an_address_that_cannot_be_sent_to_does_not_change_what_the_others_say(
+def test_an_unreachable_address_does_not_change_the_others_error(
     run_anywhere, monkeypatch, client_configuration
 ):
     port = free_port()

@@ -347,7 +347,7 @@ def test_loggers_write_traces(run_anywhere, tmp_path, server_configuration, clie
         QuicFileLogger("/nonexistent")
 
 
-def test_a_trace_that_cannot_be_written_leaves_no_half_of_one(tmp_path):
+def test_a_failed_trace_leaves_no_partial_file(tmp_path):
     """A program that watches the directory sees complete traces only."""
     logger = QuicFileLogger(str(tmp_path))
     trace = logger.start_trace(is_client=True, odcid=b"\x01\x02")

@@ -70,7 +70,7 @@ WAYS = {
 }
 
 
-def test_whoever_needs_the_server_begins(
+def test_each_call_that_needs_the_server_starts_the_handshake(
     run_anywhere, patient, server_configuration, client_configuration
 ):
     async def main():
@@ -139,7 +139,7 @@ def test_a_connection_that_is_closed_before_has_never_been(run_anywhere, client_
     run_anywhere(main())
 
 
-def test_everything_can_be_said_before(
+def test_all_kinds_of_data_can_be_queued_before_the_handshake(
     run_anywhere, patient, server_configuration, client_configuration
 ):
     async def main():

@@ -224,7 +224,7 @@ def test_a_protocol_on_the_programs_own_transport_goes_where_its_socket_can(
         run_foreign(main())
 
 
-def test_it_says_once_that_the_ring_is_faster(
+def test_the_note_that_the_ring_is_faster_is_logged_once(
     run_foreign, server_configuration, client_configuration, caplog, monkeypatch
 ):
     monkeypatch.setattr(foreign, "_said", False)
@@ -243,7 +243,7 @@ def test_it_says_once_that_the_ring_is_faster(
     assert len(said) == 1
 
 
-def test_a_connected_socket_stays_with_its_server_whatever_that_prefers(
+def test_a_connected_socket_ignores_the_preferred_address(
     run_foreign, server_configuration, client_configuration, monkeypatch
 ):
     """A connected socket cannot send to the preferred address; trying would only lose time."""

@@ -62,7 +62,7 @@ def test_a_client_migrates_in_the_middle_of_a_transfer(
     run_anywhere(main())
 
 
-def test_a_migration_that_nobody_answers_ends_in_a_timeout_on_the_old_path(
+def test_an_unanswered_migration_times_out_on_the_old_path(
     run_anywhere, server_configuration, client_configuration
 ):
     async def main():
@@ -150,7 +150,7 @@ def test_a_nat_that_changes_port_and_address_is_followed(
     run_anywhere(main())
 
 
-def test_a_server_is_told_of_an_idle_clients_new_address_by_its_next_packet(
+def test_an_idle_clients_next_packet_shows_its_new_address(
     run, server_configuration, client_configuration
 ):
     async def main():
@@ -170,7 +170,9 @@ def test_a_server_is_told_of_an_idle_clients_new_address_by_its_next_packet(
     run(main())
 
 
-def test_who_may_not_migrate_is_told_why(run_anywhere, server_configuration, client_configuration):
+def test_refused_migrations_raise_the_reason(
+    run_anywhere, server_configuration, client_configuration
+):
     async def main():
         async with (
             serving(server_configuration()) as (port, protocols),
@@ -302,7 +304,7 @@ def test_impossible_preferred_addresses_name_the_field(
     run(main())
 
 
-def test_stock_asyncio_says_what_it_lacks(server_configuration):
+def test_unsupported_calls_on_stock_asyncio_raise(server_configuration):
     async def main():
         with pytest.raises(QuicConfigurationError, match="preferred_address"):
             async with serving(server_configuration(preferred_address=[("127.0.0.1", 1)])):
@@ -311,7 +313,7 @@ def test_stock_asyncio_says_what_it_lacks(server_configuration):
     asyncio.run(main())
 
 
-def test_nothing_is_heard_of_a_move_after_the_connections_end(
+def test_a_move_is_not_reported_after_the_connections_end(
     run, server_configuration, client_configuration
 ):
     async def main():

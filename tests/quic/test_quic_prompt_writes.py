@@ -88,7 +88,7 @@ def test_data_of_events_leaves(run, server_configuration, client_configuration):
 
 
 @pytest.mark.parametrize("how", ["stream", "datagram"])
-def test_what_a_stream_or_a_connection_sends_leaves(run, pki, how):
+def test_data_of_a_stream_or_a_connection_leaves_at_once(run, pki, how):
     rounds = Rounds()
 
     async def answer(listener):

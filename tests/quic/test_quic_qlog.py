@@ -181,7 +181,7 @@ def test_the_shape_is_aioquics(traces, side):
     json.dumps(ours)
 
 
-def test_what_one_side_sends_the_other_receives(traces):
+def test_sent_packets_of_one_trace_are_received_in_the_other(traces):
     client, server = traces["uringcore"]
     assert client["common_fields"]["ODCID"] == server["common_fields"]["ODCID"]
     assert len(bytes.fromhex(client["common_fields"]["ODCID"])) >= 8

@@ -263,7 +263,7 @@ def _send(sock, data):
         pass  # The server's socket is full: datagrams that are lost now are not needed.
 
 
-def test_a_raising_program_harms_nobody_else(run, server_configuration, client_configuration):
+def test_a_raising_program_does_not_affect_others(run, server_configuration, client_configuration):
     class Raising(Echo):
         def quic_event_received(self, event):
             if isinstance(event, events.StreamDataReceived) and event.data == b"raise":

@@ -173,7 +173,7 @@ def test_a_restarted_server_rejects_early_data_and_nothing_is_lost(
     run(main())
 
 
-def test_readers_and_writers_speak_early_too(run, server_configuration, client_configuration):
+def test_readers_and_writers_use_early_data_too(run, server_configuration, client_configuration):
     async def answer(reader, writer):
         writer.write(b"to " + await reader.read())
         writer.write_eof()
@@ -371,7 +371,7 @@ def test_aioquics_callbacks_of_a_server(run_anywhere, server_configuration, clie
     run_anywhere(main())
 
 
-def test_a_shared_store_gives_each_session_out_once_whoever_asks(tmp_path):
+def test_a_shared_store_returns_each_session_once(tmp_path):
     path = tmp_path / "sessions"
     one, two = SharedSessionStore(path), pickle.loads(pickle.dumps(SharedSessionStore(path)))
     assert path.stat().st_mode & 0o777 == 0o600
@@ -488,7 +488,7 @@ def test_a_server_takes_up_a_new_certificate(
 # aioquic ------------------------------------------------------------------------------------------
 
 
-def test_our_client_resumes_and_speaks_early_with_their_server(run, pki, client_configuration):
+def test_our_client_resumes_and_sends_early_data_to_their_server(run, pki, client_configuration):
     async def main():
         telling, store = telling_class(), AioquicStore()
         handlers = {"session_ticket_fetcher": store.pop, "session_ticket_handler": store.add}
@@ -504,7 +504,7 @@ def test_our_client_resumes_and_speaks_early_with_their_server(run, pki, client_
     run(main())
 
 
-def test_their_client_resumes_and_speaks_early_with_our_server(run, pki, server_configuration):
+def test_their_client_resumes_and_sends_early_data_to_our_server(run, pki, server_configuration):
     async def main():
         async with serving(server_configuration(early_data=True)) as (port, servers):
             telling = telling_class()
@@ -567,7 +567,7 @@ def test_tickets_are_exchanged_with_aioquic(run, pki, server_configuration, clie
     run(main())
 
 
-def test_a_ticket_that_is_none_is_refused_at_once(client_configuration):
+def test_an_invalid_ticket_is_refused_at_once(client_configuration):
     good = SessionTicket(
         age_add=1,
         cipher_suite=0x1301,

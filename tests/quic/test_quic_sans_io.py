@@ -323,7 +323,7 @@ def test_a_server_of_many_connections_routes_by_headers(pair):
         assert events.StreamDataReceived(bytes([number]), True, 0) in drained(link.client)
 
 
-def test_a_server_hears_of_a_handshake_that_failed_at_once(pair, client_configuration):
+def test_a_server_gets_the_event_of_a_handshake_that_failed_at_once(pair, client_configuration):
     """Without the event, the server's program would keep the connection in its tables forever."""
     link = pair()
     known = link.server.host_cid
@@ -345,7 +345,7 @@ def test_a_server_hears_of_a_handshake_that_failed_at_once(pair, client_configur
     assert drained(link.server) == []
 
 
-def test_ids_are_told_before_a_packet_gives_them_out(pair):
+def test_ids_are_reported_before_a_packet_issues_them(pair):
     """The peer may use an id at once; a program whose event came later would drop the packet."""
     link = pair()
     link.connect()

@@ -203,7 +203,7 @@ def test_connections_beyond_those_that_are_traced_keep_nothing(pair, tmp_path):
     assert "program:kept" in names and "program:lost" not in names
 
 
-def test_what_finds_no_room_is_counted(logger, tmp_path):
+def test_events_without_room_are_counted(logger, tmp_path):
     """An event that is larger than the buffer is never written."""
     trace = logger.start_trace(is_client=True, odcid=b"\x06")
     for number in range(3):
@@ -257,7 +257,7 @@ def test_a_folder_that_goes_away_is_one_line_in_the_log(tmp_path, caplog):
         ({"traces": 1 << 62}, "traces must be 1 to"),
     ],
 )
-def test_limits_that_cannot_be(limits, said):
+def test_invalid_limits(limits, said):
     with pytest.raises(ValueError, match=said):
         TraceLimits(**limits)
 

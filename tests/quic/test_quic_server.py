@@ -237,7 +237,7 @@ def test_more_clients_than_the_accept_rate_come_in_later(
     run(main())
 
 
-def test_a_flood_from_invented_addresses_keeps_nobody_out(
+def test_a_flood_from_invented_addresses_excludes_no_real_client(
     run, server_configuration, client_configuration
 ):
     """Thousands of first packets, each from another client that sends nothing more."""

@@ -117,7 +117,9 @@ def test_keys_change_by_volume_and_by_call(run, server_configuration, client_con
     run(main())
 
 
-def test_a_peer_is_asked_to_acknowledge_less_often(server_configuration, client_configuration):
+def test_the_counters_of_a_request_to_acknowledge_less_often(
+    server_configuration, client_configuration
+):
     """Delivers packet by packet, so that the machine's speed does not decide how many arrive together."""
 
     def answers(packets):

@@ -292,7 +292,7 @@ def test_handshakes_go_on_while_a_store_is_stuck(
 
 
 @pytest.mark.parametrize("way", ["abort", "drain", "loop"])
-def test_an_endpoint_or_a_loop_may_end_while_its_store_is_asked(
+def test_an_endpoint_or_a_loop_may_end_during_a_lookup_in_its_store(
     run_anywhere, way, server_configuration, client_configuration
 ):
     store = Slow()
@@ -403,7 +403,7 @@ def test_clients_that_wait_for_a_store_are_closed_with_the_others(
     run_anywhere(main())
 
 
-def test_what_an_answer_causes_runs_in_the_endpoints_context(
+def test_callbacks_after_a_lookup_run_in_the_endpoints_context(
     run_anywhere, server_configuration, client_configuration
 ):
     where = contextvars.ContextVar("where", default="the store's thread")
@@ -445,7 +445,7 @@ def test_what_an_answer_causes_runs_in_the_endpoints_context(
     run_anywhere(main())
 
 
-def test_what_a_store_raises_is_reported_on_the_loop(
+def test_an_error_of_a_store_is_reported_on_the_loop(
     run_anywhere, server_configuration, client_configuration
 ):
     class Broken:
@@ -658,7 +658,7 @@ def test_a_thread_that_has_ended_takes_nothing_more():
     assert not thread.keep(b"2", b"", print)
 
 
-def test_a_connection_without_a_loop_is_told_when_to_look(
+def test_a_connection_without_a_loop_gets_a_timer_for_its_store(
     server_configuration, client_configuration
 ):
     store = Slow()

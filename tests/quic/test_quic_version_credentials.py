@@ -155,7 +155,7 @@ def test_a_ticket_that_was_kept_before_versions_were_is_taken(
     [case[1:] for case in SAME.values()],
     ids=list(SAME),
 )
-def test_our_client_speaks_early_with_aioquics_server(
+def test_our_client_sends_early_data_to_aioquics_server(
     run, pki, client_configuration, first, supported
 ):
     """aioquic derives the keys of 0-RTT packets for the version that it has chosen. It cannot read packets
@@ -190,7 +190,7 @@ def test_our_client_speaks_early_with_aioquics_server(
     [case[1:] for case in SAME.values()],
     ids=list(SAME),
 )
-def test_aioquics_client_speaks_early_with_our_server(
+def test_aioquics_client_sends_early_data_to_our_server(
     run, pki, server_configuration, first, supported
 ):
     async def main():

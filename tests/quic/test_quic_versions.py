@@ -146,7 +146,7 @@ def test_both_of_ours_agree(
 
 
 @pytest.mark.parametrize(("ours", "theirs"), [([V1], [V2]), ([V2], [V1])])
-def test_no_common_version_is_said_at_once(run, pki, client_configuration, ours, theirs):
+def test_a_missing_common_version_raises_at_once(run, pki, client_configuration, ours, theirs):
     async def main():
         configuration = aioquic_configuration.QuicConfiguration(
             is_client=False, alpn_protocols=["test"], supported_versions=theirs

@@ -122,7 +122,7 @@ class Retries:
         return found
 
 
-def test_a_store_knows_used_tokens_and_how_many(tmp_path, monkeypatch):
+def test_a_store_records_used_tokens_up_to_a_bound(tmp_path, monkeypatch):
     path = tmp_path / "sessions"
     one, other = SharedSessionStore(path, capacity=32), SharedSessionStore(path, capacity=32)
     assert one.spend(b"first")

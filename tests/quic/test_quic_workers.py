@@ -396,7 +396,7 @@ def test_a_group_is_a_port_with_keys():
         sock.bind(("127.0.0.1", port))
 
 
-def test_who_stands_in_has_an_equal_share_and_nobody_who_is_about_to_end_does():
+def test_substitutes_get_equal_shares_and_draining_workers_get_none():
     """Counted by the packets at the sockets: one packet is sent for each worker index."""
     with PortGroup("127.0.0.1", 0, workers=8) as group:
 
@@ -454,7 +454,7 @@ def duplicate(worker):
     worker.socket.dup().close()
 
 
-def test_a_place_that_another_process_has_had_is_cleared_without_waiting():
+def test_a_socket_that_another_process_has_used_is_cleared_without_waiting():
     """The blocking mode belongs to the socket, which all processes share; and the socket may stay empty
     forever.
     """
@@ -470,7 +470,7 @@ def test_a_place_that_another_process_has_had_is_cleared_without_waiting():
         assert not clearing.is_alive()
 
 
-def test_what_came_for_nobody_can_be_forgotten():
+def test_queued_packets_of_a_dead_worker_can_be_dropped():
     with PortGroup("127.0.0.1", 0, workers=1) as group:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
             client.sendto(b"late", group.sockname)

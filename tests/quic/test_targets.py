@@ -44,9 +44,7 @@ def test_a_port_may_be_text(run, server_configuration, client_configuration):
         ("127.0.0.1", True, TypeError, "port"),
     ],
 )
-def test_a_target_that_cannot_be_is_named(
-    run, client_configuration, entrance, host, port, error, name
-):
+def test_an_invalid_target_is_named(run, client_configuration, entrance, host, port, error, name):
     async def main():
         with pytest.raises(error, match=f"^{name}: "):
             if entrance == "native":

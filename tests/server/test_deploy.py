@@ -99,7 +99,7 @@ def test_no_command_stands_outside_of_a_block():
         assert not rest or is_name or not shutil.which(program), code
 
 
-def test_what_the_page_refers_to_is_there():
+def test_links_of_the_page_exist():
     links = re.findall(r"\]\(([^)]+)\)", PAGE.read_text())
     headings = {
         line[3:].lower().replace(" ", "-")
@@ -205,7 +205,7 @@ def test_kernel_settings(tmp_path):
         assert re.fullmatch(r"kernel.io_uring_disabled = [012]\n", done.stdout), done
 
 
-def test_a_socket_with_little_room_is_said(caplog):
+def test_a_socket_with_small_buffers_causes_a_log_message(caplog):
     """The message names the setting to raise, and its value."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         for option in (socket.SO_RCVBUF, socket.SO_SNDBUF):

@@ -255,7 +255,7 @@ for family, kind in (
 
 @needs_seccomp
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="the system call numbers are x86-64's")
-def test_what_the_profile_refuses(machine):
+def test_calls_that_the_profile_refuses(machine):
     (machine.folder / "refused.py").write_text(REFUSED)
     command = under(machine, json.loads(PROFILE.read_text()), f"'{sys.executable}' refused.py")
     said = machine.shell(command, PYTHONPATH=str(ROOT))

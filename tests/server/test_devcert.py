@@ -29,7 +29,7 @@ def handshake(made, folder, name):
     return client.version()
 
 
-def test_a_certificate_whose_folder_cannot_be_written_is_named(tmp_path):
+def test_an_unwritable_folder_of_a_certificate_is_named(tmp_path):
     folder = tmp_path / "missing"
     with pytest.raises(FileNotFoundError, match="cannot be made in its folder: No such") as caught:
         DevelopmentCertificate.make().write(folder)
@@ -42,7 +42,7 @@ MANY = [f"{index}.{'x' * 40}.example.org" for index in range(1500)]
 
 
 @pytest.mark.parametrize("names", [["localhost", "127.0.0.1", "::1"], ["*.example.org"], MANY])
-def test_a_development_certificate_says_what_was_asked_for(names):
+def test_a_development_certificate_has_the_requested_names(names):
     made = DevelopmentCertificate.make(names, 3)
     certificate = x509.load_pem_x509_certificate(made.certificate_pem)
     certificate.verify_directly_issued_by(certificate)

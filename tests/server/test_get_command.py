@@ -94,7 +94,7 @@ def test_fields_are_sent_as_they_were_typed(server):
         ["-X", "CONNECT"],
     ],
 )
-def test_what_cannot_be_asked(server, arguments):
+def test_invalid_requests_of_the_client(server, arguments):
     failure(get(server, "/", *arguments), 2)
 
 
@@ -146,7 +146,7 @@ def failure(done, status):
     return done.stderr
 
 
-def test_http_error_is_no_failure_unless_asked_for(server):
+def test_http_error_is_no_failure_by_default(server):
     done = get(server, "/nowhere")
     assert (done.returncode, done.stdout) == (0, "not found")
     done = get(server, "/nowhere", "--fail")
@@ -171,7 +171,7 @@ def test_wrong_name(certificate, start, tmp_path):
     assert "certificate" in failure(get(server, "/"), 60)
 
 
-def test_nobody_listens():
+def test_a_port_without_a_listener():
     port = free_port()
     assert "refused" in failure(command("get", f"https://127.0.0.1:{port}/"), 7)
 

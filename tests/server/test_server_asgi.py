@@ -46,7 +46,7 @@ def test_one_that_is_never_awaited_is_warned_of(driver):
     ]
 
 
-def test_what_an_application_does_to_its_scope_the_next_request_does_not_see(driver):
+def test_changes_to_a_scope_do_not_reach_the_next_request(driver):
     for _ in range(2):
         seen = json.loads(driver.get("/changes-its-scope").content)
         assert sorted(seen) == ["spec_version", "version"]
@@ -86,7 +86,7 @@ def test_a_head_leaves_before_its_body_is_made(driver):
     assert (answer.status, bytes(answer.body)) == (200, b"body")
 
 
-def test_who_sends_to_nobody_leaves_the_loop_to_others(driver):
+def test_sends_after_a_disconnect_leave_the_loop_to_others(driver):
     async def main():
         async with driver.connect() as client:
             # The client reads the head and abandons the rest.
@@ -123,12 +123,12 @@ def test_applications_that_work_on_are_no_attack_of_their_client(driver):
     assert uringcore.run(asyncio.wait_for(main(), 40))["at work"] == 200
 
 
-def test_a_cancellation_that_nobody_asked_for_is_500(driver):
+def test_an_applications_own_cancellation_is_500(driver):
     assert driver.get("/cancels-itself").status == 500
     assert "CancelledError" in driver.log()
 
 
-def test_what_another_thread_sends_has_an_end(driver):
+def test_a_send_of_another_thread_ends(driver):
     """The send succeeds if the loop is awake, and is an error otherwise; the client does not wait forever."""
     try:
         assert driver.get("/other-thread").status in (200, 500)
@@ -148,14 +148,14 @@ def test_anything_that_can_be_awaited_will_do(driver, path):
 
 
 @pytest.mark.parametrize("path", ["/not-awaitable", "/raises-at-once", "/exits"])
-def test_what_fails_at_once_is_500(driver, path):
+def test_an_application_that_fails_at_once_is_500(driver, path):
     response = driver.get(path)
     assert (response.status, response.content) == (500, b"Internal Server Error")
     assert "Exception in ASGI application" in driver.log()
     assert driver.get("/").status == 200
 
 
-def test_messages_that_are_none_are_errors_of_the_application(driver):
+def test_invalid_messages_are_errors_of_the_application(driver):
     response = driver.get("/strange-messages")
     assert dict(response.headers)[b"x-lazy"] == b"yes"
     assert response.content.decode().split() == [

@@ -122,7 +122,7 @@ def test_a_certificate_that_is_renewed_while_the_application_starts(start, renew
     uringcore.run(shown_by_both(server, wanted))
 
 
-def test_a_certificate_that_cannot_be_used_changes_nothing(start, renewable, tmp_path):
+def test_an_invalid_certificate_changes_nothing(start, renewable, tmp_path):
     server = start(certificate=renewable)
     before = digest(renewable[0])
 

@@ -119,7 +119,7 @@ def test_a_limit_without_help_is_no_command(monkeypatch):
         command_module.options_of_limits()
 
 
-def test_help_says_which_options_are_for_tcp_alone():
+def test_help_marks_options_that_act_on_tcp_alone():
     shown = command("--help").stdout
     # Each option starts a line, indented by two columns; click chooses the line breaks of its text.
     texts = ["".join(text.split()) for text in re.split(r"\n  (?=--)", shown)[1:]]
@@ -133,7 +133,7 @@ def test_help_says_which_options_are_for_tcp_alone():
     assert sum("[TCPalone:" in text for text in texts) == len(alone)
 
 
-def test_what_websockets_over_http3_keep_to_is_not_for_tcp_alone():
+def test_websocket_options_that_act_on_http3_are_not_marked():
     asked = set()
 
     class Asked(Config):
@@ -179,7 +179,7 @@ def test_completion_of_get():
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_a_shell_is_told_how_to_ask(shell):
+def test_completion_prints_the_shells_script(shell):
     env = environment() | {"_URINGCORE_COMPLETE": f"{shell}_source"}
     done = subprocess.run(
         [sys.executable, "-m", "uringcore"], env=env, capture_output=True, text=True, timeout=60

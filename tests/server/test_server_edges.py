@@ -59,7 +59,7 @@ def test_refusal_has_content_only_where_it_may(start, method):
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
-def test_what_is_refused_unread_is_answered_without_content(start, method):
+def test_an_unread_request_is_refused_without_content(start, method):
     """The server refused the request before it read the method."""
     server = start("--http3-max-header-bytes", "1024", app=EDGES)
     answer = ask(server, [*fields(method=method), (b"x-long", b"v" * 2000)])
@@ -87,7 +87,7 @@ def test_scheme_of_another_protocol_is_400(edges):
 
 
 @pytest.mark.parametrize("scheme", ["https", "http"])
-def test_the_application_is_told_the_scheme_of_the_connection(edges, scheme):
+def test_the_application_sees_the_scheme_of_the_connection(edges, scheme):
     """The client's `:scheme` does not count."""
     answer = ask(edges, fields(scheme=scheme, path="/scope"))
     assert json.loads(answer.body)["scheme"] == "https"
@@ -175,7 +175,7 @@ def test_cancelled_upload_is_noticed_though_its_body_waits(edges):
     assert uringcore.run(asyncio.wait_for(main(), 20)) == ["http.disconnect"]
 
 
-def test_responses_that_nobody_reads_take_little_memory(edges):
+def test_unread_responses_take_little_memory(edges):
     """99 responses of 8 MB on one connection queue at most a connection's limit, not 792 MB."""
     limit = 40 * 1024 * 1024
 
@@ -227,7 +227,7 @@ def test_a_body_of_none_is_empty(edges):
     assert (response.status, response.content) == over_tcp(edges, "/empty") == (200, b"")
 
 
-def test_a_length_said_twice_is_sent_once(edges):
+def test_a_repeated_length_is_sent_once(edges):
     response = edges.get("/repeated")
     assert (response.status, response.content) == (200, b"hello")
     sent = list(response.headers)

@@ -42,7 +42,7 @@ def test_hello_to_aioquic(server):
     assert (answer.status, bytes(answer.body)) == (200, b"hello")
 
 
-def test_what_the_application_sees(server):
+def test_the_scope_of_a_request(server):
     fields = [("X-Mixed", "Value"), ("cookie", "a=1"), ("cookie", "b=2")]
     scope = json.loads(server.get("/scope/b%20c/é?x=1&y=%2F", headers=fields).content)
     assert scope["http_version"] == "3"

@@ -82,7 +82,7 @@ def test_nothing_is_left_of_a_supervisor_that_was_stopped(crowd):
     assert not there(made)
 
 
-def test_what_all_killed_processes_left_goes_with_the_next_start(crowd):
+def test_the_next_start_removes_folders_of_killed_processes(crowd):
     """As when a control group is killed."""
     server = crowd("--metrics-path", "/metrics")
 
@@ -136,7 +136,7 @@ def test_a_key_that_was_made_goes_with_the_next_start(tmp_path):
 # The shared directory itself --------------------------------------------------------------------------
 
 
-def test_a_folder_is_left_when_nobody_holds_it(tmp_path):
+def test_a_folder_is_removed_when_no_process_holds_it(tmp_path):
     first = SharedFolder("kind", str(tmp_path))
     assert os.stat(first.path).st_mode & 0o777 == 0o700
     SharedFolder("kind", str(tmp_path)).remove()
@@ -157,7 +157,7 @@ def test_a_folder_is_left_when_nobody_holds_it(tmp_path):
     assert not os.path.exists(last.path)
 
 
-def test_nobody_elses_folder_is_removed(tmp_path):
+def test_foreign_folders_are_not_removed(tmp_path):
     """Not removed: a link, a directory that others may write to, one of an older version."""
     target = tmp_path / "target"
     target.mkdir()
@@ -207,7 +207,7 @@ def test_a_folder_that_is_taken_for_a_left_one_is_made_again(tmp_path, monkeypat
 # Keys that every user may read -----------------------------------------------------------------------
 
 
-def test_keys_that_everybody_may_read_are_warned_of_once(certificate, tmp_path):
+def test_world_readable_keys_cause_one_warning(certificate, tmp_path):
     place = tmp_path / "keys"
     place.mkdir()
     names = {}

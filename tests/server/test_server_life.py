@@ -265,7 +265,7 @@ def test_without_http3(start):
     assert server.stop() == 0
 
 
-def test_without_certificate_serves_plain_http1_and_says_so(start):
+def test_without_certificate_serves_plain_http1_and_logs_it(start):
     server = start(certificate=(None, None), http3=False)
     assert "HTTP/3 is off: it needs a certificate" in server.log()
     import urllib.request
@@ -353,7 +353,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_who_asks_again_while_the_server_cleans_up_changes_nothing(start, workers):
+def test_a_second_signal_during_the_clean_up_changes_nothing(start, workers):
     server = start(program=ASKED_AGAIN.replace("WORKERS", str(workers)))
     assert server.stop() == 0
     assert server.log().endswith("all is gone\n")

@@ -70,7 +70,7 @@ def test_the_budget_is_an_option_and_a_metric(start):
         ({"http3_max_connections": 40, "http3_max_connections_per_address": None}, None),
     ],
 )
-def test_one_address_cannot_take_all_connections_unless_its_limit_says_so(given, of_an_address):
+def test_the_limit_of_one_address_is_below_all_connections_by_default(given, of_an_address):
     limits = Config("a:b", http3=False, log_config=AS_IT_IS, **given).quic_limits
     assert limits._options()["max_connections_per_address"] == of_an_address
 

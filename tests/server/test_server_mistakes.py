@@ -28,14 +28,14 @@ def files(certificate):
     return ["--ssl-certfile", certificate[0], "--ssl-keyfile", certificate[1]]
 
 
-def test_a_port_that_there_is_not():
+def test_an_invalid_port():
     done = command(APPLICATION, "--port", "80000")
     assert done.returncode == 2
     assert "'--port': 80000 is not in the range 0<=x<=65535" in done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_a_port_that_there_is_not_from_a_program():
+def test_an_invalid_port_from_a_program():
     program = (
         "from uringcore.server import Config, StartupError\n"
         "try:\n    Config('a:b', port=80000)\n"
@@ -47,19 +47,19 @@ def test_a_port_that_there_is_not_from_a_program():
     assert done.stdout == "--port: must be 0 to 65535, not 80000\n", done.stderr
 
 
-def test_ciphers_that_nobody_knows(files):
+def test_unknown_ciphers(files):
     said = one_line(APPLICATION, *files, "--ssl-ciphers", "NOPE")
     assert "--ssl-ciphers: OpenSSL has no cipher of 'NOPE'" in said
 
 
 @pytest.mark.parametrize("version", ["99", "-1"])
-def test_a_tls_version_that_nobody_knows(files, version):
+def test_an_unknown_tls_version(files, version):
     assert f"--ssl-version: {version} is not one" in one_line(
         APPLICATION, *files, "--ssl-version", version
     )
 
 
-def test_what_is_asked_of_clients(files, tmp_path):
+def test_faulty_options_for_client_certificates(files, tmp_path):
     said = one_line(APPLICATION, *files, "--ssl-cert-reqs", "7")
     assert "--ssl-cert-reqs: must be 0 (none), 1 (optional) or 2 (required), not 7" in said
     for asked in ("1", "2"):
@@ -82,7 +82,7 @@ def test_what_is_asked_of_clients(files, tmp_path):
         ("x" * 108, "longer than the 107 bytes that a socket may have"),
     ],
 )
-def test_a_unix_socket_that_cannot_be(tmp_path, path, said):
+def test_an_invalid_unix_socket(tmp_path, path, said):
     (tmp_path / "file").write_text("precious")
     where = tmp_path / path
     assert f"cannot listen on --uds {where}: {said.format(folder=tmp_path)}" in one_line(
@@ -91,7 +91,7 @@ def test_a_unix_socket_that_cannot_be(tmp_path, path, said):
     assert (tmp_path / "file").read_text() == "precious"
 
 
-def test_a_backend_that_there_is_not():
+def test_an_unknown_backend():
     """The message is about the backend and does not mention coroutines."""
     env = environment() | {"URINGCORE_BACKEND": "kqueue"}
     done = subprocess.run(
@@ -145,7 +145,7 @@ def test_a_backend_that_there_is_not():
         ),
     ],
 )
-def test_an_option_that_cannot_be(arguments, said):
+def test_an_invalid_option(arguments, said):
     assert said in one_line(APPLICATION, *arguments)
 
 
@@ -157,13 +157,13 @@ def test_an_option_that_cannot_be(arguments, said):
         ('{"version": 1, "handlers": {"a": {"class": "no.such.Class"}}}', "ValueError: Unable to"),
     ],
 )
-def test_a_log_configuration_that_cannot_be(tmp_path, content, said):
+def test_an_invalid_log_configuration(tmp_path, content, said):
     path = tmp_path / "log.json"
     path.write_text(content)
     assert f"--log-config: {path}: {said}" in one_line(APPLICATION, "--log-config", str(path))
 
 
-def test_a_number_of_workers_that_is_none(monkeypatch):
+def test_an_invalid_number_of_workers(monkeypatch):
     monkeypatch.setenv("WEB_CONCURRENCY", "many")
     said = one_line(APPLICATION)
     assert "WEB_CONCURRENCY: must be a number of workers, not 'many'" in said
@@ -176,7 +176,7 @@ def test_a_number_of_workers_that_is_none(monkeypatch):
         ("--env-file", "/dev/null", "dotenv", "python-dotenv"),
     ],
 )
-def test_what_is_not_installed(tmp_path, option, value, module, package):
+def test_a_missing_package_is_named(tmp_path, option, value, module, package):
     (tmp_path / "sitecustomize.py").write_text(
         "import sys\n"
         "class Absent:\n"
@@ -368,7 +368,7 @@ def test_an_option_of_http3_that_needs_another_is_warned_of(start, arguments, sa
     assert server.log().count("does nothing") == 1
 
 
-def test_sessions_for_an_application_that_knows_none(start):
+def test_sessions_for_an_application_without_support(start):
     server = start("--interface", "wsgi", "--http3-webtransport")
     said = "--http3-webtransport does nothing: WSGI does not support WebTransport."
     assert server.log().count(said) == 1

@@ -48,7 +48,7 @@ def test_no_arguments_show_the_usage():
     assert "uringcore get URL" in output
 
 
-def test_help_says_what_a_limit_is_that_is_not_given():
+def test_help_shows_the_default_of_each_limit():
     words = " ".join(command("--help").stdout.split())
     for name, said in (
         ("--http3-memory", "a quarter of the memory, divided by --workers"),
@@ -80,7 +80,7 @@ def test_missing_certificate_file(tmp_path):
     assert f"--ssl-certfile: {missing}: No such file or directory" in output
 
 
-def test_key_that_cannot_be_read(certificate, tmp_path):
+def test_unreadable_key(certificate, tmp_path):
     """The key's path is a directory, because root can read any file."""
     output = fails(APPLICATION, "--ssl-certfile", certificate[0], "--ssl-keyfile", str(tmp_path))
     assert f"--ssl-keyfile: {tmp_path}: Is a directory" in output
@@ -97,7 +97,7 @@ def test_key_of_another_certificate(certificate, tmp_path):
     assert f"--ssl-keyfile: {other_key} is not the key of {certificate[0]}" in output
 
 
-def test_certificate_that_is_none(certificate, tmp_path):
+def test_file_without_a_certificate(certificate, tmp_path):
     text = tmp_path / "text.pem"
     text.write_text("hello")
     output = fails(APPLICATION, "--ssl-certfile", str(text), "--ssl-keyfile", certificate[1])
@@ -122,7 +122,7 @@ def test_dev_cert_and_files(files):
     assert "--dev-cert makes a certificate: drop --ssl-certfile/--ssl-keyfile" in output
 
 
-def test_application_that_cannot_be_imported(files):
+def test_failing_import_of_the_application(files):
     output = fails("no_such_module:app", *files, status=3)
     assert 'Error loading ASGI app. Could not import module "no_such_module"' in output
 
@@ -242,7 +242,7 @@ def test_bad_dev_cert_arguments(names, days, named):
         ("--http3-qlog-trace-bytes", "1", "must be 65536 to"),
     ],
 )
-def test_a_limit_that_is_none(files, option, value, said):
+def test_an_invalid_limit(files, option, value, said):
     """The message names the option on the command line, and the argument in a program."""
     assert f"Error: {option}: {said}" in fails(APPLICATION, *files, option, value)
     name = option.removeprefix("--").replace("-", "_")

@@ -20,7 +20,7 @@ def test_headers_of_every_response(start):
     assert response.header("date") is None
 
 
-def test_an_alternative_that_the_user_names_is_said_over_both(start):
+def test_the_users_alt_svc_header_is_sent_over_both_protocols(start):
     """`clear` makes clients forget this server's UDP port (RFC 7838 section 3), so it is sent over both
     versions.
     """
@@ -48,7 +48,7 @@ def test_headers_by_default(server):
         (["--no-proxy-headers"], "127.0.0.1"),
     ],
 )
-def test_who_is_trusted_as_a_proxy(start, arguments, client):
+def test_trusted_proxies(start, arguments, client):
     server = start("--host", "127.0.0.1", *arguments)
     headers = [("x-forwarded-for", "10.1.2.3"), ("x-forwarded-proto", "https")]
     assert scope_of(server.get("/scope/x", headers=headers))["client"][0] == client
@@ -56,7 +56,7 @@ def test_who_is_trusted_as_a_proxy(start, arguments, client):
     server.wait_log(rf'{client}:\d+ - "GET /scope/x HTTP/3" 200')
 
 
-def test_uvicorns_look_for_a_proxy_is_left_out_where_there_is_none() -> None:
+def test_uvicorns_proxy_middleware_is_bypassed_without_forwarding_headers() -> None:
     """`direct` returns the application inside of uvicorn's middleware, which passes a request without those
     header fields on unchanged.
     """

@@ -338,7 +338,7 @@ def test_workers_that_cannot_start_leave_the_old_ones_in_service(start, tmp_path
     assert server.stop() == 0
 
 
-def test_an_application_that_cannot_be_imported_is_said_and_ends_all(certificate):
+def test_a_failing_import_is_logged_and_ends_all_processes(certificate):
     arguments = ["--ssl-certfile", certificate[0], "--ssl-keyfile", certificate[1]]
     done = command("no_such_module:app", "--workers", "2", "--port", "0", *arguments)
     assert done.returncode == 3
@@ -544,7 +544,7 @@ def test_a_child_of_reload_that_ends_is_replaced(start, tmp_path, sig):
 
 
 @pytest.mark.parametrize("status", [1, 3])
-def test_a_child_of_reload_that_has_served_is_replaced_whatever_its_status(start, tmp_path, status):
+def test_a_child_of_reload_that_has_served_is_replaced_after_any_status(start, tmp_path, status):
     """A failed start exits with these statuses too."""
     server = reloading(start, tmp_path)
 

@@ -108,7 +108,7 @@ def test_standard_streams_that_are_closed(certificate, tmp_path, closed):
         process.wait()
 
 
-def test_a_standard_output_that_nobody_reads_any_more(certificate, tmp_path):
+def test_a_closed_standard_output_logs_one_line(certificate, tmp_path):
     """With `uringcore app:app | head` the log has one line, not a traceback for every request."""
     arguments = ["--ssl-certfile", certificate[0], "--ssl-keyfile", certificate[1], "--port", "0"]
     path = tmp_path / "log"

@@ -57,7 +57,7 @@ def test_the_log_as_json(start):
     assert all("color_message" not in line for line in lines)
 
 
-def test_a_log_format_that_there_is_not():
+def test_an_unknown_log_format():
     done = command("a:b", "--log-format", "xml")
     assert done.returncode == 2
     assert "'xml' is not one of 'text', 'json'" in done.stderr
@@ -162,7 +162,7 @@ def test_metrics_on_a_port_of_their_own(start, backend):
     assert "Traceback" not in server.log()
 
 
-def test_who_asks_for_metrics_and_says_nothing_keeps_nobody(start):
+def test_a_silent_client_of_the_metrics_port_blocks_no_other(start):
     server = start("--metrics-port", "0", "--metrics-path", "/own")
     port, path = server.wait_log(METRICS_ON).groups()
     with contextlib.ExitStack() as stack:
@@ -185,7 +185,7 @@ def test_who_asks_for_metrics_and_says_nothing_keeps_nobody(start):
         (["--metrics-host", "0.0.0.0", "--port", "0"], "--metrics-host does nothing"),
     ],
 )
-def test_a_port_of_metrics_that_cannot_be_had(arguments, said, tmp_path):
+def test_a_busy_metrics_port(arguments, said, tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         taken_port = str(taken.getsockname()[1])
         given = [taken_port if word == "TAKEN" else word for word in arguments]
@@ -202,7 +202,7 @@ def test_one_number_on_two_addresses_is_two_ports(start):
     assert start(*arguments).wait_log(METRICS_ON)[1] == port
 
 
-def test_an_address_that_has_both_is_said_before_anything_starts():
+def test_one_port_for_application_and_metrics_is_refused_before_the_start():
     port = str(free_port())
     arguments = ["--no-http3", "--host", "0.0.0.0", "--port", port, "--metrics-port", port]
     done = command("tests.server.application:app", *arguments)
@@ -222,7 +222,7 @@ def test_pages_on_two_ports_may_have_one_path():
     assert Config("a:b", metrics_port=0, log_config=AS_IT_IS, **pages).is_observed
 
 
-def test_a_port_of_metrics_is_had_on_all_addresses_or_none(monkeypatch):
+def test_the_metrics_port_is_bound_on_all_addresses_or_none(monkeypatch):
     """All addresses are released, so that a second attempt can start afresh."""
     port = free_port()
     with socket.create_server(("127.0.0.2", port)):
@@ -278,7 +278,7 @@ def test_counters_never_fall_when_connections_end(start):
     assert values == sorted(values)
 
 
-def test_what_may_be_asked_of_a_page(start):
+def test_methods_and_paths_of_a_page(start):
     server = start("--metrics-path", "/metrics", "--root-path", "/api")
     head = server.get("/metrics", method="HEAD")
     assert (head.status, head.content) == (200, b"")
@@ -287,7 +287,7 @@ def test_what_may_be_asked_of_a_page(start):
     assert server.get("/metrics/more").status == 404
 
 
-def test_no_pages_unless_asked_for(server):
+def test_no_pages_by_default(server):
     assert server.get("/metrics").status == 404
     assert server.get("/status").status == 404
 
@@ -409,7 +409,7 @@ def test_applications_that_fail_are_counted():
 
 
 @pytest.mark.parametrize("path", ["/m", "/s"])
-def test_processes_tell_of_each_other(tmp_path, path, monkeypatch):
+def test_each_process_reports_all_processes(tmp_path, path, monkeypatch):
     """Each process reports all of them. A process that died without removing its socket is left out."""
 
     async def nothing(scope, receive, send):

@@ -29,7 +29,7 @@ def wait_for_workers(server):
 
 
 @pytest.mark.parametrize("backend", backends())
-def test_whichever_worker_is_asked(start, backend):
+def test_each_worker_reports_all_workers(start, backend):
     server = start(
         *("--workers", "2", "--metrics-path", "/metrics", "--status-page", "/status"),
         backend=backend,
@@ -67,7 +67,7 @@ def test_whichever_worker_is_asked(start, backend):
     assert server.stop() == 0
 
 
-def test_one_port_tells_of_all_workers(start):
+def test_one_metrics_port_reports_all_workers(start):
     server = start("--workers", "2", "--metrics-port", "0")
     port = int(server.wait_log(METRICS_ON).group(1))
 

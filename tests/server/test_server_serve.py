@@ -551,7 +551,7 @@ def test_serve_that_is_cancelled_in_its_start_up_leaves_nothing_behind(run, cert
     run(main())
 
 
-def test_what_the_servers_own_loop_raises_stops_it_too(run, certificate):
+def test_an_error_in_the_servers_loop_stops_it(run, certificate):
     """The exception comes from `callback_notify`, which belongs to the program."""
 
     async def main():

@@ -141,7 +141,7 @@ def test_fd_and_http3_fd(run, pair):
     assert server.stop() == 0
 
 
-def test_fd_alone_says_what_http3_needs(run, pair):
+def test_fd_alone_names_the_missing_http3_option(run, pair):
     tcp, _ = pair
     server = run("--fd", str(tcp.fileno()), pass_fds=[tcp.fileno()])
     server.wait_log("Uvicorn running on socket")
@@ -180,7 +180,7 @@ def test_uds_beside_http3(run, tmp_path, certificate):
     assert not path.exists()
 
 
-def test_uds_that_cannot_be(files):
+def test_an_invalid_uds_path(files):
     done = command(APPLICATION, *files, "--uds", "/nonexist/x")
     assert done.returncode == 3
     output = done.stdout + done.stderr
@@ -198,7 +198,7 @@ def activated(sockets, names=None):
 
 
 @pytest.mark.parametrize("order", [1, -1])
-def test_sockets_of_systemd_are_told_apart_by_their_type(run, pair, order):
+def test_sockets_of_systemd_are_distinguished_by_their_type(run, pair, order):
     server = run("--port", "1", **activated(pair[::order], ["one", "two"]))
     server.wait_http3()
     assert "--port does nothing: systemd sets the address." in server.log()
@@ -227,7 +227,7 @@ def test_workers_on_tcp_sockets_of_systemd_with_a_port_for_http3(run, pair):
     assert server.get("/").content == b"hello"
 
 
-def test_workers_cannot_share_a_udp_socket_and_say_so(run, pair):
+def test_workers_with_one_udp_socket_serve_without_http3(run, pair):
     server = run("--workers", "2", **activated(pair))
     server.wait_log("Application startup complete")
     assert "HTTP/3 is off: several workers cannot share a UDP socket" in server.log()

@@ -82,7 +82,7 @@ def test_the_page_on_the_metrics_port_is_there_alone(start, workers):
     assert server.stop() == 0
 
 
-def test_the_page_stays_with_the_application_unless_it_is_said_otherwise(start):
+def test_the_status_page_is_on_the_applications_port_by_default(start):
     server = start("--metrics-port", "0", "--status-page", "/status")
     port = int(server.wait_log(METRICS_ON).group(1))
     assert fetch(port, "/status")[0] == 404

@@ -68,7 +68,7 @@ def test_stop_does_not_wait_for_vanished_clients(start, backend, path):
 
 
 @pytest.mark.parametrize("backend", backends())
-def test_stop_does_not_wait_for_the_last_word_of_a_tcp_client(start, backend):
+def test_stop_does_not_wait_for_a_tcp_client_to_close(start, backend):
     """A client that keeps a connection and does not read between two requests cannot see its close."""
     server = start(backend=backend)
     with server.http1() as connection:
@@ -104,7 +104,7 @@ class Stuck(asyncio.Transport):
         raise RuntimeError("nobody knows")
 
 
-def test_what_keeps_the_last_words_waiting_is_said(caplog, monkeypatch):
+def test_an_error_of_a_lingering_transport_is_logged(caplog, monkeypatch):
     """The fault is logged at once, because otherwise it would only show as a slow stop."""
     monkeypatch.setattr("uringcore.server._lingering.logger", logging.getLogger("lingering"))
 
@@ -203,7 +203,7 @@ def configuration(certificate):
 
 
 @pytest.mark.parametrize("backend", backends())
-def test_idle_client_is_told_goaway_before_the_end(start, backend):
+def test_idle_client_gets_goaway_before_the_end(start, backend):
     server = start(program=PATIENT.format(backend=backend))
 
     async def main():
@@ -348,7 +348,7 @@ class Delaying:
             return  # lost, as on any network
 
 
-def test_connection_that_completes_while_stopping_is_told_to_go_away(start):
+def test_connection_that_completes_while_stopping_gets_goaway(start):
     """The connection is accepted before the signal and established after it; another request delays the
     stop.
     """

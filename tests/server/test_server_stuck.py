@@ -19,7 +19,7 @@ from uringcore.server._supervisor import Supervisor
 from uringcore.server._worker import SERVING
 
 
-def test_who_has_served_its_requests_is_replaced_as_soon_as_somebody_can_start(
+def test_a_worker_at_its_request_limit_is_replaced_once_a_successor_starts(
     start, tmp_path, monkeypatch
 ):
     gate = tmp_path / "gate"
@@ -85,7 +85,7 @@ def test_a_second_sigint_ends_workers_that_never_get_started(hanging):
     assert server.stop(signal.SIGINT) == 0
 
 
-def test_a_third_sigint_ends_a_worker_whatever_it_is_doing(crowd):
+def test_a_third_sigint_ends_a_worker_in_any_state(crowd):
     server = crowd()
     with server.http1() as connection:
         connection.request("GET", "/block")
@@ -200,7 +200,7 @@ def test_sighup_in_the_moment_in_which_a_successor_serves_leaves_no_worker_too_m
     puppets(main)
 
 
-def test_a_round_for_which_the_system_has_no_processes_is_said(puppets, monkeypatch, caplog):
+def test_a_restart_without_processes_is_logged(puppets, monkeypatch, caplog):
     class Refused(Puppet):
         def __init__(self, *args):
             raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))

@@ -78,7 +78,7 @@ def test_an_http_implementation_with_more_protocols_offers_them(start):
         ("c = default(); c.set_alpn_protocols(['x', 'http/1.1']); return c", ["x"], "x"),
     ],
 )
-def test_a_context_of_the_programs_own_has_the_last_word(start, body, offered, chosen):
+def test_a_programs_own_ssl_context_has_precedence(start, body, offered, chosen):
     more = f"def factory(config, default):\n    {body}\n"
     program = PROGRAM.format(more=more, options="ssl_context_factory=factory")
     server = start(program=program, http3=False)

@@ -21,7 +21,7 @@ SECONDS = float(os.environ.get("STRESS_SECONDS", "5"))
     not is_default_interpreter(), reason="the fault tests do not depend on the interpreter"
 )
 @pytest.mark.parametrize("backend", ["uring", "epoll"])
-def test_nobody_is_lost_whatever_happens(backend: str, tmp_path: Path) -> None:
+def test_no_request_is_lost_under_faults(backend: str, tmp_path: Path) -> None:
     report = trial(backend, SEED, SECONDS, tmp_path)
     again = f"python -m tests.stress.served --seed {SEED} --seconds {SECONDS} --backend {backend}"
     assert not report.violations, "\n".join([again, *report.violations])
@@ -29,7 +29,7 @@ def test_nobody_is_lost_whatever_happens(backend: str, tmp_path: Path) -> None:
     assert len(report.answered) > 4
 
 
-def test_what_a_server_takes_is_read_off_its_control_stream() -> None:
+def test_goaway_is_read_from_the_control_stream() -> None:
     said = [wire.frame(wire.GOAWAY, wire.varint(number)) for number in (wire.HIGHEST_REQUEST, 8)]
     control = wire.varint(wire.CONTROL) + wire.settings({}) + b"".join(said)
     assert list(goaways(control)) == [wire.HIGHEST_REQUEST, 8]

@@ -137,6 +137,6 @@ def test_turning_a_harm_on_leaves_the_others_as_they_were():
         ({"queue": 5}, "queue"),
     ],
 )
-def test_conditions_that_cannot_be_are_refused_by_name(fields, name):
+def test_invalid_conditions_are_refused_by_name(fields, name):
     with pytest.raises(ValueError, match=f"^{name}: "):
         Conditions(**fields)

@@ -8,7 +8,7 @@ from tests.support import debian, programs
 from tests.support.programs import Unavailable, in_go, may_fetch, once
 
 
-def test_what_is_not_there_is_asked_for_once():
+def test_a_missing_program_is_looked_up_once():
     asked = []
 
     @once

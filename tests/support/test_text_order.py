@@ -22,7 +22,7 @@ def _readelf(*options: str) -> list[list[str]]:
 
 @pytest.mark.skipif(shutil.which("readelf") is None, reason="binutils are not installed")
 @pytest.mark.skipif(b"Linker: LLD" not in MODULE.read_bytes(), reason="only LLD orders functions")
-def test_what_makes_the_types_is_at_the_beginning_of_the_text() -> None:
+def test_functions_that_create_types_are_at_the_beginning_of_the_text() -> None:
     text = next(words for words in _readelf("--sections") if words[1:2] == [".text"])
     begin, size = int(text[3], 16), int(text[5], 16)
     symbols = [words for words in _readelf("--syms") if words[3:4] == ["FUNC"]]

@@ -31,7 +31,7 @@ def from_unstable() -> list[Any]:
     return pythons.from_unstable([])
 
 
-def test_a_system_without_apt_goes_on_and_says_so(
+def test_a_system_without_apt_continues_with_a_message(
     tools: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert from_unstable() == []
@@ -39,7 +39,7 @@ def test_a_system_without_apt_goes_on_and_says_so(
     assert said == "CPython 3.14 and 3.15 left out: this is no Debian: apt-get was not found\n"
 
 
-def test_a_system_with_another_apt_goes_on_and_says_so(
+def test_a_system_with_another_apt_continues_with_a_message(
     tools: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     import unstable
@@ -50,7 +50,7 @@ def test_a_system_with_another_apt_goes_on_and_says_so(
     assert "left out: this is no Debian: " in capsys.readouterr().err
 
 
-def test_without_a_network_apt_has_the_word(
+def test_without_a_network_apts_error_is_shown(
     tools: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     import unstable
@@ -67,7 +67,7 @@ def test_without_a_network_apt_has_the_word(
     assert [path.name for path in unstable.FOLDER.parent.iterdir()] == ["pythons.lock"]
 
 
-def test_what_is_made_is_not_made_again(tools: Path) -> None:
+def test_an_existing_interpreter_is_not_installed_again(tools: Path) -> None:
     import unstable
 
     binaries = unstable.FOLDER / "usr" / "bin"
@@ -77,7 +77,7 @@ def test_what_is_made_is_not_made_again(tools: Path) -> None:
     assert unstable.interpreters() == {"3.15": str(binaries / "python3.15")}
 
 
-def test_a_program_that_cannot_be_had_leaves_nothing_behind(tools: Path) -> None:
+def test_a_failed_installation_leaves_nothing_behind(tools: Path) -> None:
     import unstable
 
     with pytest.raises(unstable.Unavailable, match="this is no Debian: apt-get was not found"):

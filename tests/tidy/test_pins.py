@@ -59,7 +59,7 @@ def test_the_lock_file_has_the_pinned_release(crate: str) -> None:
     assert locked == [dependencies()[crate][0].removeprefix("=")]
 
 
-def test_no_crate_of_the_workspace_asks_for_another_release() -> None:
+def test_no_crate_of_the_workspace_requires_another_release() -> None:
     manifests = sorted((ROOT / "src").glob("*/Cargo.toml"))
     assert manifests
     for path in manifests:

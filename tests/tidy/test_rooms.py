@@ -111,12 +111,12 @@ PROTOCOLS = ("wire", "limits", "quic", "h3", "http")
 
 
 @pytest.mark.parametrize("room", ["io", *PROTOCOLS, "engine"])
-def test_no_rust_room_but_the_bindings_knows_python(room: str) -> None:
+def test_only_the_bindings_depend_on_python(room: str) -> None:
     assert "pyo3" not in (ROOT / "src" / room / "Cargo.toml").read_text()
 
 
 @pytest.mark.parametrize("room", [*PROTOCOLS, "engine"])
-def test_rooms_without_unsafe_say_so_to_the_compiler(room: str) -> None:
+def test_rooms_without_unsafe_forbid_it(room: str) -> None:
     assert "#![forbid(unsafe_code)]" in (ROOT / "src" / room / "lib.rs").read_text()
 
 
@@ -177,7 +177,7 @@ def source_files() -> list[Path]:
 
 
 @pytest.mark.parametrize("path", source_files(), ids=lambda path: str(path.relative_to(ROOT)))
-def test_a_file_says_what_lives_in_it_and_is_one_noun(path: Path) -> None:
+def test_a_file_describes_its_contents_and_is_one_noun(path: Path) -> None:
     text = path.read_text()
     opening = text.lstrip()
     if path.suffix == ".rs":

@@ -15,7 +15,7 @@ def test_the_index_has_each_report_once() -> None:
     assert sorted(listed) == sorted({path.name for path in REPORTS.glob("*.md")} - {"README.md"})
 
 
-def test_each_report_has_what_a_maintainer_asks_for() -> None:
+def test_each_report_has_the_parts_that_a_maintainer_needs() -> None:
     for path in REPORTS.glob("*.md"):
         if path.name in ("README.md", "aiofastnet.md"):
             continue

@@ -74,7 +74,7 @@ async def _ask(session, message=b"x"):
         return await stream.read()
 
 
-def test_the_scope_says_what_was_asked(server):
+def test_the_scope_of_a_session(server):
     async def main():
         path = "/told?a=1&b=%20"
         options = {"protocols": ["one", "two"], "origin": "https://page.example"}
@@ -144,7 +144,7 @@ def test_a_client_that_gives_up_before_the_answer_is_no_fault(server, path):
     assert f"CONNECT {path}" not in log, log
 
 
-def test_what_was_sent_arrives_before_a_close(server):
+def test_sent_data_arrives_before_a_close(server):
     async def main():
         async with connecting(server, "/closing") as session:
             stream = await session.open_stream()
@@ -156,7 +156,7 @@ def test_what_was_sent_arrives_before_a_close(server):
     uringcore.run(main())
 
 
-def test_resets_are_told_and_sent(server):
+def test_resets_are_received_and_sent(server):
     async def main():
         async with connecting(server, "/resets") as session:
             stream = await session.open_stream()
@@ -244,7 +244,7 @@ def test_many_clients_at_once(server):
     uringcore.run(main())
 
 
-def test_an_application_that_knows_no_sessions_is_left_alone(start):
+def test_an_application_without_support_gets_no_session(start):
     server = start(app="tests.webtransport.application:plain")
 
     async def main():
@@ -271,7 +271,7 @@ def test_sessions_can_be_switched_off(start):
     uringcore.run(main())
 
 
-def test_a_client_has_as_many_sessions_and_streams_as_options_say(start):
+def test_options_limit_the_sessions_and_streams_of_a_client(start):
     limits = ["--http3-max-sessions", "2", "--http3-max-session-streams", "3"]
     server = start(*limits, app=APPLICATION)
 
@@ -360,7 +360,7 @@ def test_a_server_that_stops_closes_its_sessions(start):
     assert "Traceback" not in server.log()
 
 
-def test_a_server_that_stops_waits_for_no_application_that_is_asked(start):
+def test_a_stop_does_not_wait_for_an_application_with_a_pending_request(start):
     server = start(app=APPLICATION)
 
     async def main():

@@ -89,7 +89,7 @@ def test_sessions_go_when_they_are_over(run_anywhere, certificate):
     run_anywhere(main())
 
 
-def test_debug_mode_says_where_a_forgotten_session_was_made(run_anywhere, certificate):
+def test_debug_mode_names_the_line_that_made_an_unreferenced_session(run_anywhere, certificate):
     async def main():
         asyncio.get_running_loop().set_debug(True)
         accepted = []
@@ -107,7 +107,7 @@ def test_debug_mode_says_where_a_forgotten_session_was_made(run_anywhere, certif
     run_anywhere(main())
 
 
-def test_debug_mode_says_where_a_forgotten_stream_was_made(run_anywhere, certificate):
+def test_debug_mode_names_the_line_that_made_an_unreferenced_stream(run_anywhere, certificate):
     async def main():
         asyncio.get_running_loop().set_debug(True)
         async with session_pair(certificate) as ends:
@@ -124,7 +124,7 @@ def test_debug_mode_says_where_a_forgotten_stream_was_made(run_anywhere, certifi
     run_anywhere(main())
 
 
-def test_what_another_thread_collects_is_ended_all_the_same(run_anywhere, certificate):
+def test_objects_that_another_thread_collects_are_ended(run_anywhere, certificate):
     async def main():
         loop = asyncio.get_running_loop()
         accepted, collected = [], []
@@ -142,7 +142,7 @@ def test_what_another_thread_collects_is_ended_all_the_same(run_anywhere, certif
     run_anywhere(main())
 
 
-def test_nobody_is_warned_of_sessions_that_end_in_order(run_anywhere, certificate):
+def test_sessions_that_end_in_order_cause_no_warning(run_anywhere, certificate):
     async def main():
         asyncio.get_running_loop().set_debug(True)
         with warnings.catch_warnings(record=True) as caught:

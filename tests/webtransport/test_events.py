@@ -44,7 +44,7 @@ def test_events_of_a_session(run_anywhere, files):
     run_anywhere(main())
 
 
-def test_the_peers_doing_is_told(run_anywhere, files):
+def test_events_of_the_peers_actions(run_anywhere, files):
     async def main():
         async def handler(session):
             stream = await session.create_stream(bidir=True)
@@ -170,7 +170,7 @@ def test_streams_that_are_over_are_let_go(run_anywhere, files):
     run_anywhere(main())
 
 
-def test_a_session_whose_events_nobody_asks_for_leaves_no_task(run_anywhere, files):
+def test_a_session_with_unread_events_leaves_no_task(run_anywhere, files):
     async def main():
         served = []
 
@@ -196,7 +196,7 @@ def _told(served):
     return len(served[0]._streams._messages) if served else 0
 
 
-def test_streams_that_there_are_not(run_anywhere, files):
+def test_unknown_streams(run_anywhere, files):
     async def main():
         server = await serving(files, echo)
         async with connecting(files, server) as session:
@@ -265,7 +265,7 @@ def test_a_client_that_leaves_is_no_fault_of_the_handlers(run_anywhere, files, c
     assert not caplog.records
 
 
-def test_what_a_handler_raises_while_its_session_is_open_is_logged(run_anywhere, files, caplog):
+def test_an_error_of_a_handler_in_an_open_session_is_logged(run_anywhere, files, caplog):
     async def main():
         async def handler(session):
             raise wt.WebTransportError("of the handler's own")
@@ -296,9 +296,7 @@ def reset_session(link):
         (reset_session, wt.WT_SESSION_GONE, None),
     ],
 )
-def test_a_session_that_is_lost_is_not_told_as_one_that_was_closed(
-    run_anywhere, files, lose, code, reason
-):
+def test_a_lost_session_is_not_reported_as_closed(run_anywhere, files, lose, code, reason):
     async def main():
         served = []
         server = await serving(files, served.append)
@@ -313,7 +311,7 @@ def test_a_session_that_is_lost_is_not_told_as_one_that_was_closed(
     run_anywhere(main())
 
 
-def test_a_peer_that_is_silent_is_told_as_a_lost_session(run_anywhere, files):
+def test_a_silent_peer_is_a_lost_session(run_anywhere, files):
     async def main():
         server = await serving(files, staying)
         configuration = QuicConfiguration(cafile=files[0], idle_timeout=0.5)
@@ -325,7 +323,7 @@ def test_a_peer_that_is_silent_is_told_as_a_lost_session(run_anywhere, files):
     run_anywhere(main())
 
 
-def test_a_session_that_is_closed_without_a_word_is_told_as_closed(run_anywhere, files):
+def test_a_session_that_ends_without_a_close_capsule_is_closed(run_anywhere, files):
     async def main():
         async def handler(session):
             session.close()
@@ -354,7 +352,7 @@ def test_one_protocol_instead_of_several_is_refused(run_anywhere, files, protoco
 
 
 @pytest.mark.parametrize("path", ["wt", "/w t", "/wt#here", "/ü"])
-def test_a_path_that_cannot_be_is_refused_by_name(run_anywhere, files, path):
+def test_an_invalid_path_is_refused_by_name(run_anywhere, files, path):
     async def main():
         with pytest.raises(ValueError, match="^path: "):
             await serving(files, staying, path=path)
@@ -367,7 +365,7 @@ def test_a_path_that_cannot_be_is_refused_by_name(run_anywhere, files, path):
     run_anywhere(main())
 
 
-def test_a_query_is_the_clients_to_say(run_anywhere, files):
+def test_the_client_chooses_the_query(run_anywhere, files):
     async def main():
         with pytest.raises(ValueError, match="^path: "):
             await serving(files, staying, path="/wt?x")
@@ -405,7 +403,7 @@ def test_an_empty_path_is_the_root(run_anywhere, files):
         ("idle_timeout", -1.0),
     ],
 )
-def test_a_value_that_cannot_be_is_told_by_the_programs_name(run_anywhere, files, field, value):
+def test_an_invalid_value_is_reported_under_the_programs_name(run_anywhere, files, field, value):
     async def main():
         configuration = QuicConfiguration(**{field: value})
         with pytest.raises(ValueError, match=f"^{field}: "):
@@ -417,7 +415,7 @@ def test_a_value_that_cannot_be_is_told_by_the_programs_name(run_anywhere, files
     run_anywhere(main())
 
 
-def test_authorities_that_there_are_not_are_told_by_where_they_were_said(run_anywhere, tmp_path):
+def test_missing_authorities_are_reported_under_their_arguments_name(run_anywhere, tmp_path):
     async def main():
         nowhere = str(tmp_path / "nowhere")
         for name, options in (
@@ -431,7 +429,7 @@ def test_authorities_that_there_are_not_are_told_by_where_they_were_said(run_any
     run_anywhere(main())
 
 
-def test_a_name_that_is_not_known_is_told_as_the_resolver_tells_it(run_anywhere):
+def test_an_unknown_name_raises_the_resolvers_error(run_anywhere):
     async def main():
         with pytest.raises(socket.gaierror):
             async with wt.connect_webtransport("no.such.name.invalid", 1, "/"):

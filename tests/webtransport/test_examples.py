@@ -102,7 +102,7 @@ def test_a_chat_of_two():
         uringcore.run(asyncio.wait_for(main(room.url, [bytes(numbers)]), 60))
 
 
-def test_guests_who_are_about_to_leave_silence_nobody():
+def test_a_leaving_guest_blocks_no_message_to_others():
     spec = importlib.util.spec_from_file_location("chat", EXAMPLES / "webtransport_chat.py")
     spec.loader.exec_module(chat := importlib.util.module_from_spec(spec))
 

@@ -170,7 +170,7 @@ def test_connections_that_end_in_every_state_leave_nothing(server):
     run(main())
 
 
-def test_sessions_that_are_given_up_in_the_packet_that_asks_for_them(server):
+def test_sessions_that_are_abandoned_in_the_packet_of_their_request(server):
     async def main():
         async with connecting(server) as raw:
             for path in ["/echo", "/unanswered", "/native"] * 20:
@@ -207,7 +207,7 @@ def test_several_sessions_that_are_given_up_in_one_packet(run_anywhere, certific
     run_anywhere(main())
 
 
-def test_a_session_that_is_accepted_after_the_drain_is_asked_to_end_too(run_anywhere, certificate):
+def test_a_session_accepted_after_the_drain_gets_the_drain_too(run_anywhere, certificate):
     async def main():
         async with serving(certificate) as server:
             server.port = server.address[1]
@@ -226,7 +226,7 @@ def test_a_session_that_is_accepted_after_the_drain_is_asked_to_end_too(run_anyw
     run_anywhere(main())
 
 
-def test_sessions_given_up_as_they_are_asked_for_have_no_place_in_a_backlog(
+def test_sessions_abandoned_with_their_request_take_no_place_in_the_backlog(
     run_anywhere, certificate
 ):
     async def main():

@@ -58,7 +58,7 @@ async def settled(count):
         before = count()
 
 
-def test_streams_that_nobody_asks_for_are_taken_up_to_a_bound(run_anywhere, certificate):
+def test_unreceived_streams_are_accepted_up_to_a_bound(run_anywhere, certificate):
     count = 700
 
     async def main():
@@ -102,7 +102,7 @@ def test_streams_that_nothing_comes_on_keep_no_other_from_being_taken(run_anywhe
     run_anywhere(main())
 
 
-def test_stopped_streams_are_told_and_let_go(run_anywhere, certificate):
+def test_stopped_streams_are_reported_and_released(run_anywhere, certificate):
     async def main():
         application = Application()
         application.go.set()
@@ -124,7 +124,7 @@ def test_stopped_streams_are_told_and_let_go(run_anywhere, certificate):
     run_anywhere(main())
 
 
-def test_a_stop_is_told_while_the_client_goes_on_sending(run_anywhere, certificate):
+def test_a_stop_is_reported_while_the_client_continues_to_send(run_anywhere, certificate):
     async def main():
         application = Application()
         application.go.set()
@@ -143,7 +143,7 @@ def test_a_stop_is_told_while_the_client_goes_on_sending(run_anywhere, certifica
     run_anywhere(main())
 
 
-def test_an_own_stream_that_the_client_stops_is_told_and_let_go(run_anywhere, certificate):
+def test_an_own_stream_that_the_client_stops_is_reported_and_released(run_anywhere, certificate):
     async def opens(message, send):
         if message["type"] == "webtransport.datagram.receive":
             await send({"type": "webtransport.stream.open", "bidirectional": False})
@@ -175,7 +175,7 @@ LATE = [
 
 @pytest.mark.parametrize("late", LATE, ids=[message["type"] for message in LATE])
 @pytest.mark.parametrize("ends", ["finish", "reset"])
-def test_what_is_said_of_a_stream_that_is_over_meanwhile_does_no_harm(
+def test_a_message_for_a_stream_that_has_just_ended_is_harmless(
     run_anywhere, certificate, late, ends
 ):
     async def says_it(message, send):
@@ -228,7 +228,7 @@ async def _echoed(session):
 
 
 @pytest.mark.parametrize("number", [2, 400, -4])
-def test_a_stream_that_there_never_was_is_the_applications_fault(run_anywhere, certificate, number):
+def test_an_unknown_stream_is_the_applications_fault(run_anywhere, certificate, number):
     async def main():
         async def resets(message, send):
             if message["type"] == "webtransport.datagram.receive":
@@ -265,9 +265,7 @@ def test_a_second_end_of_a_stream_is_the_applications_fault(run_anywhere, certif
     run_anywhere(main())
 
 
-def test_what_is_sent_to_a_client_that_has_gone_before_it_is_accepted_does_no_harm(
-    run_anywhere, certificate
-):
+def test_messages_to_a_client_that_left_before_the_accept_are_harmless(run_anywhere, certificate):
     heard = []
 
     async def greets(scope, receive, send):
@@ -311,7 +309,7 @@ def test_a_datagram_that_the_client_does_not_take_is_an_error_of_the_application
     run_anywhere(main())
 
 
-def test_what_was_read_before_the_end_is_told_before_it(run_anywhere, certificate):
+def test_data_read_before_the_end_is_delivered_before_it(run_anywhere, certificate):
     count = 60
 
     async def main():

@@ -50,7 +50,7 @@ def reading(go):
     return handler, tasks
 
 
-def test_what_is_queued_has_a_bound(run_anywhere, files):
+def test_the_queue_is_bounded(run_anywhere, files):
     async def main():
         served = []
         server = await serving(files, served.append)
@@ -147,7 +147,7 @@ def test_a_program_takes_no_wakeup_of_create_stream(run_anywhere, files):
     run_anywhere(main())
 
 
-def test_while_nothing_goes_nobody_looks_whether_it_has(run_anywhere, files, monkeypatch):
+def test_without_progress_the_queues_are_not_recounted(run_anywhere, files, monkeypatch):
     looks = []
     count = Outboxes._count
     monkeypatch.setattr(Outboxes, "_count", lambda self: looks.append(self) or count(self))
@@ -205,7 +205,7 @@ def test_short_streams_wait_for_those_before_them(run_anywhere, files):
     run_anywhere(main())
 
 
-def test_what_quic_has_queued_is_waited_for(run_anywhere, files):
+def test_data_queued_in_quic_is_waited_for(run_anywhere, files):
     async def main():
         go = asyncio.Event()
         handler, tasks = reading(go)
@@ -245,7 +245,7 @@ def test_a_program_may_do_without_that_wait(run_anywhere, files, most):
     run_anywhere(main())
 
 
-def test_who_waits_for_room_hears_of_the_end(run_anywhere, files):
+def test_a_task_that_waits_for_room_gets_the_end(run_anywhere, files):
     async def main():
         server = await serving(files, staying)
         async with connecting(files, server) as session:
@@ -339,7 +339,7 @@ def test_a_stop_sets_the_drain_event(run_anywhere, files):
     run_anywhere(main())
 
 
-def test_what_is_queued_is_counted_in_bytes(run_anywhere, files):
+def test_queued_items_are_counted_in_bytes(run_anywhere, files):
     async def main():
         go = asyncio.Event()
         handler, tasks = reading(go)

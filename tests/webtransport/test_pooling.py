@@ -134,7 +134,7 @@ def test_one_session_too_many_is_rejected(run_anywhere, certificate):
 
 
 @pytest.mark.parametrize("number", [0, -1, 1 << 33])
-def test_a_number_of_sessions_that_cannot_be(certificate, number):
+def test_an_invalid_number_of_sessions(certificate, number):
     with pytest.raises(ValueError, match=f"max_sessions: .*{number}"):
         serving(certificate, max_sessions=number)
 
@@ -186,7 +186,7 @@ def test_cancelled_at_any_step_no_session_is_left(run_anywhere, certificate):
     run_anywhere(main())
 
 
-def test_a_session_that_nobody_answers_is_given_up(run_anywhere, certificate):
+def test_an_unanswered_session_is_abandoned(run_anywhere, certificate):
     async def main():
         async with serving(certificate) as server:
             asking = asyncio.ensure_future(connecting(certificate, server))
@@ -199,7 +199,7 @@ def test_a_session_that_nobody_answers_is_given_up(run_anywhere, certificate):
     run_anywhere(main())
 
 
-def test_who_cannot_open_sessions(run_anywhere, certificate):
+def test_invalid_calls_of_open_session(run_anywhere, certificate):
     async def main():
         async with session_pair(certificate) as (one, other):
             with pytest.raises(RuntimeError, match="client"):
@@ -318,7 +318,7 @@ class OtherSettings(H3Connection):
         ({0x2C7CF000: 1}, "15", 1),
     ],
 )
-def test_a_servers_settings_say_how_many(
+def test_a_servers_settings_limit_the_sessions(
     run_anywhere, certificate, tmp_path, settings, draft, most
 ):
     async def main():

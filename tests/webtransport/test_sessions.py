@@ -66,7 +66,7 @@ def test_streams_of_both_kinds_are_opened_by_both_sides(run_anywhere, certificat
     run_anywhere(main())
 
 
-def test_a_stream_without_data_is_heard_of(run_anywhere, certificate):
+def test_a_stream_without_data_is_accepted(run_anywhere, certificate):
     async def main():
         async with session_pair(certificate) as (one, other):
             stream = await one.open_uni_stream()
@@ -127,7 +127,7 @@ def test_datagrams_go_both_ways_alone_and_in_lists(run_anywhere, certificate):
     run_anywhere(main())
 
 
-def test_what_was_asked_is_known_on_both_sides(run_anywhere, certificate):
+def test_both_sides_have_the_requests_fields(run_anywhere, certificate):
     async def main():
         async with serving(certificate, protocols=["b", "a"]) as server:
             options = {"origin": "https://page.example", "protocols": ["a", "b"]}
@@ -200,7 +200,7 @@ async def _all_of(iterator):
     return [item async for item in iterator]
 
 
-def test_a_close_ends_everybody_who_waits(run_anywhere, certificate):
+def test_a_close_ends_all_waiting_calls(run_anywhere, certificate):
     async def main():
         async with session_pair(certificate) as (one, other):
             here = await one.open_stream()
@@ -230,7 +230,7 @@ def test_a_close_ends_everybody_who_waits(run_anywhere, certificate):
     run_anywhere(main())
 
 
-def test_what_was_finished_arrives_before_the_end_of_async_with(run_anywhere, certificate):
+def test_finished_streams_arrive_before_the_end_of_async_with(run_anywhere, certificate):
     async def main():
         got = []
 
@@ -279,7 +279,7 @@ def test_codes_of_reset_and_stop_are_the_applications(run_anywhere, certificate)
     run_anywhere(main())
 
 
-def test_draining_is_told_to_the_other_side(run_anywhere, certificate):
+def test_draining_reaches_the_other_side(run_anywhere, certificate):
     async def main():
         async with session_pair(certificate) as (one, other):
             assert not other.is_draining
@@ -297,7 +297,7 @@ def test_draining_is_told_to_the_other_side(run_anywhere, certificate):
     run_anywhere(main())
 
 
-def test_a_server_that_drains_asks_all_its_sessions_to_end(run_anywhere, certificate):
+def test_a_server_that_drains_drains_all_its_sessions(run_anywhere, certificate):
     async def main():
         accepted = []
         async with serving(certificate) as server, accepting(server, accepted):
@@ -364,7 +364,7 @@ def test_a_client_leaves_a_server_that_listens_no_more(run_anywhere, certificate
     run_anywhere(main())
 
 
-def test_streams_that_are_reset_at_once_are_heard_of(run_anywhere, certificate):
+def test_streams_that_are_reset_at_once_are_accepted(run_anywhere, certificate):
     async def main():
         options = {"config": {"max_uni_streams": 8}}
         async with session_pair(certificate, server=options) as (one, other):
@@ -405,7 +405,7 @@ def test_a_refusal_has_a_status_and_headers(run_anywhere, certificate, status):
     run_anywhere(main())
 
 
-def test_a_refusal_that_cannot_be_said_is_none(run_anywhere, certificate):
+def test_an_invalid_refusal_leaves_the_request_unanswered(run_anywhere, certificate):
     async def main():
         async with serving(certificate) as server:
             asking = asyncio.ensure_future(connecting(certificate, server))
@@ -525,7 +525,7 @@ def test_a_session_that_its_client_closes_is_no_fault_of_the_handlers(
     assert not caplog.records
 
 
-def test_a_server_that_closes_tells_its_sessions(run_anywhere, certificate):
+def test_a_server_that_closes_ends_its_sessions_with_its_code(run_anywhere, certificate):
     async def main():
         accepted = []
         async with serving(certificate) as server, accepting(server, accepted):
@@ -540,7 +540,7 @@ def test_a_server_that_closes_tells_its_sessions(run_anywhere, certificate):
 
 
 @pytest.mark.parametrize("end", [(1 << 32, ""), (-1, ""), (0, "x" * 1025)])
-def test_a_server_is_not_closed_with_what_cannot_be_said(run_anywhere, certificate, end):
+def test_a_close_with_an_invalid_argument_leaves_the_server_open(run_anywhere, certificate, end):
     async def main():
         async with serving(certificate, handler=echo) as server:
             with pytest.raises(ValueError):
@@ -573,7 +573,7 @@ def test_a_connection_that_is_lost_ends_its_session(run_anywhere, certificate):
     run_anywhere(main())
 
 
-def test_other_servers_are_told_apart(run_anywhere, certificate):
+def test_each_kind_of_unsuitable_server_has_its_own_error(run_anywhere, certificate):
     async def main():
         identity = (certificate.certificate_pem, certificate.key_pem)
         hashes = {"server_certificate_hashes": [certificate.sha256]}
@@ -602,13 +602,13 @@ def test_other_servers_are_told_apart(run_anywhere, certificate):
         "https://a:b/",
     ],
 )
-def test_urls_that_cannot_be(url):
+def test_invalid_urls(url):
     with pytest.raises(ValueError, match="url"):
         connect_webtransport(url)
 
 
 @pytest.mark.parametrize("overflow", ["oldest", "newest"])
-def test_which_datagrams_are_dropped_is_the_programs_to_say(run_anywhere, certificate, overflow):
+def test_datagram_overflow_chooses_the_dropped_datagrams(run_anywhere, certificate, overflow):
     async def main():
         server = {"config": {"datagram_buffer": 3 * 1032, "datagram_overflow": overflow}}
         async with session_pair(certificate, server=server) as (one, other):

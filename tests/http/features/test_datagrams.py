@@ -89,7 +89,7 @@ def test_a_client_without_datagrams_sends_and_gets_capsules(start_features):
     run(main())
 
 
-def test_datagrams_that_nobody_asks_for_are_dropped_oldest_first(start_features):
+def test_unread_datagrams_are_dropped_oldest_first(start_features):
     server = start_features(*OPTIONS)
     sent = 2000
 
@@ -133,7 +133,7 @@ def test_other_protocols_and_requests_have_none(start_features):
 
 
 @pytest.mark.parametrize("given", ["--no-http3-webtransport", "--interface=wsgi"])
-def test_nothing_is_announced_unless_it_is_asked_for(start_features, given):
+def test_nothing_is_announced_by_default(start_features, given):
     """A WSGI application supports no sessions, and no extended CONNECT at all."""
     server = start_features(given)
 
@@ -162,7 +162,7 @@ def test_nothing_is_announced_unless_it_is_asked_for(start_features, given):
         ("connect-ip", "connect-ip is not supported: ASGI has no message for its capsules"),
     ],
 )
-def test_what_cannot_be_asked_for_is_said(given, said):
+def test_invalid_connect_protocols_are_refused(given, said):
     done = command("tests.http.features.application:app", "--dev-cert", "--http3-connect", given)
     assert done.returncode != 0
     assert f"--http3-connect: {said}" in done.stderr

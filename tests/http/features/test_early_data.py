@@ -128,7 +128,7 @@ def test_without_a_token_safe_methods_wait_for_the_handshake_too_and_are_not_ref
     assert json.loads(answers["GET"].body) == ["GET", False, []]
 
 
-def test_what_may_not_be_repeated_gets_425_if_the_server_says_so(start_features):
+def test_an_unsafe_early_request_gets_425_if_the_option_is_set(start_features):
     server = start_features("--http3-early-data", "refuse")
 
     async def while_held(raw):

@@ -57,7 +57,7 @@ def test_a_path_is_sent_whole(server, folder, size):
     assert digest(response.content) == digest(path.read_bytes())
 
 
-def test_what_the_page_cache_has_forgotten_is_sent(server, folder):
+def test_pages_that_left_the_page_cache_are_sent(server, folder):
     """The kernel decides where the read happens: a disk may be as fast as the check of the cache."""
     path = folder / "cold"
     path.write_bytes(os.urandom(3 << 20))
@@ -68,7 +68,7 @@ def test_what_the_page_cache_has_forgotten_is_sent(server, folder):
 
 
 @pytest.mark.skipif(not UNCACHED.exists(), reason="sysfs has no file that every user may read")
-def test_what_no_page_cache_has_is_read_by_a_thread(server):
+def test_a_file_outside_the_page_cache_is_read_by_a_thread(server):
     assert server.get(f"/counted/x?{UNCACHED}").content == UNCACHED.read_bytes()
     parts = -(-UNCACHED.stat().st_size // PART_BYTES)
     assert events(server, "counted")[-1] == parts
@@ -99,7 +99,7 @@ def test_a_head_is_answered_without_the_file(server, folder):
         ("/dev/null", "OSError"),
     ],
 )
-def test_what_is_no_file_is_the_applications_fault(server, path, reason):
+def test_an_invalid_file_is_the_applications_fault(server, path, reason):
     assert server.get(f"/path/unannounced?{path}").status == 500
     server.wait_log(reason)
 

@@ -62,5 +62,5 @@ def test_the_urgent_response_overtakes_the_other(server, priorities, more, queri
     assert received < SIZE // 2
 
 
-def test_responses_share_where_nobody_says_anything(server):
+def test_responses_without_priorities_share_the_bandwidth(server):
     assert uringcore.run(ask(server, (None, None))) > SIZE // 4

@@ -45,7 +45,7 @@ def fetch(server, pki, identity=None):
     return uringcore.run(main())
 
 
-def test_the_extension_says_what_was_negotiated(server, certificate):
+def test_the_extension_contains_the_negotiated_parameters(server, certificate):
     told = json.loads(server.get("/scope").content)["extensions"]["tls"]
     assert told.pop("cipher_suite") in SUITES
     with open(certificate[0]) as file:
@@ -92,7 +92,7 @@ def test_a_self_signed_certificate_that_the_server_names_is_good(start_features,
     )
 
 
-def test_certificates_that_nobody_can_judge_are_not_asked_for(certificate):
+def test_client_certificates_without_authorities_are_refused(certificate):
     certfile, keyfile = certificate
     options = ["--ssl-certfile", certfile, "--ssl-keyfile", keyfile, "--ssl-cert-reqs", "1"]
     done = command("tests.http.features.application:app", "--port", "0", *options)
@@ -101,7 +101,7 @@ def test_certificates_that_nobody_can_judge_are_not_asked_for(certificate):
     assert "Traceback" not in done.stderr
 
 
-def test_what_an_application_wants_seen_is_logged_where_somebody_looks(server, start_features):
+def test_debug_messages_of_an_application_are_logged_at_level_debug(server, start_features):
     loud = start_features("--log-level", "debug")
     for asked in (server, loud):
         assert asked.get("/debug").content == b"debugged"

@@ -63,7 +63,7 @@ def test_a_send_that_waits_for_a_deaf_client_ends(start_features):
     assert run(server, client, max_data=1 << 24, max_stream_data=1 << 16) == ["told"]
 
 
-def test_what_comes_before_the_handshake_is_answered_stops_its_client(server):
+def test_data_before_the_handshakes_answer_is_flow_controlled(server):
     async def client(raw):
         socket = Socket(raw, "/accepts-late/before")
         for _ in range(200):
@@ -81,7 +81,7 @@ def test_what_comes_before_the_handshake_is_answered_stops_its_client(server):
     assert wait_events(server, "before", 1)[0][:2] == ["bytes", 100_000]
 
 
-def test_what_another_sockets_send_raises_is_a_failure_here(server):
+def test_an_error_of_another_sockets_send_is_a_failure(server):
     async def client(raw):
         gone = Socket(raw, "/sends-for-ever/anothers")
         await gone.wait_frames(1)

@@ -106,7 +106,7 @@ def test_fragments_are_one_message_and_pings_between_them_are_answered(server):
         "size",
     ],
 )
-def test_a_client_that_breaks_the_protocol_is_told_which_rule(server, sent, code, request):
+def test_a_protocol_error_closes_with_the_code_of_its_rule(server, sent, code, request):
     name = request.node.callspec.id
 
     async def client(raw):
@@ -211,7 +211,7 @@ def test_a_denied_handshake_is_an_ordinary_response(server, path, status, body):
 
 
 @pytest.mark.parametrize(("path", "code"), [("returns-open", 1000), ("raises-open", 1011)])
-def test_what_an_application_leaves_open_is_closed(server, path, code):
+def test_a_socket_that_the_application_leaves_open_is_closed(server, path, code):
     async def client(raw):
         return await Socket(raw, f"/{path}/x").wait_closed()
 
@@ -282,7 +282,7 @@ def test_a_client_that_does_not_read_holds_its_application_up_and_no_other(serve
     assert wait_events(server, "unread", 1) == ["told"]
 
 
-def test_what_the_application_does_not_read_stops_its_client(server):
+def test_unread_messages_are_flow_controlled(server):
     async def client(raw):
         socket = Socket(raw, "/reads-late/late")
         await socket.wait_answer()
@@ -460,7 +460,7 @@ def test_ws_none_takes_no_websockets_beside_sessions(start_features):
     assert run(server, client) == 501
 
 
-def test_a_server_that_stops_says_1012(start_features):
+def test_a_server_that_stops_closes_with_1012(start_features):
     server = start_features()
 
     async def client(raw):

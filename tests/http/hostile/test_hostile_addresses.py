@@ -87,7 +87,7 @@ def first_flight(server, ticket, request):
     return [datagram for datagram, _ in quic.datagrams_to_send(0.0)]
 
 
-def test_a_first_flight_from_a_forged_address_asks_for_nothing(server):
+def test_a_request_in_a_first_flight_from_a_forged_address_is_not_run(server):
     """The host at that address receives the server's answer and sends nothing, so the handshake
     never ends.
     """

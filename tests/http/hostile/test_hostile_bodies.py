@@ -27,7 +27,7 @@ async def pour(raw, stream_id, size=1 << 40):
         await asyncio.sleep(0.001)
 
 
-def test_bodies_that_nobody_reads_take_what_was_granted(besiege):
+def test_unread_bodies_take_the_granted_credit(besiege):
     server = besiege()
 
     async def attack():

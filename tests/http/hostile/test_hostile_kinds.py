@@ -123,7 +123,7 @@ PROOFS = {
 
 
 @pytest.mark.parametrize("kind", list(KINDS))
-def test_a_client_is_hostile_as_its_kind_says(besiege, tmp_path, kind):
+def test_each_kind_of_hostile_client(besiege, tmp_path, kind):
     options = ["--metrics-path", "/metrics", "--http3-max-early-resets", "50"]
     folder = tmp_path / "traces"
     if KINDS[kind].traced:

@@ -99,7 +99,7 @@ def test_requests_that_are_given_up_now_and_then_are_no_attack(besiege):
     run(attack())
 
 
-def test_streams_that_nobody_knows(besiege):
+def test_streams_of_unknown_types(besiege):
     """RFC 9114 section 6.2.3: they are ignored, and there may be thousands."""
     server = besiege()
 
@@ -121,7 +121,7 @@ def test_streams_that_nobody_knows(besiege):
     run(attack())
 
 
-def test_streams_that_never_say_what_they_are(besiege):
+def test_streams_without_a_type(besiege):
     server = besiege()
 
     async def attack():
@@ -135,7 +135,7 @@ def test_streams_that_never_say_what_they_are(besiege):
 
 
 @pytest.mark.parametrize("where", ["control stream", "request"])
-def test_frames_that_nobody_knows(besiege, where):
+def test_unknown_frames(besiege, where):
     """RFC 9114 section 9: they are ignored, both empty ones and those of a terabyte."""
     server = besiege()
 
@@ -265,7 +265,7 @@ def test_priorities_of_requests_that_do_not_come(besiege):
     run(attack())
 
 
-def test_a_connection_without_requests_is_closed_whatever_it_pings(besiege):
+def test_a_connection_without_requests_is_closed_in_spite_of_pings(besiege):
     server = besiege(KEEP_ALIVE, "1")
 
     async def attack():

@@ -76,7 +76,7 @@ def test_networks_that_are_not_remembered_share_the_lines_of_one(clock):
     assert budget.networks == NETWORKS_KEPT
 
 
-def test_what_was_left_out_is_counted_and_said_once_a_minute(budget, clock):
+def test_omitted_lines_are_counted_and_logged_once_a_minute(budget, clock):
     assert budget.summary(at_once=True) is None
     said(budget, "127.0.0.7", 12)
     budget.take("127.0.0.7", "departure")
@@ -109,7 +109,7 @@ def test_what_was_left_out_is_counted_and_said_once_a_minute(budget, clock):
         (7, _client_log.UNKNOWN),
     ],
 )
-def test_what_one_client_has(client, expected):
+def test_the_budget_of_a_client_is_its_networks(client, expected):
     assert network(client) == expected
 
 

@@ -36,7 +36,7 @@ def test_a_cancelled_read_has_taken_nothing(run_anywhere, pki, read):
 
 
 @pytest.mark.parametrize("want", ["all", "exactly", "until"])
-def test_what_a_cancelled_read_had_gathered_is_read_by_the_next(run_anywhere, pki, want):
+def test_data_of_a_cancelled_read_is_returned_by_the_next(run_anywhere, pki, want):
     message = patterned(100_000)
 
     async def main():

@@ -45,7 +45,7 @@ async def shown_to_aioquic(pki, listener, name, *algorithms):
         return client._quic.tls._peer_certificate
 
 
-def test_a_client_is_shown_the_certificate_of_the_name_that_it_asks_for(run, pki, named):
+def test_a_client_gets_the_certificate_of_its_server_name(run, pki, named):
     given = [
         files(named["first"]),
         quic.Certificate(*files(named["wild"])),

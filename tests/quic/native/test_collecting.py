@@ -232,7 +232,7 @@ def test_a_warning_that_is_an_error_keeps_nothing_open(run_anywhere, pki, monkey
     run_anywhere(main())
 
 
-def test_debug_mode_says_where_what_is_forgotten_was_made(run_anywhere, pki):
+def test_debug_mode_names_the_line_that_made_an_unreferenced_object(run_anywhere, pki):
     async def said(caught, pattern):
         def is_said():
             gc.collect()
@@ -267,7 +267,7 @@ def test_debug_mode_says_where_what_is_forgotten_was_made(run_anywhere, pki):
     run_anywhere(main())
 
 
-def test_nobody_is_warned_of_what_was_ended(run_anywhere, pki):
+def test_ended_objects_cause_no_warning(run_anywhere, pki):
     async def main():
         asyncio.get_running_loop().set_debug(True)
         with warnings.catch_warnings(record=True) as caught:
@@ -288,7 +288,7 @@ def test_nobody_is_warned_of_what_was_ended(run_anywhere, pki):
     run_anywhere(main())
 
 
-def test_nobody_is_warned_of_connections_that_a_listener_closes(run_anywhere, pki):
+def test_connections_that_a_listener_closes_cause_no_warning(run_anywhere, pki):
     async def main():
         asyncio.get_running_loop().set_debug(True)
         with warnings.catch_warnings(record=True) as caught:

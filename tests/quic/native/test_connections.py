@@ -21,7 +21,7 @@ from uringcore import quic
 from uringcore.quic.connection import QuicConnection
 
 
-def test_what_is_known_of_both_ends(run_anywhere, pki):
+def test_both_ends_have_addresses_and_certificates(run_anywhere, pki):
     async def main():
         async with pair(pki) as (one, other):
             assert one.alpn == other.alpn == "test"
@@ -86,7 +86,7 @@ def test_a_session_is_resumed(run_anywhere, pki):
     run_anywhere(main())
 
 
-def test_a_close_has_its_code_and_reason_for_everybody(run_anywhere, pki):
+def test_every_waiter_gets_the_code_and_reason_of_a_close(run_anywhere, pki):
     async def main():
         async with pair(pki) as (one, other):
             async with other.open_stream() as stream:
@@ -120,7 +120,7 @@ def test_a_close_has_its_code_and_reason_for_everybody(run_anywhere, pki):
     run_anywhere(main())
 
 
-def test_what_had_arrived_is_read_after_the_peers_close(run_anywhere, pki):
+def test_received_data_is_read_after_the_peers_close(run_anywhere, pki):
     async def main():
         async with pair(pki) as (one, other):
             async with one.open_uni_stream() as whole:
@@ -189,7 +189,7 @@ def test_a_block_that_fails_closes_at_once(run_anywhere, pki):
     run_anywhere(main())
 
 
-def test_silence_is_told_apart(run_anywhere, pki):
+def test_an_idle_time_out_has_its_own_error(run_anywhere, pki):
     async def main():
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as nobody:
             nobody.bind(("127.0.0.1", 0))
@@ -202,7 +202,7 @@ def test_silence_is_told_apart(run_anywhere, pki):
     run_anywhere(main())
 
 
-def test_the_ends_of_a_handshake_are_told_apart(run_anywhere, pki):
+def test_each_failure_of_a_handshake_has_its_own_error(run_anywhere, pki):
     async def main():
         async with listening(pki) as listener:
             with pytest.raises(quic.QuicCertificateError):
@@ -279,7 +279,7 @@ def test_a_client_goes_to_another_network(run_anywhere, pki):
     run_anywhere(main())
 
 
-def test_what_is_entered_cannot_be_entered_again_before_it_is_left(run_anywhere, pki):
+def test_an_entered_object_cannot_be_entered_again(run_anywhere, pki):
     async def main():
         async with listening(pki) as listener:
             making = connecting(pki, listener)

@@ -106,7 +106,7 @@ def test_a_side_that_takes_none(run_anywhere, pki):
     run_anywhere(main())
 
 
-def test_after_a_close_there_is_an_error_that_says_so(run_anywhere, pki):
+def test_datagrams_after_a_close_raise(run_anywhere, pki):
     """The error occurs at once, although the end itself is reported in the next turn."""
 
     async def main():

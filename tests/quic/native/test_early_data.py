@@ -57,7 +57,7 @@ def test_a_request_leaves_with_the_handshake_and_is_answered_with_it(run_anywher
     run_anywhere(main())
 
 
-def test_what_a_server_does_not_take_early_comes_later(run_anywhere, pki):
+def test_rejected_early_data_arrives_later(run_anywhere, pki):
     async def main():
         seen = []
         async with listening(pki, early_data=True) as before:
@@ -76,7 +76,7 @@ def test_what_a_server_does_not_take_early_comes_later(run_anywhere, pki):
     run_anywhere(main())
 
 
-def test_a_handshake_that_fails_is_told_to_whoever_waits(run_anywhere, pki):
+def test_a_failed_handshake_raises_in_every_waiter(run_anywhere, pki):
     async def main():
         async with listening(pki, early_data=True) as before:
             ticket = await ticket_of(pki, before)

@@ -105,7 +105,7 @@ def test_a_worker_that_fails_ends_the_crawl():
 # The proxy --------------------------------------------------------------------------------------------
 
 
-def test_a_client_of_a_server_that_is_not_there_hears_why(pki):
+def test_a_client_of_a_missing_server_gets_the_reason(pki):
     async def main(port, authority):
         config = quic.ClientConfig(alpn=["h3"], authorities=authority)
         async with quic.connect("localhost", int(port), config) as client:
@@ -151,7 +151,7 @@ def test_a_stop_of_a_silent_stream_reaches_the_server(pki):
     _run_limited(main())
 
 
-def test_an_error_of_one_side_is_told_to_the_other(pki):
+def test_an_error_of_one_side_reaches_the_other(pki):
     async def main():
         async with (
             _client_of_proxy(pki) as (client, upstream),
@@ -168,7 +168,7 @@ def test_an_error_of_one_side_is_told_to_the_other(pki):
 # The chat ---------------------------------------------------------------------------------------------
 
 
-def test_a_member_who_is_not_listened_to_hears_of_it(pki):
+def test_a_member_whose_messages_are_not_read_gets_an_error(pki):
     async def main():
         async with _listening(pki, "chat") as listener:
             port, authority = listener.address[1], pki.authority.certfile
@@ -240,7 +240,7 @@ def test_a_file_that_ends_too_early_is_not_taken_for_whole(pki, tmp_path):
     _run_limited(main())
 
 
-def test_a_server_that_cannot_be_one_keeps_nothing(tmp_path):
+def test_a_server_that_fails_to_start_keeps_no_certificate(tmp_path):
     async def main():
         identity = DevelopmentCertificate.make().write(tmp_path)
         async with quic.listen("::", 0, certificate=identity, alpn=["other"]) as other:

@@ -95,7 +95,7 @@ def test_opening_waits_for_the_peers_limit(run_anywhere, pki):
     run_anywhere(main())
 
 
-def test_streams_that_nobody_accepts_are_bounded(run_anywhere, pki):
+def test_unaccepted_streams_are_bounded(run_anywhere, pki):
     async def main():
         async with pair(pki, server={"max_streams": 5}) as (one, other):
             opened = []
@@ -119,7 +119,7 @@ def test_streams_that_nobody_accepts_are_bounded(run_anywhere, pki):
     run_anywhere(main())
 
 
-def test_datagrams_that_nobody_takes_make_room_for_newer_ones(run_anywhere, pki):
+def test_unread_datagrams_make_room_for_newer_ones(run_anywhere, pki):
     async def main():
         async with pair(pki, server={"datagram_buffer": 10_000}) as (one, other):
             for number in range(50):
@@ -215,7 +215,7 @@ def test_impossible_settings_of_one_side_are_named(pki):
     refused("backlog", server_config, backlog=0)
 
 
-def test_settings_cannot_be_changed(pki):
+def test_settings_are_immutable(pki):
     config = client_config(pki)
     with pytest.raises(AttributeError):
         config.idle_timeout = 5

@@ -234,7 +234,7 @@ def test_the_first_round_trip_is_assumed_as_it_was_set(run_anywhere, pki):
     run_anywhere(main())
 
 
-def test_a_peer_is_asked_for_fewer_acknowledgements(run, pki):
+def test_a_peer_is_requested_to_acknowledge_less_often(run, pki):
     """Proof is the ACK_FREQUENCY frame in the sender's trace."""
 
     async def main():

@@ -70,7 +70,7 @@ def test_renewed_files_are_for_new_connections(run_anywhere, pki, renewable, tmp
     run_anywhere(main())
 
 
-def test_files_that_cannot_be_used_change_nothing(run, pki, renewable):
+def test_invalid_files_change_nothing(run, pki, renewable):
     files, put = renewable
 
     async def main():
@@ -133,7 +133,7 @@ def test_other_settings_are_for_new_connections(run, pki):
         ("preferred_address", [("127.0.0.5", 4433)]),
     ],
 )
-def test_what_is_the_sockets_cannot_change(run, pki, field, value):
+def test_settings_of_the_socket_are_not_reloadable(run, pki, field, value):
     async def main():
         async with listening(pki) as listener:
             with pytest.raises(quic.QuicConfigurationError, match="cannot change") as caught:

@@ -54,7 +54,7 @@ def test_task_groups(run_anywhere, pki):
     run_anywhere(main())
 
 
-def test_what_methods_give_back_passes_for_a_coroutine(run_anywhere, pki):
+def test_awaitables_of_methods_count_as_coroutines(run_anywhere, pki):
     # anyio checks that the argument is a coroutine before it makes a task.
     anyio = pytest.importorskip("anyio", reason="anyio comes with the extra that frameworks need")
 

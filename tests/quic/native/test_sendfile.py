@@ -112,7 +112,7 @@ def test_a_slow_reader_is_waited_for_and_a_cancelled_sender_has_sent_a_part(
     run_anywhere(main())
 
 
-def test_what_cannot_be_sent(run_anywhere, pki, tmp_path):
+def test_files_that_sendfile_refuses(run_anywhere, pki, tmp_path):
     (tmp_path / "file").write_bytes(b"content")
 
     async def main():

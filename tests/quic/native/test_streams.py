@@ -149,7 +149,7 @@ def test_pieces_come_as_they_arrive(run_anywhere, pki):
     run_anywhere(main())
 
 
-def test_what_is_incomplete_is_in_the_exception(run_anywhere, pki):
+def test_the_exception_contains_the_incomplete_data(run_anywhere, pki):
     async def main():
         async with stream_pair(pki) as (here, there):
             await here.send(b"abc")
@@ -179,7 +179,7 @@ def test_a_line_that_is_too_long_stays_unread(run_anywhere, pki):
     run_anywhere(main())
 
 
-def test_arguments_that_cannot_be(run_anywhere, pki):
+def test_invalid_arguments(run_anywhere, pki):
     async def main():
         async with stream_pair(pki) as (here, there):
             for call in (
@@ -251,7 +251,7 @@ def test_a_stop_has_its_code(run_anywhere, pki):
     run_anywhere(main())
 
 
-def test_a_sender_that_waits_hears_of_the_stop(run_anywhere, pki):
+def test_a_stop_wakes_a_waiting_sender(run_anywhere, pki):
     async def main():
         client, server = {"send_buffer": 10_000}, {"receive_window": 20_000}
         async with stream_pair(pki, client, server) as (here, there):
@@ -264,7 +264,7 @@ def test_a_sender_that_waits_hears_of_the_stop(run_anywhere, pki):
     run_anywhere(main())
 
 
-def test_a_reader_and_a_sender_hear_of_their_own_side(run_anywhere, pki):
+def test_a_reader_and_a_sender_get_the_error_of_their_own_side(run_anywhere, pki):
     async def main():
         client, server = {"send_buffer": 10_000}, {"receive_window": 20_000}
         async with stream_pair(pki, client, server) as (here, _):
