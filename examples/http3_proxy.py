@@ -43,7 +43,7 @@ async def link(client: quic.Connection, server: quic.Connection) -> None:
 
 
 async def streams(one: quic.Connection, other: quic.Connection, carriers: Tasks) -> None:
-    """For each stream opened on one side, opens one on the other, in that order."""
+    """For each stream opened on one side, opens a stream on the other, in this order."""
     async for stream in one.streams():
         its = await other.open_stream()
         start(carriers, carry(stream, its))

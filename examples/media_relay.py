@@ -137,7 +137,7 @@ class Relay:
             except StreamResetError as error:
                 code = error.code
             finally:
-                # Also if the publisher disconnected in the middle of the group.
+                # This includes a publisher that disconnected in the middle of the group.
                 if not group.is_whole:
                     group.reset(code)
 

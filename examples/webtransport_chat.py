@@ -123,11 +123,11 @@ class Room:
                 self.say("room", f"{name} has left")
 
     async def relay(self, guest: Guest) -> None:
-        """Passes on what a guest says by datagrams."""
+        """Forwards a guest's datagrams to the others."""
         with contextlib.suppress(webtransport.WebTransportError):
             async for data in guest.session.datagrams():
                 for other in self.guests - {guest}:
-                    # One who is about to leave, or whose datagrams are smaller, hears nothing.
+                    # A guest that is leaving, or whose datagrams are smaller, is skipped.
                     with contextlib.suppress(webtransport.WebTransportError, ValueError):
                         other.session.send_datagram(data)
 

@@ -1,4 +1,4 @@
-"""Checks of buffer arguments in Python; ``src/py/capi/buffer.rs`` does the same in Rust.
+"""Checks of buffer arguments in Python; ``src/py/capi/buffer.rs`` checks them in Rust.
 
 Only for buffers that are read.
 """

@@ -94,7 +94,7 @@ class Start:
         try:
             os.kill(pid, signal.SIGKILL)
         except ProcessLookupError:
-            # With SIGCHLD ignored the kernel reaps the child; the wait below finds that as well.
+            # With SIGCHLD ignored the kernel reaps the child. The wait below detects this too.
             _asyncio_logger.debug("child process pid %d has gone before it was killed", pid)
         if not self._loop.is_closed():
             self._loop._await_child(pid, pidfd, self._killed)

@@ -76,7 +76,7 @@ class LogBudget:
         now = clock()
         self._clock = clock
         self._lines = float(lines)
-        # In the order of their last lines.
+        # Ordered by the time of the last line.
         self._networks: OrderedDict[str, _Lines] = OrderedDict()
         self._others = _Lines(self._lines, SECONDS_A_LINE, now)
         self._all = _Lines(self._lines * ALL_FACTOR, SECONDS_A_LINE / ALL_FACTOR, now)
@@ -155,7 +155,8 @@ class ClientLog:
             client, error = what
             left = self._budget.take(network(client), kind)
             if left:
-                # Without the traceback of about thirty lines, because clients can cause any number of these.
+                # The traceback of about thirty lines is omitted, because clients can cause any number of
+                # these.
                 self._say(f"{message}: {in_one_line(error)}", left)
             self._logger.debug("%s", message, exc_info=error)
         elif kind == "fault":

@@ -322,7 +322,7 @@ class UringEventLoop(  # type: ignore[misc]
             or sock.type != socket.SOCK_DGRAM
             or sock.family not in _DATAGRAM_FAMILIES
         ):
-            # Also for raw sockets, netlink and so on: asyncio's transport over the loop's watchers.
+            # Raw sockets, netlink and others use asyncio's transport over the loop's watchers.
             base: Any = super()
             return base._make_datagram_transport(sock, protocol, address, waiter, extra)
         is_shared = self._is_shared_datagram_socket(protocol)

@@ -46,7 +46,7 @@ _stock_check = asyncio.SelectorEventLoop._ensure_fd_no_transport  # type: ignore
 
 
 def are_replaced(sock: Any, methods: tuple[str, ...]) -> bool:
-    """True if one of `methods` of `sock` differs from that of ``socket.socket``."""
+    """True if one of `methods` of `sock` is not the one of ``socket.socket``."""
     kind = type(sock)
     replaced = _replaced_socket_methods()
     if replaced and not set(methods).isdisjoint(replaced):

@@ -63,7 +63,7 @@ class WatchersView(selectors.BaseSelector):
         """
         keys = self.get_map()
         for key in keys.values():
-            # By identity: an object that was closed while it is watched has no number any more.
+            # Compare by identity: an object that was closed while it was watched has no descriptor any more.
             if key.fileobj is fileobj:
                 return key
         try:

@@ -88,7 +88,7 @@ class SharedSockets:
         self._own_listeners.update(server._sockets)
         if start_serving:
             server._start_serving()
-            # As in asyncio: the server has started when the caller continues.
+            # As in asyncio, the server has started when the caller continues.
             await asyncio.sleep(0)
         alone: asyncio.Server = server
         return alone

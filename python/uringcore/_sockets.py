@@ -284,7 +284,7 @@ class SocketCalls(_Base):
             _abandon(self, sock, result)
             raise
 
-    # CPython 3.10 has none of these three ---------------------------------------------------------
+    # CPython 3.10 lacks the following three -----------------------------------------------------------
 
     if hasattr(asyncio.SelectorEventLoop, "sock_recvfrom"):
 

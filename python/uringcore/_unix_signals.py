@@ -62,7 +62,7 @@ class SignalMixin:
             super()._close_self_pipe()  # type: ignore[misc]
 
     def _leave_self_pipe_to_parent(self) -> None:
-        """In a forked child that uses the loop: make new sockets through which its signals wake it."""
+        """In a forked child that uses the loop: creates new sockets through which its signals wake it."""
         if not self._self_pipe_is_parents:
             return
         self._self_pipe_is_parents = False
@@ -87,7 +87,7 @@ class SignalMixin:
             # The main thread of a subinterpreter: only the main interpreter handles signals.
             self._wakeup_is_ours = False
             return
-        # A program's descriptor, or that of another loop with handlers, stays set, as on asyncio.
+        # As on asyncio, the descriptor of a program, or of another loop with handlers, stays set.
         if previous not in (_NOBODY, self._csock.fileno()) and _give_wakeup_fd(previous):
             self._wakeup_is_ours = False
 

@@ -22,7 +22,7 @@ __all__ = ["Buffer"]
 _AHEAD_MIN_BYTES = 8 * 1024
 _AHEAD_MAX_BYTES = 64 * 1024
 _WRITE_BYTES = 64 * 1024
-# For reading to the end of a file of unknown size (/proc, a pipe).
+# The read size until the end of a file of unknown size (/proc, a pipe).
 _UNKNOWN_PIECE_BYTES = 64 * 1024
 _PIECE_MIN_BYTES = 1024 * 1024
 _LINE_END = ord("\n")

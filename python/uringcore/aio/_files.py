@@ -144,7 +144,7 @@ class RingFiles(Files):
             opened = await self._open(path, flags, mode, wait=False)
         except OSError as error:
             if error.errno == errno.EAGAIN and not flags & os.O_NONBLOCK:
-                # Another process has a lease on the file, and the kernel asks it to release that.
+                # Another process has a lease on the file, which the kernel asks it to release.
                 return await self._open(path, flags, mode, wait=True)
             # A FIFO without a reader: unless `wait` is set, the ring opens without blocking.
             if error.errno != errno.ENXIO or flags & os.O_NONBLOCK:

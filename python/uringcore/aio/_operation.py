@@ -46,7 +46,7 @@ class ThreadOperation(Generic[T]):
         inner.add_done_callback(self._done)
 
     def abandon(self, late: Late) -> None:
-        """As :meth:`Operation.abandon`."""
+        """Like :meth:`Operation.abandon`."""
         if self._inner.done():
             late(*_outcome(self._inner))
         else:

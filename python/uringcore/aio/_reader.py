@@ -18,7 +18,7 @@ from ._buffered import AsyncBufferedIOBase
 
 __all__ = ["TextReader"]
 
-# As in io.TextIOWrapper, so that writing after reading continues at the same place in the file.
+# io.TextIOWrapper's value, so that writing after reading continues at the same place in the file.
 _CHUNK_BYTES = 8192
 # A position in text, in the layout of io.TextIOWrapper. Usually it is the offset of a byte. In general
 # it contains the offset of a byte to decode from (8), the decoder's state there (4), the number of bytes to

@@ -1,8 +1,8 @@
-"""The standard streams as in aiofiles: those of ``sys`` at the time of a call.
+"""The standard streams as in aiofiles: each call uses the stream that ``sys`` has at that time.
 
-The whole program shares them, and they have buffers of their own, so every call is made on the object
-itself, in a thread. Reading a terminal occupies that thread until a line arrives. A program that owns
-its input can open it: ``aio.open(0, closefd=False)``.
+The whole program shares them, and they have buffers of their own, so every call is made on the object itself,
+in a thread. Reading a terminal occupies that thread until a line arrives. A program that owns its input can
+open it: ``aio.open(0, closefd=False)``.
 """
 
 from __future__ import annotations

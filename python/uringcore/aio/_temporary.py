@@ -18,7 +18,7 @@ _T = TypeVar("_T")
 
 
 def _method(name: str, kind: type[_T]) -> Callable[..., Coroutine[Any, Any, _T]]:
-    """The method of this name of a spooled file: that of the object in memory, or of the file."""
+    """The method of this name of a spooled file: of the object in memory, or of the file."""
 
     async def call(self: AsyncSpooledTemporaryFile, *args: Any) -> _T:
         result: _T = await self._call(name, *args)
@@ -29,7 +29,7 @@ def _method(name: str, kind: type[_T]) -> Callable[..., Coroutine[Any, Any, _T]]
 
 
 class AsyncSpooledTemporaryFile:
-    """As ``tempfile.SpooledTemporaryFile``, with coroutines. Made by :func:`SpooledTemporaryFile`."""
+    """Like ``tempfile.SpooledTemporaryFile``, with coroutines. Made by :func:`SpooledTemporaryFile`."""
 
     def __init__(
         self, max_size: int, roll: Callable[[], Opening[Any]], memory: Any, mode: str
@@ -140,7 +140,7 @@ class AsyncSpooledTemporaryFile:
 
 
 class AsyncTemporaryDirectory:
-    """As ``tempfile.TemporaryDirectory``, with coroutines. Made by :func:`TemporaryDirectory`."""
+    """Like ``tempfile.TemporaryDirectory``, with coroutines. Made by :func:`TemporaryDirectory`."""
 
     def __init__(self, directory: tempfile.TemporaryDirectory[str], files: Files) -> None:
         self._directory = directory
@@ -156,5 +156,5 @@ class AsyncTemporaryDirectory:
         await finish(self._files.call(self._directory.cleanup))
 
     async def close(self) -> None:
-        """As :meth:`cleanup`."""
+        """Like :meth:`cleanup`."""
         await self.cleanup()

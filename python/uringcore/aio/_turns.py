@@ -1,7 +1,7 @@
-"""The order of operations on one file: those of several tasks run one after the other.
+"""The order of operations on one file: operations of several tasks run one after the other.
 
-A lock that costs one attribute while there is no contention. It outlives the task that holds it if
-an operation was left behind in the kernel or in a thread.
+A lock that costs one attribute while there is no contention. It outlives the task that holds it if an
+operation was left behind in the kernel or in a thread.
 """
 
 from __future__ import annotations

@@ -113,7 +113,7 @@ class QuicStreamAdapter(asyncio.Transport):
             self.protocol._quic.resume_stream(self.stream_id)
             self.protocol.transmit()
 
-    # From the protocol --------------------------------------------------------------------------
+    # Calls of the protocol ------------------------------------------------------------------------
 
     def data_received(self, data: bytes, end_stream: bool) -> None:
         """Passes received data to the reader, and the end of the stream."""

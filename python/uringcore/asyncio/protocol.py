@@ -46,7 +46,7 @@ class _Life(ConnectionLife):
 
     def __init__(self, quic: QuicConnection, protocol: QuicConnectionProtocol) -> None:
         super().__init__(quic)
-        # For nothing that is over is anything sent: the cycle ends with the connection.
+        # An ended connection sends nothing, so this reference, a cycle, may end with the connection.
         self._protocol: QuicConnectionProtocol | None = protocol
 
     def transmit(self) -> None:
@@ -82,7 +82,7 @@ class QuicConnectionProtocol(asyncio.DatagramProtocol):
         quic._set_receiver(self._quic_events_received)
         quic._is_on_socket = True
         if type(self).transmit is not QuicConnectionProtocol.transmit:
-            # As with aioquic, whose programs override it to act after each datagram.
+            # aioquic calls it too; programs override it to act after each datagram.
             quic._set_on_batch(self._batch_handled)
 
     # Commands -----------------------------------------------------------------------------------
@@ -285,7 +285,7 @@ class QuicConnectionProtocol(asyncio.DatagramProtocol):
         if isinstance(self._life.sockets, DriverSockets):
             self._own_driver.connection_lost(exc)
 
-    # To be overridden ---------------------------------------------------------------------------
+    # Methods to override -------------------------------------------------------------------------
 
     def quic_event_received(self, event: events.QuicEvent) -> None:
         """Called for each event. The default feeds the readers of streams.
@@ -320,7 +320,7 @@ class QuicConnectionProtocol(asyncio.DatagramProtocol):
 
     @functools.cached_property
     def _closed(self) -> asyncio.Event:
-        """Set when the connection is over. Made when it is asked for: few programs do."""
+        """Set when the connection has ended. Created on first use: few programs need it."""
         closed = asyncio.Event()
         if self._life.is_closed:
             closed.set()

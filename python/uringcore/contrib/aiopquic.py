@@ -1,12 +1,12 @@
 """WebTransport with aiopquic's names: event-based sessions, for programs that use that API.
 
-``events()`` of a session gives the classes below but stream data, which ``receive_stream_data`` gives;
-commands name streams by their numbers. It is a thin layer over
-:class:`uringcore.webtransport.Session`, which new programs use. Not here: what aiopquic has of
-its rings and its transport object, which nobody needs: a ``transport=`` is refused, ``cnx_ptr`` and
-``path_quality`` are missing, and there is no ring of events that could be full. Nor does a program make
-clients of its own: ``WebTransportClient(transport, host, port, path, ...)`` raises ``TypeError`` and has no
-``open()``, for :func:`connect_webtransport` makes and opens them.
+``events()`` of a session yields the classes below except stream data, which ``receive_stream_data`` yields;
+commands identify streams by their numbers. It is a thin layer over
+:class:`uringcore.webtransport.Session`, which new programs use. Not here: aiopquic's
+rings and its transport object, which a program does not need: a ``transport=`` is refused, ``cnx_ptr`` and
+``path_quality`` are missing, and there is no ring of events that could be full. A program cannot make clients
+of its own either: ``WebTransportClient(transport, host, port, path, ...)`` raises ``TypeError`` and has no
+``open()``, because :func:`connect_webtransport` makes and opens them.
 """
 
 from __future__ import annotations
@@ -77,9 +77,9 @@ _MESSAGE_MAKERS: MessageMakers[WebTransportEvent] = MessageMakers(
 
 
 class WebTransportSession:
-    """A session that tells events. At most 64 of the peer's doing wait to be asked for, and
-    one of each stream; more is not read, so the peer has to wait. A stream is read as
-    :meth:`receive_stream_data` is asked, and is kept until it was read to its end or stopped.
+    """A session with events. At most 64 events of the peer's actions wait to be received, and one of each
+    stream; further data stays unread, so flow control stops the peer. A stream is read while
+    :meth:`receive_stream_data` is iterated, and is kept until it was read to its end or stopped.
 
     Streams are identified by their IDs. Resetting, stopping or prioritising one that has ended does nothing.
     An ID that never existed raises ``ValueError``, and so does sending on a receive-only stream.
@@ -276,7 +276,7 @@ class WebTransportSession:
                 outbox.discard()
 
     def stop_stream(self, stream_id: int, error_code: int = 0) -> None:
-        """Asks the peer to stop sending."""
+        """Requests the peer to stop sending."""
         check_code(error_code, "error_code", CODE_BITS)
         stream = self._streams.find(stream_id)
         if isinstance(stream, ReceiveStream):
@@ -316,7 +316,7 @@ class WebTransportSession:
         return self._datagrams_drained
 
     def drain(self) -> None:
-        """Asks the peer to end the session soon."""
+        """Requests the peer to end the session soon."""
         self._drains = True
         self.session.drain()
 

@@ -3,8 +3,8 @@
 gunicorn owns the TCP sockets. With a certificate, HTTP/3 is served on the UDP ports of the same numbers. The
 arbiter binds them before its first worker, which is the only moment at which it calls a worker class.
 
-gunicorn's arbiter runs our code only where it makes a worker object, before the fork. It takes the places on
-the UDP port there; the workers record their state in shared memory.
+gunicorn's arbiter runs our code only in the constructor of a worker object, before the fork. The constructor
+takes the places on the UDP port; the workers record their state in shared memory.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ class Worker(BaseWorker):  # type: ignore[misc]  # gunicorn has no types
 
     def has_ended(self) -> bool:
         """True in the arbiter once it has waited for the worker."""
-        # Until the worker is started its pid is a string. Afterwards the number may be reused.
+        # The pid is a string until the worker is started. Afterwards the number may be reused.
         return isinstance(self.pid, int) and Arbiter.WORKERS.get(self.pid) is not self
 
     def init_signals(self) -> None:

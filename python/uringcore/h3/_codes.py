@@ -80,8 +80,8 @@ class FrameType(IntEnum):
 class Setting(IntEnum):
     """Settings (RFC 9114 section 7.2.4.1, RFC 9204 section 5, RFC 9220, RFC 9297).
 
-    ``ENABLE_WEBTRANSPORT`` is that of draft-ietf-webtrans-http3-02; ``DUMMY`` is a reserved one
-    that every peer must ignore.
+    ``ENABLE_WEBTRANSPORT`` is the setting of draft-ietf-webtrans-http3-02; ``DUMMY`` is a reserved one that
+    every peer must ignore.
     """
 
     QPACK_MAX_TABLE_CAPACITY = 0x1

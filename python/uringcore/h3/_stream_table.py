@@ -21,7 +21,7 @@ KEPT_AFTER_END_MAX = 1024
 
 
 class LiveStream(H3Stream):
-    """A stream of a connection. As a context manager, which aioquic 1.7 makes of it, it does nothing."""
+    """A stream of a connection. It is a context manager without effect, like aioquic 1.7's."""
 
     def __init__(self, http: H3ConnectionCore, stream_id: int) -> None:
         self._http = http
@@ -87,8 +87,8 @@ class LiveStream(H3Stream):
     def advance(self) -> None:
         """Records a received field section that is not an interim response's.
 
-        From the first one on the state is that of the events that the program has received: the connection
-        may have parsed more.
+        From the first one on, the state follows the events that the program has received: the connection may
+        have parsed more.
         """
         before = self._set.get("headers_recv_state", HeadersState.INITIAL)
         is_first = before is HeadersState.INITIAL

@@ -10,7 +10,7 @@
             async for part in response.iter_bytes():
                 ...
 
-:class:`uringcore.contrib.httpx.AsyncHTTP3Transport` puts httpx on such a client.
+:class:`uringcore.contrib.httpx.AsyncHTTP3Transport` uses such a client for httpx.
 
 | file | noun |
 | --- | --- |
@@ -21,11 +21,11 @@
 | ``_resolution`` | the address of an origin, with the tickets and tokens of its last connections |
 | ``_origin_connection`` | one connection without a pool, for ``uringcore get`` |
 | ``_connection`` | QUIC's events made HTTP's, and requests sent |
-| ``_request`` | a request, and the rule whether it may be repeated |
+| ``_request`` | a request, and the rule for its repetition |
 | ``_exchange`` | one request and its response on their stream, with flow control |
 | ``_websocket`` | WebSocket messages on a stream |
 | ``_limits`` | time limits by phase, and bounds of connections |
-| ``_alternatives`` | ``Alt-Svc``: the places where an origin says that it speaks HTTP/3 |
+| ``_alternatives`` | ``Alt-Svc``: the places where an origin offers HTTP/3 |
 | ``_url`` | origin and target of a URL |
 | ``_errors`` | exceptions |
 | ``_command`` | ``uringcore get`` |

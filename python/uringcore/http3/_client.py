@@ -68,12 +68,12 @@ _SCHEME = re.compile("[A-Za-z][A-Za-z0-9+.-]*://")
 class Client(Methods):
     """Requests to any origin. Connections are opened when requests need them, and kept for later ones.
 
-    ``base_url`` is an ``https`` URL without a query; a URL without a scheme, such as ``"/path"``, is
-    appended to it. ``headers`` are sent with each request that does not name the same field itself.
-    ``cafile`` is a PEM file with the authorities to trust instead of the system's; ``verify=False`` accepts
-    any certificate. ``configuration`` replaces ``cafile`` and ``verify`` and sets everything else but the
-    server's name. ``limits`` bounds connections and waiting requests. ``timeouts`` are those of requests that
-    bring none. ``early_data=False`` never sends a request as 0-RTT data.
+    ``base_url`` is an ``https`` URL without a query; a URL without a scheme, such as ``"/path"``, is appended
+    to it. ``headers`` are sent with each request that does not name the same field itself. ``cafile`` is a
+    PEM file with the authorities to trust instead of the system's; ``verify=False`` accepts any certificate.
+    ``configuration`` replaces ``cafile`` and ``verify`` and sets everything else but the server's name.
+    ``limits`` bounds connections and waiting requests. ``timeouts`` apply to requests without their own.
+    ``early_data=False`` never sends a request as 0-RTT data.
 
     - When a server goes away, or all streams of a connection are in use, the next request opens another
       connection.
@@ -85,8 +85,8 @@ class Client(Methods):
     - Connections are resumed. If the server allows it, requests with a safe method and no body leave as
       0-RTT data; a request that the server answers with 425 (Too Early) is sent again after the handshake.
 
-    Safe for many tasks of one loop; runs on any loop of asyncio's. Raises :class:`URLError` for a
-    ``base_url`` that cannot be used.
+    Safe for many tasks of one loop; runs on any asyncio loop. Raises :class:`URLError` for an invalid
+    ``base_url``.
     """
 
     def __init__(

@@ -31,7 +31,7 @@ class _Response(Protocol):
 
 
 class Download:
-    """``continue_at`` is a number of bytes, ``"-"`` for as many as there are, or ``None``."""
+    """``continue_at`` is a number of bytes, ``"-"`` for the file's present size, or ``None``."""
 
     def __init__(
         self, name: str | None, continue_at: str | None, files: contextlib.ExitStack

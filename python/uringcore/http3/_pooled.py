@@ -84,7 +84,8 @@ class PooledConnection:
     @property
     def is_in_vain(self) -> bool:
         """True if it ended without having served a request: it was never made, or its server ended it at
-        once. Trying another one could go on for ever."""
+        once. Trying another one could repeat endlessly.
+        """
         if not self.is_established:
             return self.is_over and self.error is not None
         return self.is_over and not self._was_taken

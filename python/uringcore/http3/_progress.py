@@ -13,7 +13,7 @@ REDRAW_SECONDS = 0.1
 
 
 class Progress:
-    """Draws one line again and again; nothing for transfers that are over in a moment."""
+    """Redraws one line; draws nothing for transfers that end within a moment."""
 
     def __init__(self, stream: TextIO, what: str, total: int | None) -> None:
         self._stream = stream

@@ -35,7 +35,7 @@ PART_BYTES = 256 * 1024
 class Request:
     """A request to an origin. Raises :class:`InvalidRequestError` for fields that HTTP/3 does not allow.
 
-    ``protocol`` is that of an extended CONNECT (RFC 9220).
+    ``protocol`` is the protocol of an extended CONNECT (RFC 9220).
     """
 
     def __init__(

@@ -148,9 +148,9 @@ def _with_keys_of(worker: PortWorker, configuration: QuicConfiguration) -> QuicC
 
 
 def _offering(configuration: QuicConfiguration, names: list[str]) -> QuicConfiguration:
-    """``configuration`` with the protocols that there are factories for.
+    """Returns ``configuration`` with the protocols of the factories.
 
-    Its own order of preference stands if it has one, and must name the same protocols.
+    The configuration's order of preference is kept if it has one; it must contain the same protocols.
     """
     if not names:
         raise ValueError("create_protocol: the mapping names no application protocol")

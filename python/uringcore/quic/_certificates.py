@@ -1,5 +1,5 @@
-"""Certificates that a QUIC server shows to clients that ask for them by name (RFC 6066 section 3),
-or that cannot verify another one (RFC 8446 section 4.2.3).
+"""Certificates of a QUIC server, selected by the client's server name (RFC 6066 section 3) and by the
+signature algorithms that the client can verify (RFC 8446 section 4.2.3).
 
 :mod:`uringcore.quic._credentials` reads their files. Rust chooses the one for a client, during the
 handshake.

@@ -1,7 +1,7 @@
-"""Reads certificates, private keys and authorities from where a configuration says they are.
+"""Reads certificates, private keys and authorities from the sources in a configuration.
 
-Here: paths, PEM and DER bytes and ``cryptography`` objects become DER certificates and keys, and PEM
-authorities. Not here: whether a key is its certificate's and which names it is for
+Paths, PEM and DER bytes and ``cryptography`` objects become DER certificates and keys, and PEM authorities.
+Not here: the checks that a key belongs to its certificate, and of the certificate's names
 (:mod:`uringcore.quic._certificates`, and Rust).
 """
 
@@ -127,8 +127,8 @@ def _with_certificates(name: str, pem: bytes) -> bytes:
 def _read_directory(path: Path) -> bytes:
     """Every certificate in the files of a directory as PEM, each once.
 
-    Such directories hold the same file under several names, and files that are something else, for
-    another program or not for us to read. OpenSSL passes over those, so they are passed over here.
+    Such directories contain some files under several names, and files of other programs or without permission
+    to read. OpenSSL ignores the latter, so they are ignored here.
     """
     found: dict[bytes, None] = {}
     passed_over: list[str] = []

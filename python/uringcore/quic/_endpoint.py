@@ -43,25 +43,25 @@ async def create_quic_endpoint(
 ) -> tuple[QuicTransport, Any]:
     """Opens a UDP socket for QUIC, in the manner of ``loop.create_datagram_endpoint``.
 
-    With ``remote_addr`` it is a client: one connection is begun, ``protocol_factory(quic)`` makes
-    its protocol, and ``(transport, protocol)`` is returned; await ``protocol.wait_connected()``.
-    ``transmit=False`` holds its first packets back, as :meth:`QuicTransport.connect` says.
-    A name with several addresses is connected to as :func:`connect_first` explains, and then the
-    handshake is complete when this returns, and raises what it can raise; with ``transmit=False``,
-    and on a given ``sock``, it is the first address.
+    With ``remote_addr`` it is a client: one connection is begun, ``protocol_factory(quic)`` makes its
+    protocol, and ``(transport, protocol)`` is returned; await ``protocol.wait_connected()``.
+    ``transmit=False`` holds its first packets back, as :meth:`QuicTransport.connect` explains. For a name
+    with several addresses, :func:`connect_first` chooses the address; then the handshake is complete when
+    this returns, and its errors are raised here. With ``transmit=False``, and on a given ``sock``, the first
+    address is used.
 
-    Without, it is a server (``configuration.is_client`` must be false): ``protocol_factory(quic)``
-    is called for each accepted connection and ``(transport, None)`` is returned. A server may have
-    one factory for each application protocol, as a mapping from names to factories.
+    Without ``remote_addr`` it is a server (``configuration.is_client`` must be false):
+    ``protocol_factory(quic)`` is called for each accepted connection and ``(transport, None)`` is returned. A
+    server may have one factory for each application protocol, as a mapping from names to factories.
 
-    ``sock`` is a bound UDP socket to take over, instead of the addresses; ``worker`` one of a
-    :class:`~uringcore.quic.workers.PortGroup`, which has a socket. ``retry`` says when a server
-    validates a client's address first (RFC 9000 section 8.1.2), and ``limits`` what else it may
-    answer; both are explained in :mod:`uringcore.quic.limits`. ``session_store`` goes before
-    the configuration's, and with it a server reads 0-RTT data.
+    ``sock`` is a bound UDP socket to take over, instead of the addresses; ``worker`` is a worker of a
+    :class:`~uringcore.quic.workers.PortGroup`, which has a socket. ``retry`` chooses when a server
+    validates a client's address first (RFC 9000 section 8.1.2), and ``limits`` its other answers; both are
+    explained in :mod:`uringcore.quic.limits`. ``session_store`` overrides the configuration's, and with it a
+    server reads 0-RTT data.
 
-    Raises ``QuicConfigurationError`` naming the field, ``ValueError`` for arguments that do not go
-    together, and ``OSError`` when the socket cannot be made.
+    Raises ``QuicConfigurationError`` naming the field, ``ValueError`` for arguments that exclude each other,
+    and ``OSError`` when the socket cannot be made.
     """
     if remote_addr is None:
         if configuration.is_client:
@@ -123,15 +123,16 @@ async def begin_at(
     configuration: QuicConfiguration,
     transmit: bool = True,
 ) -> tuple[QuicTransport, Any]:
-    """A client's endpoint and protocol at one address, where the handshake is only begun: the protocol
-    is there before that, and may speak first."""
+    """Returns a client's endpoint and protocol at one address, with its handshake only begun: the protocol
+    exists earlier and may send first.
+    """
     family, address = target
     sock = None
     if not isinstance(loop, LoopCore):
         # On another loop than ours only a connected socket reports that no server is there.
         sock = await bound_socket(loop, local_addr, family)
         with contextlib.suppress(OSError):
-            # Without a route the handshake finds out.
+            # If there is no route, the handshake reports it.
             sock.connect(address)
     return await create_quic_endpoint(
         loop,
@@ -157,16 +158,16 @@ async def connect_first(
     reuse_port: bool | None = None,
     happy_eyeballs_delay: float | None = ATTEMPT_DELAY,
 ) -> tuple[QuicTransport, Any]:
-    """A client's endpoint and protocol at the first of ``addresses`` that completes a handshake.
+    """Returns a client's endpoint and protocol at the first of ``addresses`` that completes a handshake.
 
-    The next address is tried ``happy_eyeballs_delay`` seconds after the one before, or as soon as
-    one has failed; ``None``, and a ``local_addr`` with a port, try them one by one. When one has won,
-    the protocol is made, once, and gets the events so far; its own ``connect`` is not called.
-    ``prepare`` is called with each connection before it begins.
+    The next address is tried ``happy_eyeballs_delay`` seconds after the previous one, or as soon as one has
+    failed; ``None``, and a ``local_addr`` with a port, try them one by one. When an attempt has succeeded,
+    the protocol is made, once, and gets the events so far; its own ``connect`` is not called. ``prepare`` is
+    called with each connection before it begins.
 
-    The session ticket and the token are shown at the first address only that can be sent to: they may
-    be used once, and an observer who sees them at several knows that it is one client (RFC 8446 appendix C.4,
-    RFC 9000 section 8.1.3).
+    The session ticket and the token are sent only to the first reachable address: they may be used once, and
+    an observer of several addresses could link them to one client (RFC 8446 appendix C.4, RFC 9000 section
+    8.1.3).
     """
     anonymous = configuration._without_credentials()
     known: Attempt | None = None

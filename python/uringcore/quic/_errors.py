@@ -79,7 +79,7 @@ class StreamResetError(StreamError):
 class StreamStoppedError(StreamError):
     """The peer has stopped the stream with ``code`` (STOP_SENDING, RFC 9000 section 19.5)."""
 
-    _text = "the peer wants no more of it"
+    _text = "the peer has stopped it"
 
 
 class StreamClosedError(StreamError):
@@ -208,7 +208,7 @@ _CERTIFICATE_ALERTS = frozenset(
 )
 
 
-# The beginning of our own verifier's messages, whatever their alert: a wrong signature, for example, is a
+# Our own verifier's messages begin with this, whatever their alert: a wrong signature, for example, is a
 # decrypt_error (RFC 8446 section 6.2).
 _OUR_VERIFIER = "certificate verification failed"
 

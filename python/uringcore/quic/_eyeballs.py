@@ -1,15 +1,15 @@
-"""Happy eyeballs (RFC 8305) for QUIC: which of a name's addresses is connected to.
+"""Happy eyeballs (RFC 8305) for QUIC: the choice among a name's addresses.
 
-Attempts are begun one after the other, a quarter of a second apart or as soon as one has failed, and
-the first handshake that is completed wins. No protocol sees the others: an attempt has none, it
-keeps its events, and the winner's are handed to the protocol that is then made. (A ``quic_logger`` has
-a trace of each.) Not here: the look-up of names, and the sockets of attempts (``endpoint``).
+Attempts are started one after the other, a quarter of a second apart or as soon as one has failed, and the
+first completed handshake wins. An attempt has no protocol and keeps its events; the winner's events are
+delivered to the protocol that is then made. (A ``quic_logger`` has a trace of each.) Not here: the look-up of
+names, and the sockets of attempts (``endpoint``).
 
-With one address the protocol exists before its connection, and also with ``wait_connected=False``: there
-the first address is taken, because 0-RTT data must not go to two servers. A server that answers and fails
-TLS ends the race, so that no wrong certificate is hidden; Version Negotiation and ICMP errors prove
-nothing and do not. A session ticket and an address token are shown at one address only: they would link a
-client's addresses, and the losing attempt would use them up.
+With one address the protocol exists before its connection, and also with ``wait_connected=False``: there the
+first address is used, because 0-RTT data must not go to two servers. A server that answers and fails TLS ends
+the race, so that no wrong certificate is hidden; Version Negotiation and ICMP errors prove nothing and do
+not. A session ticket and an address token are sent to one address only: they would link a client's addresses,
+and the losing attempt would use them up.
 """
 
 from __future__ import annotations
@@ -97,16 +97,15 @@ async def first_to_answer(
     delay: float | None,
     shares_port: bool = False,
 ) -> Attempt:
-    """The attempt whose handshake was completed first; ``begin(family, address)`` makes them.
+    """Returns the attempt whose handshake was completed first; ``begin(family, address)`` makes the attempts.
 
-    Without a ``delay`` the next one begins when the one before has failed; where they share a port,
-    when its socket is closed as well.
+    Without a ``delay`` the next attempt begins when the previous one has failed; if they share a port, when
+    its socket is closed as well.
 
-    A failed handshake is followed by the next address, unless it was TLS that failed: a server with
-    another certificate, or without our application protocols, speaks for all of them, and what it said
-    is raised at once. Everything else may be this address's alone, or come from an attacker who only
-    guesses (Version Negotiation proves nothing, RFC 9000 section 6.2). When all have failed, their
-    errors are raised as one.
+    A failed handshake is followed by the next address, unless TLS failed: the answer of a server with another
+    certificate, or without our application protocols, counts for all addresses, and its error is raised at
+    once. Every other error may concern this address alone, or come from an off-path attacker (Version
+    Negotiation proves nothing, RFC 9000 section 6.2). When all have failed, their errors are raised as one.
     """
     race = _Race(shares_port)
     try:
@@ -176,7 +175,7 @@ class _Race:
 
 
 def interleaved(addresses: Iterable[Address]) -> list[Address]:
-    """Alternates between families, beginning with that of the first (RFC 8305 section 4)."""
+    """Alternates between families, beginning with the family of the first address (RFC 8305 section 4)."""
     by_family: dict[int, list[Address]] = {}
     for one in dict.fromkeys(addresses):
         by_family.setdefault(one[0], []).append(one)
@@ -193,7 +192,7 @@ def _joined(errors: Sequence[OSError]) -> OSError:
     ends = [error for error in errors if isinstance(error, QuicConnectionError)]
     if not ends:
         return OSError(message)
-    # An address that this machine cannot send to says nothing about the server.
+    # An address that this machine cannot send to is no evidence about the server.
     ends = [error for error in ends if error.errno not in _OUR_OWN] or ends
     args = (ends[0].error_code, ends[0].frame_type, ends[0].reason_phrase, message)
     kinds = {type(error) for error in ends}
@@ -202,5 +201,5 @@ def _joined(errors: Sequence[OSError]) -> OSError:
     return kinds.pop()(*args) if len(kinds) == 1 else QuicConnectionError(*args)
 
 
-# What this machine says of an address that it cannot send to.
+# This machine's errors for an address that it cannot send to.
 _OUR_OWN = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT, errno.EINVAL, errno.ENETUNREACH})

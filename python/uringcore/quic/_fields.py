@@ -70,7 +70,7 @@ class ConfigurationFields:
     :class:`~uringcore.tls.AddressToken` is shown by connections that begin with its version only.
     Clients only."""
 
-    # As in aioquic, set by the load_ methods or by hand.
+    # Fields that aioquic has too; the load_ methods or the program set them.
     cadata: bytes | None = None
     cafile: str | os.PathLike[str] | None = None
     capath: str | os.PathLike[str] | None = None
@@ -102,7 +102,7 @@ class ConfigurationFields:
     verify_mode: int | None = None
     """``ssl.CERT_NONE`` accepts any certificate; ``None`` means what is right for the side."""
 
-    # What aioquic does not have.
+    # Fields that aioquic lacks.
     certificate_hashes: list[bytes] | None = None
     """SHA-256 hashes of the DER certificates that the server may have (32 bytes each): one of them
     is accepted from any issuer and for any name while its dates are right, and no other is; WebTransport

@@ -1,12 +1,11 @@
-"""QUIC on another event loop than uringcore's: the sans-IO endpoint moved by a ``DatagramProtocol``.
+"""QUIC on an event loop other than uringcore's: a ``DatagramProtocol`` drives the sans-IO endpoint.
 
-This is how uringcore's QUIC runs on stock asyncio or uvloop. It is correct and not fast: every
-datagram passes through Python, which the logger ``uringcore`` says once. On uringcore's own loop
-none of this is used.
+This is how uringcore's QUIC runs on stock asyncio or uvloop. It is correct and not fast: every datagram
+passes through Python, which the logger ``uringcore`` reports once. uringcore's own loop uses none of this.
 
-Such a loop does not say which peer an ICMP error is about. A client's socket is therefore connected:
-then there is only one peer that it can be about, and a dead port is known at once. A client that
-moves to another network (``migrate``) gets a further socket, with a transport of its own.
+Such a loop does not report the peer of an ICMP error. A client's socket is therefore connected: then it has
+only one peer, and a closed port is reported at once. A client that moves to another network (``migrate``)
+gets a further socket, with a transport of its own.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ class Way:
 
     def __init__(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.DatagramTransport, transport)
-        # A transport remembers which form of address its socket wants.
+        # A transport remembers the form of address that its socket needs.
         name = transport.get_extra_info("sockname")
         self._maps_v4 = name is not None and len(name) == 4
         # The address that its socket is connected to, if it is.
@@ -112,7 +111,7 @@ class ForeignDriver(asyncio.DatagramProtocol):
         if peer is None or not isinstance(exc, OSError) or exc.errno not in _UNREACHABLE:
             # The error names no peer: the time-out of the handshake has to end it.
             return
-        # It may come out of `sendto`, in the middle of handing out events.
+        # This may be called inside `sendto`, in the middle of the delivery of events.
         self._loop.call_soon(self._report_unreachable, peer, exc.errno)
 
     def _report_unreachable(self, peer: Any, number: int) -> None:
@@ -229,7 +228,7 @@ class OwnConnection:
 
     def __init__(self, quic: QuicConnection, is_connected: bool) -> None:
         self._quic = quic
-        # The socket reaches one peer only, which the endpoint does not know.
+        # The socket reaches one peer only, which the endpoint cannot detect.
         self._is_to_keep_to_peer = is_connected
         self.datagrams_to_send = quic.datagrams_to_send
         self.get_timer = quic.get_timer
@@ -259,12 +258,12 @@ class OwnConnection:
             endpoint.unreachable(addr, errno, now)
 
     def deliver_events(self) -> None:
-        # With a receiver set, asking for the next event delivers all of them.
+        # With a receiver set, `next_event` delivers all of them.
         self._quic.next_event()
 
 
 def say_what_is_faster(loop: asyncio.AbstractEventLoop) -> None:
-    """Says, once a process, that QUIC is faster on uringcore's own loop."""
+    """Logs, once a process, that QUIC is faster on uringcore's own loop."""
     global _said
     if not _said:
         _said = True
@@ -276,7 +275,7 @@ def say_what_is_faster(loop: asyncio.AbstractEventLoop) -> None:
 
 
 _said = False
-# As on uringcore's loop.
+# uringcore's loop has this limit too.
 _FURTHER_MAX = 63
 # Errors of the network when no peer is there (RFC 1122 section 3.2.2.1), and errors of this machine for an
 # address that it cannot send to.

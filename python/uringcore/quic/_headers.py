@@ -85,10 +85,10 @@ def is_long_header(first_byte: int) -> bool:
 def pull_quic_header(buf: Buffer, host_cid_length: int | None = None) -> QuicHeader:
     """Reads the header of the packet at ``buf``'s position, up to where protection begins.
 
-    A short header does not say how long its connection id is: that is ``host_cid_length``, and a
-    ``TypeError`` is raised where it is needed and ``None``. Versions that are not known are read in
-    the layout of version 1. The fixed bit may be anything: connections here let their peers grease it
-    (RFC 9287). Raises ``ValueError`` (``BufferReadError`` is one) for what is no packet.
+    A short header does not contain the length of its connection id: ``host_cid_length`` gives it, and if it
+    is ``None`` a ``TypeError`` is raised for such a header. Unknown versions are read in the layout of
+    version 1. The fixed bit may have any value: connections here let their peers grease it (RFC 9287). Raises
+    ``ValueError`` (``BufferReadError`` is one) for anything but a packet.
     """
     start = buf.tell()
     first = buf.pull_uint8()

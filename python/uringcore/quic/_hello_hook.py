@@ -1,9 +1,9 @@
 """aioquic's ``quic.tls._server_handle_hello``, which programs replace to read a ClientHello before TLS.
 
-The handshake itself is Rust's and begins after the replacement has returned: what it raises comes out of
-``receive_datagram``, and the connection is over. So a server needs no certificate before.
+The handshake itself is in Rust and begins after the replacement has returned. An exception of the replacement
+comes out of ``receive_datagram`` and ends the connection. So a server needs no certificate before.
 
-Rust's TLS takes no other ClientHello than the one that the program has read.
+Rust's TLS accepts only the ClientHello that the program has read.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class HelloHook:
 
     @property
     def is_contradictory(self) -> bool:
-        """True if packets said different things of the same bytes: there will be no ClientHello."""
+        """True if packets contain different data for one range: there will be no ClientHello."""
         return self._reader.is_contradictory
 
     def take(self) -> list[tuple[bytes, Any, float]] | None:
@@ -83,5 +83,5 @@ def destination_of(datagram: bytes) -> bytes | None:
 _KEPT_MAX = 64
 _KEPT_BYTES_MAX = 1 << 17
 _OUTPUT_BYTES = 4096
-# Those that the reader knows.
+# Versions that the reader supports.
 _VERSIONS = frozenset({QuicProtocolVersion.VERSION_1, QuicProtocolVersion.VERSION_2})

@@ -55,7 +55,7 @@ class ConnectionLife:
         self.flush: Callable[[], None] = quic._written
         "Sends what is queued. Where packets leave by themselves, it sends sooner only in long turns."
         self._migrator: Migrator | None = None
-        # What each future waits for: the handshake, the end, or the answer to the PING of a number.
+        # The event that each future waits for: the handshake, the end, or the answer to the PING of a number.
         self._waiting: _Waiting | None = None
 
     def transmit(self) -> None:
@@ -75,7 +75,7 @@ class ConnectionLife:
         return self._end()
 
     def raise_if_closed(self) -> None:
-        """Raises the error that ended the connection, if it is over."""
+        """Raises the error that ended the connection, if it has ended."""
         if self._end is not None:
             raise self._end()
 
@@ -87,7 +87,7 @@ class ConnectionLife:
             await self._wait_for(_CONNECTED)
 
     async def wait_ended(self) -> None:
-        """Waits until the connection is over."""
+        """Waits until the connection has ended."""
         if self._end is None:
             await self._wait_for(_CLOSED)
 
@@ -134,12 +134,12 @@ class ConnectionLife:
         self._wake(event.uid)
 
     def migration_finished(self, event: events.MigrationFinished) -> None:
-        """A move is over."""
+        """A migration has ended."""
         if self._migrator is not None:
             self._migrator.finished(event)
 
     def terminated(self, event: events.ConnectionTerminated) -> None:
-        """The connection is over."""
+        """The connection has ended."""
         address = self.quic.get_peer_address()
         peer = None if address is None else f"{address[0]} port {address[1]}"
         self._end = functools.partial(error_from_event, event, peer)
@@ -173,6 +173,6 @@ class ConnectionLife:
 
 
 _CONNECTED, _CLOSED = "connected", "closed"
-# Of all connections together, beyond the small numbers that programs choose, whose answers are events as
-# well. A wait that was cancelled may be answered all the same.
+# One counter for all connections, above the small numbers that programs choose, whose answers are events as
+# well. A cancelled wait may still be answered.
 _ping_numbers = itertools.count(1 << 32)

@@ -60,7 +60,7 @@ def cgroup_limits(root: Path) -> list[int]:
         else:
             continue
         own = mount / path.strip().lstrip("/")
-        # In a container the path may be the host's, and the mount the container's own.
+        # In a container the path may be the host's, while the mount is the container's own.
         for folder in [own, *own.parents]:
             if not folder.is_relative_to(mount):
                 break

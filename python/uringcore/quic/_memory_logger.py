@@ -237,7 +237,7 @@ class QuicLoggerTrace:
         self._append({"data": data, "name": name, "time": self.encode_time(time.time())})
 
     def log_quic_event(self, event: events.QuicEvent) -> None:
-        """Appends what ``event`` says that packets do not."""
+        """Appends the data of ``event`` that packets do not contain."""
         if isinstance(event, events.ProtocolNegotiated):
             data: dict[str, Any] = {"chosen_alpn": event.alpn_protocol}
             self._note("transport:alpn_information", data)
@@ -332,7 +332,9 @@ class QuicLogger:
         return list(self._kept)
 
     def end_trace(self, trace: QuicLoggerTrace) -> None:
-        """The connection is over. Raises ``ValueError`` for a trace that is not of this logger."""
+        """Ends a trace, because its connection has ended. Raises ``ValueError`` for a trace of another
+        logger.
+        """
         if trace not in self._kept:
             raise ValueError("QuicLoggerTrace does not belong to QuicLogger")
 

@@ -146,5 +146,5 @@ def _text(address: Any) -> str:
     return f"{address[0]} port {address[1]}"
 
 
-# As long as the engine repeats a close.
+# The engine repeats a close for this long.
 _CLOSING_MAX = 3.0

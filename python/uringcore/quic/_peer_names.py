@@ -16,7 +16,7 @@ __all__ = ["PeerNames"]
 
 
 class PeerNames:
-    """The names that one connection's program uses."""
+    """The names that the program of one connection uses."""
 
     def __init__(self) -> None:
         self.plain: Any = object()

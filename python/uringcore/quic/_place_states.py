@@ -1,9 +1,9 @@
 """The state of each place on a port that several processes share, readable in all of them.
 
-The states are bytes in a memory file without a name. The process that knows what became of a worker writes
-its byte; the endpoint of every worker reads it before it answers a packet for another worker's connection
-(``src/py/quic/endpoint_settings.rs``): a stateless reset ends a connection, so none may leave while the
-other worker lives (RFC 9000 section 21.11).
+The states are bytes in a memory file without a name. The process that observes a worker's state writes its
+byte; the endpoint of every worker reads it before it answers a packet for another worker's connection
+(``src/py/quic/endpoint_settings.rs``): a stateless reset ends a connection, so none may leave while the other
+worker lives (RFC 9000 section 21.11).
 
 Not here: the choice of the worker that gets a place's packets (:mod:`uringcore.quic.workers`).
 
@@ -74,7 +74,7 @@ def _unnamed_file() -> int:
 
 
 def _received(handle: Any, count: int) -> PlaceStates:
-    """In a process that was started with the states among its arguments."""
+    """Called in a process that received the states as an argument at its start."""
     states = PlaceStates.__new__(PlaceStates)
     fd = handle.detach()
     # A started process has it inheritable: its own children would keep the file.

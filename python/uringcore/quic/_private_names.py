@@ -25,7 +25,7 @@ __all__ = ["END_STATES", "PrivateNames", "QuicConnectionId", "QuicConnectionStat
 
 
 class QuicConnectionState(Enum):
-    """Where a connection is in its life, as far as a program can tell."""
+    """The stage of a connection's life, as far as a program can see it."""
 
     FIRSTFLIGHT = 0
     CONNECTED = 1
@@ -119,7 +119,7 @@ class PrivateNames(_Core):
     @property
     def _state(self) -> QuicConnectionState:
         event = self._close_event
-        # As in aioquic a close counts from the packet on that says so.
+        # As in aioquic, a close counts from the packet that carries it.
         if self.is_closed or (event is not None and not self._close_pending):
             if self.get_timer() is None:
                 return QuicConnectionState.TERMINATED

@@ -25,17 +25,17 @@ class Worker(Protocol):
 
     @property
     def index(self) -> int:
-        """Its place in the group."""
+        """The worker's index in the group."""
 
 
 class Mark(Protocol):
-    """Says whether there is a process for a worker."""
+    """Records that a worker has, or does not have, a process."""
 
     def __call__(self, index: int, *, serving: bool) -> None: ...
 
 
 class ProcessGroup:
-    """A process for each of ``workers``, as ``PortGroup.run`` says.
+    """A process for each of ``workers``, as ``PortGroup.run`` describes.
 
     The group calls ``mark`` when a process begins or ends. Each process that begins to serve sends a byte
     with its index to ``news``.
@@ -74,7 +74,7 @@ class ProcessGroup:
                     place.start()
                 while waiting := [place for place in self._places if not place.is_done]:
                     if stopping:
-                        # Whatever was started while the signal came.
+                        # A process that was started while the signal arrived.
                         stop(signal.SIGTERM, None)
                     elif turns:
                         # Messages that processes sent before the signal count.
@@ -136,7 +136,7 @@ class _Place:
     def start(self) -> None:
         self._began_at = time.monotonic()
         if not self._tells:
-            # Its target may serve in a way that sends no message.
+            # Its target may serve without sending the message.
             self._mark(self._index, serving=True)
         process: BaseProcess = self._context.Process(  # type: ignore[attr-defined]
             target=_begin, args=self._args
@@ -159,7 +159,7 @@ class _Place:
             process.terminate()
 
     def replace(self) -> None:
-        """Has the process end, and another one begin, whatever it returns."""
+        """Ends the process and starts another one, whatever status it returns."""
         if self.process is not None:
             self._is_replaced = True
             self.process.terminate()
@@ -193,7 +193,7 @@ class _Place:
 def _begin(target: Callable[..., object], worker: Worker, *args: Any) -> None:
     """Begins in the child: a forked one has the parent's handlers, which act on the parent's children."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    # A terminal sends them to all; what they mean here is the parent's to say.
+    # A terminal sends these signals to all processes; the parent decides about them.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     target(worker, *args)

@@ -1,6 +1,6 @@
 """Records of frames and parameters, for loggers and for programs that handle packets themselves.
 
-Names and fields are those of aioquic's ``quic.packet``. Not here: parsing, which is in Rust.
+Names and fields follow aioquic's ``quic.packet``. Parsing is in Rust.
 """
 
 from __future__ import annotations

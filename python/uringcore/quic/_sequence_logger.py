@@ -1,7 +1,7 @@
 """qlog traces that are written to files as their events happen, within bounds: for servers.
 
-The events are those of :mod:`uringcore.quic.logger`. Not here: traces that are kept in memory, and what is
-written when a connection ends, which are aioquic's and stay there.
+The events are described in :mod:`uringcore.quic.logger`. Traces that are kept in memory, or written when a
+connection ends, are in ``_memory_logger``.
 """
 
 from __future__ import annotations
@@ -69,11 +69,11 @@ class QuicSequenceLogger(QuicLogger):
     a peer chooses no part of the name; the connection's id is ``ODCID`` in the first record. Only its owner
     may read it (mode 0600).
 
-    A thread writes. What waits for it takes 256 KiB of a trace and 2 MiB of all traces at most; an event that
-    finds no room is dropped, and a ``loglevel:warning`` says how many were. Several processes may share a
-    folder. ``limits`` are the bounds of the files.
+    A thread writes. At most 256 KiB of a trace and 2 MiB of all traces wait for it; events beyond that are
+    dropped, and a ``loglevel:warning`` counts them. Several processes may share a folder. ``limits`` are the
+    bounds of the files.
 
-    Raises ``ValueError`` for a ``path`` that is no folder.
+    Raises ``ValueError`` if ``path`` is not a directory.
     """
 
     def __init__(self, path: str, *, limits: TraceLimits | None = None) -> None:
@@ -88,7 +88,7 @@ class QuicSequenceLogger(QuicLogger):
         self._folder = TraceFolder(path, **{**asdict(limits), "open_traces": open_traces})
         self._warned_at: float | None = None
         super().__init__()
-        # The thread ends with the process, whatever it still has to write.
+        # The thread ends with the process, even if it still has data to write.
         weakref.finalize(self, self._folder.flush, _LAST_FLUSH_SECONDS)
 
     def start_trace(self, is_client: bool, odcid: bytes) -> QuicLoggerTrace:
@@ -106,7 +106,9 @@ class QuicSequenceLogger(QuicLogger):
         return trace
 
     def end_trace(self, trace: QuicLoggerTrace) -> None:
-        """The connection is over: the file ends. Raises ``ValueError`` for a trace of another logger."""
+        """Ends the file, because the connection has ended. Raises ``ValueError`` for a trace of another
+        logger.
+        """
         super().end_trace(trace)
         del self._kept[trace]
         assert isinstance(trace, _WrittenTrace)
@@ -154,9 +156,10 @@ class _WrittenTrace(QuicLoggerTrace):
         self._note(category + ":" + event, data)
 
     def _header(self) -> dict[str, Any]:
-        """The first record. ``qlog_version`` and ``qlog_format`` are what qvis looks for; later drafts have
-        the first two in their stead, and want them in the first 256 bytes. Times are milliseconds since 1970,
-        which is what both take them for where nothing else is said."""
+        """Returns the first record. qvis reads ``qlog_version`` and ``qlog_format``; later drafts replace
+        them by the first two fields, which must be in the first 256 bytes. Times are milliseconds since 1970,
+        the default of both.
+        """
         return {
             "file_schema": "urn:ietf:params:qlog:file:sequential",
             "serialization_format": "application/qlog+json-seq",

@@ -212,7 +212,7 @@ def _common(configuration: ConfigurationFields) -> dict[str, Any]:
 def _seconds(configuration: ConfigurationFields, name: str) -> float | None:
     value = getattr(configuration, name)
     try:
-        # What float() reads as text is no number: it came from a file of settings, say.
+        # Text that float() would accept is refused: it came from a file of settings, for example.
         if isinstance(value, (str, bytes, bytearray, bool)):
             raise TypeError(f"{type(value).__name__} is no number")
         return None if value is None else float(value)

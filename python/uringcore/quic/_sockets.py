@@ -1,11 +1,10 @@
-"""UDP sockets as QUIC wants them: found by name, bound, with room for what arrives.
+"""UDP sockets for QUIC: resolved, bound, with large buffers.
 
-Not here: receiving on them (:mod:`uringcore.quic._transport`), and how several share a port
-(:mod:`uringcore.quic.workers`).
+Receiving is in :mod:`uringcore.quic._transport`, sharing a port in :mod:`uringcore.quic.workers`.
 
-A secret for stateless resets is refused on a socket with SO_REUSEPORT outside of a ``PortGroup``, whose
-port no other program can bind, and SO_REUSEADDR is switched off: reset keys are derived from the socket's
-name, which must belong to one live socket.
+A secret for stateless resets is refused on a socket with SO_REUSEPORT outside of a ``PortGroup``, whose port
+no other program can bind, and SO_REUSEADDR is switched off: reset keys are derived from the socket's name,
+which must belong to one live socket.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ def bind_udp(
     sock = socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
     try:
         if family == socket.AF_INET6:
-            # As aioquic's sockets do; another address than "::" cannot.
+            # aioquic's sockets do this too; an address other than "::" cannot be dual-stack.
             only_v6 = only_v6 or address[0] != "::"
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, only_v6)
         if reuse_port:
@@ -67,7 +66,7 @@ async def resolve(
     """
     numeric = numeric_family(addr[0])
     port = number_of(addr[1])
-    # A service's name is the system's to know.
+    # The system resolves a service's name.
     if numeric and family in (0, numeric) and not isinstance(port, str):
         return [(numeric, (addr[0], port, *addr[2:]))]
     infos = await loop.getaddrinfo(addr[0], addr[1], family=family, type=socket.SOCK_DGRAM)
@@ -98,7 +97,7 @@ async def bound_socket(
 async def further_socket(
     loop: asyncio.AbstractEventLoop, local_addr: Any, remote: tuple[Any, ...] | None
 ) -> socket.socket:
-    """A bound UDP socket beside another; for ``remote``, of the same family."""
+    """Returns a further bound UDP socket; for ``remote``, of its family."""
     family = 0 if remote is None else numeric_family(remote[0])
     if local_addr is not None:
         found = (await resolve(loop, local_addr))[0]
@@ -140,14 +139,15 @@ def numeric_family(host: str) -> int:
 
 
 def name_of(sock: Any) -> bytes:
-    """The name of a bound socket, for keys that no other socket may have: what it is bound to.
+    """Returns the name of a bound socket, from which keys are derived that no other socket may have: its
+    addresses.
 
-    Two sockets have the same name only by ``SO_REUSEPORT`` (:func:`shares_port`) or ``SO_REUSEADDR``
+    Two sockets have one name only through ``SO_REUSEPORT`` (:func:`shares_port`) or ``SO_REUSEADDR``
     (:func:`refuse_twins`). ``sock`` has a ``fileno()``; other loops have sockets of their own kind.
     """
     with socket.socket(fileno=os.dup(sock.fileno())) as own:
         host, port, *more = own.getsockname()
-        # Of an address with a scope, which is a number of its own.
+        # The scope of an address is a separate number.
         address = ipaddress.ip_address(host.partition("%")[0])
         mapped = getattr(address, "ipv4_mapped", None)
         scope = more[1] if more else 0
@@ -158,13 +158,13 @@ def name_of(sock: Any) -> bytes:
 
 
 def shares_port(sock: Any) -> bool:
-    """True if other sockets may be bound as this one is (``SO_REUSEPORT``)."""
+    """True if other sockets may be bound to the socket's address (``SO_REUSEPORT``)."""
     with socket.socket(fileno=os.dup(sock.fileno())) as own:
         return bool(own.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT))
 
 
 def refuse_twins(sock: Any) -> None:
-    """Lets no other socket be bound to the same address from now on.
+    """Prevents further sockets from being bound to the address.
 
     With ``SO_REUSEADDR`` on both, which systemd sets, the kernel gives the newer one all unicast datagrams.
     """

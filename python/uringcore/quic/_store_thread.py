@@ -30,14 +30,14 @@ class _Store(Protocol):
 
 
 class StoreThread:
-    """Asks one store, one thing after the other.
+    """Calls one store, one call after the other.
 
-    Up to 1,024 questions and sessions wait. When there are more, a session is not kept, which costs
-    its client a full handshake later, and a question is not asked: the handshake goes on without
-    the session, or, if there was a token to look at, its client gets a Retry.
+    Up to 1,024 calls wait. Beyond that a session is not stored, which costs its client a full handshake
+    later, and a lookup is not made: the handshake continues without the session, or, if there was a token to
+    check, its client gets a Retry.
 
-    The thread ends when nothing was asked for a while. It does not keep the process from ending, nor an
-    interpreter within it; what is queued then gets a moment, and nothing more is taken.
+    The thread ends when it was idle for a while. It does not keep the process from ending, nor a
+    subinterpreter; calls that are queued then get a moment, and no more are accepted.
     """
 
     _all: ClassVar[weakref.WeakSet[StoreThread]] = weakref.WeakSet()
@@ -60,9 +60,9 @@ class StoreThread:
     def ask(
         self, tickets: list[bytes], token: bytes | None, deadline: float, answer: Answer
     ) -> bool:
-        """Calls ``answer`` with what is found, on the thread. False when the queue is full.
+        """Calls ``answer`` with the result, in the thread. Returns False when the queue is full.
 
-        After ``deadline``, a time of ``time.monotonic()``, it does not ask the store and does not answer.
+        After ``deadline``, a time of ``time.monotonic()``, it neither calls the store nor ``answer``.
         """
 
         def look() -> None:
@@ -74,7 +74,7 @@ class StoreThread:
         return self._submit(look)
 
     def keep(self, ticket: bytes, session: bytes, answer: Answer) -> bool:
-        """Has the store keep a session; ``answer`` is called if it raises. False as for :meth:`ask`."""
+        """Stores a session; ``answer`` is called if the store raises. Returns False as :meth:`ask` does."""
 
         def keep() -> None:
             try:
@@ -137,11 +137,11 @@ class StoreThread:
                     self._is_running = False
                     return
                 job = self._queue[0]
-            # It does not raise: what the store raises is part of the answer.
+            # It does not raise: an exception of the store is part of the answer.
             job()
             del job
             with self._changed:
-                # Only now, as another thread may wait for an empty queue.
+                # Removed only now, because another thread may wait for an empty queue.
                 self._queue.popleft()
                 self._changed.notify_all()
 
@@ -150,7 +150,7 @@ class StoreThread:
             self._changed.wait_for(lambda: not self._queue, timeout)
 
     def _end(self, at: float) -> None:
-        """Takes nothing more, and waits for the thread until the monotonic clock says ``at``."""
+        """Accepts no more calls, and waits for the thread until the monotonic clock shows ``at``."""
         with self._changed:
             self._is_over = True
             self._changed.notify_all()

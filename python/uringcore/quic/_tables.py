@@ -1,7 +1,7 @@
 """Views of aioquic's private tables, for programs that read them: the open streams with their offsets, and
 the path.
 
-Each read asks the connection, in Rust, for its present state.
+Each read gets the connection's present state from Rust.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class Stream:
 
     @property
     def is_finished(self) -> bool:
-        """True if the stream is over in both directions."""
+        """True if the stream has ended in both directions."""
         return self._quic._stream_state(self.stream_id) is None
 
     @property
@@ -147,5 +147,5 @@ class Streams(Mapping[int, Stream]):
         return len(self._quic._stream_ids())
 
 
-# Of more streams that were given up the oldest codes are forgotten.
+# Beyond this number of abandoned streams, the oldest codes are dropped.
 _CODES_MAX = 256

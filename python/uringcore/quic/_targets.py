@@ -11,8 +11,9 @@ __all__ = ["check_bound", "check_target", "number_of", "server_name_of"]
 
 
 def check_target(host: Any, port: Any) -> None:
-    """Raises ``TypeError`` or ``ValueError``, which name the argument. A port may be text: a number, or a
-    service's name, which the system knows."""
+    """Raises ``TypeError`` or ``ValueError`` naming the argument. A port may be text: a number, or the name
+    of a service of the system.
+    """
     if not isinstance(host, str):
         raise TypeError(f"host: must be text, not {type(host).__name__}")
     if not host:
@@ -49,5 +50,5 @@ def number_of(port: Any) -> Any:
 
 
 def server_name_of(host: str) -> str:
-    """The name that the server's certificate has to carry: that of an IPv6 address has no zone."""
+    """Returns the name that the server's certificate must contain: for an IPv6 address, without the zone."""
     return host.partition("%")[0] if ":" in host else host

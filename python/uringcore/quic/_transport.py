@@ -39,7 +39,7 @@ __all__ = ["QuicTransport"]
 class QuicTransport(asyncio.BaseTransport):
     """The UDP socket of one or many QUIC connections.
 
-    ``get_extra_info`` knows ``"socket"``, ``"sockname"`` and ``"quic_endpoint"``.
+    ``get_extra_info`` has ``"socket"``, ``"sockname"`` and ``"quic_endpoint"``.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, sock: socket.socket) -> None:
@@ -155,8 +155,8 @@ class QuicTransport(asyncio.BaseTransport):
         """Closes every connection (application error code 0) and then the socket.
 
         The socket stays open until each peer has answered, or has had time to get the close (three of its
-        probe time-outs, together at most 3 seconds): a close that was lost is sent again when the
-        peer goes on talking (RFC 9000 section 10.2.1). Nothing has to wait for that.
+        probe time-outs, together at most 3 seconds): a lost close is sent again when the peer sends another
+        packet (RFC 9000 section 10.2.1). Nothing has to wait for that.
         """
         if self._closing:
             return
@@ -175,7 +175,7 @@ class QuicTransport(asyncio.BaseTransport):
             self._sock.detach()
 
     def abort(self) -> None:
-        """Does the same as :meth:`close`: it closes the connections and waits for nothing."""
+        """Equals :meth:`close`: closes the connections without waiting."""
         self.close()
 
     def drop(self) -> None:
@@ -221,7 +221,7 @@ class QuicTransport(asyncio.BaseTransport):
             self._driver.flush()
 
     def stop_accepting(self) -> None:
-        """Refuses new connections from now on; those that are open go on, and so does the socket."""
+        """Refuses new connections from now on; open connections and the socket continue."""
         if self._closing:
             return
         self._is_serving = False
@@ -271,7 +271,7 @@ class QuicTransport(asyncio.BaseTransport):
         return attempt
 
     def _made(self, factory: ProtocolFactory, attempt: Attempt) -> Any:
-        """The protocol of a handshake that is complete, which has heard of all that happened."""
+        """Returns the protocol of a completed handshake, after all events so far were delivered to it."""
         attempt.let_go()
         protocol = factory(attempt.quic)
         protocol.connection_made(self)
@@ -374,7 +374,7 @@ class QuicTransport(asyncio.BaseTransport):
     async def _add_socket(
         self, local_addr: Any, remote: tuple[Any, ...] | None = None
     ) -> tuple[int, tuple[Any, ...]]:
-        """A further socket, as its number and its name; for ``remote``, of the same family.
+        """Adds a further socket and returns its number and its name; for ``remote``, of its family.
 
         Without ``local_addr`` the system chooses one.
         """
@@ -405,5 +405,5 @@ class QuicTransport(asyncio.BaseTransport):
             self._closed.set_result(None)
 
 
-# As long as the engine waits for peers that may not have heard of a close.
+# The engine waits this long for peers that may not have received a close.
 _CLOSING_MAX = 3.0

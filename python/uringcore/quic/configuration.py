@@ -93,7 +93,8 @@ class QuicConfiguration(ConfigurationFields):
 
         One name may have certificates with keys of several types (ECDSA, Ed25519, Ed448, RSA), e.g. an RSA
         one for clients that cannot verify ECDSA: a client gets the first of them, in the order of addition,
-        whose signature its ``signature_algorithms`` allow (RFC 8446 section 4.2.3). Under ``*`` that of
+        whose signature its ``signature_algorithms`` allow (RFC 8446 section 4.2.3). Under ``*`` the
+        certificate of
         :meth:`load_cert_chain` comes first.
 
         A server has at most 4096 names. Sessions are resumed only under the name that they were made with. A
@@ -176,7 +177,7 @@ class QuicConfiguration(ConfigurationFields):
         return {**self.__dict__, "_setup": None, "_own_sessions": None}
 
     def __deepcopy__(self, memo: dict[int, Any]) -> QuicConfiguration:
-        """The same fields, copied; loggers, files and stores are shared."""
+        """Copies the fields; loggers, files and stores are shared."""
         state = self.__getstate__()
         shared = {name: state.pop(name) for name in _SHARED}
         copied = object.__new__(type(self))

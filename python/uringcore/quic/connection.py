@@ -1,16 +1,15 @@
 """One QUIC connection: commands in, events out, in aioquic's shape.
 
 The same class serves in two ways. On a loop (``uringcore.asyncio.connect`` and ``serve``, or
-``loop.create_quic_endpoint``) packets and timers are the loop's business and events go to the
-protocol. Without a loop the caller hands in datagrams and the time and takes out datagrams and
-events::
+``loop.create_quic_endpoint``) the loop handles packets and timers, and events go to the protocol. Without a
+loop the caller passes datagrams and the time in, and gets datagrams and events out::
 
     client = QuicConnection(configuration=configuration)
     client.connect(("192.0.2.1", 4433), now=0.0)
     for data, address in client.datagrams_to_send(now=0.0):
         ...
 
-Everything that is called often is Rust; here is what happens once a connection.
+Everything that is called often is in Rust; this module has the parts that run once a connection.
 """
 
 from __future__ import annotations
@@ -106,7 +105,9 @@ QuicTokenHandler = Callable[[bytes], None]
 
 
 class _HttpConnection(Protocol):
-    """HTTP/3 on top of a connection: what it is said of streams that are given up past it."""
+    """An HTTP/3 object on top of a connection, which is notified of streams that were abandoned directly in
+    QUIC.
+    """
 
     def _given_up(self, stream_id: int, reset: bool) -> None: ...
 
@@ -128,7 +129,7 @@ def dump_cid(cid: bytes) -> str:
 
 
 def is_version_compatible(from_version: int, to_version: int) -> bool:
-    """True if a handshake begun in one version can go on in the other (RFC 9369 section 4)."""
+    """True if a handshake begun in one version can continue in the other (RFC 9369 section 4)."""
     both = {QuicProtocolVersion.VERSION_1, QuicProtocolVersion.VERSION_2}
     return from_version != to_version and {from_version, to_version} == both
 
@@ -154,8 +155,8 @@ _handle_timer = QuicConnectionCore.handle_timer
 class QuicConnection(PrivateNames, QuicConnectionCore):
     """A QUIC connection.
 
-    The id of an original packet that aioquic's servers pass in is not needed here, and that of a Retry
-    is refused: the endpoint does address validation.
+    aioquic's servers pass in the id of the original packet, which is ignored here, and the id of a Retry,
+    which is refused: the endpoint does address validation.
     """
 
     def __init__(
@@ -309,7 +310,7 @@ class QuicConnection(PrivateNames, QuicConnectionCore):
         return deadline if timer is None else min(timer, deadline)
 
     def handle_timer(self, now: float) -> None:
-        """It is ``now``: handles what is due."""
+        """Handles the timers that are due at ``now``."""
         if self._hello_hook is not None and now >= self._hello_hook.deadline:
             code, reason = QuicErrorCode.INTERNAL_ERROR, "Idle timeout"
             self._end_unbegun(events.ConnectionTerminated(code, 0, reason, kind="idle_timeout"))
@@ -375,7 +376,9 @@ class QuicConnection(PrivateNames, QuicConnectionCore):
         self._note_given_up(stream_id, True)
 
     def stop_stream(self, stream_id: int, error_code: int) -> None:
-        """Asks the peer to stop sending on a stream (RFC 9000 section 19.5), for HTTP/3 on top as well."""
+        """Requests the peer to stop sending on a stream (RFC 9000 section 19.5), for HTTP/3 on top as
+        well.
+        """
         super().stop_stream(stream_id, error_code)
         self._codes.note_stop(stream_id, error_code)
         self._note_given_up(stream_id, False)
@@ -438,10 +441,11 @@ class QuicConnection(PrivateNames, QuicConnectionCore):
 
     @property
     def _network_paths(self) -> list[NetworkPath]:
-        """aioquic's list of paths: the validated one first, then the one that packets take if it is another.
+        """Returns aioquic's list of paths: the validated path first, then the path of sent packets if it
+        differs.
 
-        aioquic puts the path that packets take first. Programs take that for the client's address, which
-        anyone could choose who sends a packet of the connection's from elsewhere.
+        aioquic puts the path of sent packets first, and programs use that as the client's address. An
+        attacker could choose it, by sending a copy of a packet from another address.
         """
         address, current = self._validated_address(), self._packet_address()
         paths = []
@@ -498,7 +502,7 @@ class QuicConnection(PrivateNames, QuicConnectionCore):
             return
         trace.log_quic_event(event)
         if isinstance(event, events.ConnectionTerminated):
-            # The packet that says so is still to be sent: the trace is written after that.
+            # The close is still to be sent: the trace is written after that.
             try:
                 asyncio.get_running_loop().call_soon(self._end_trace)
             except RuntimeError:

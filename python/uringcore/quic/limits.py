@@ -20,7 +20,7 @@ RetryPolicy = bool | Literal["auto"]
 _COUNT_MAX = (1 << 32) - 1
 
 _PER_ADDRESS_MAX = 8192
-# Of all connections, one address has one part of so many.
+# One address may have this fraction of all connections: one of so many parts.
 _PER_ADDRESS_PARTS = 4
 
 

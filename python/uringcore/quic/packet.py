@@ -1,7 +1,7 @@
 """Numbers of RFC 9000 that programs compare against: error codes, frame types, versions.
 
-Also records of frames and parameters (``_records``) and the parsers of headers (``_headers``). Names are
-those of aioquic's ``quic.packet``.
+It also exports the records of frames and parameters (``_records``) and the parsers of headers (``_headers``).
+Names follow aioquic's ``quic.packet``.
 """
 
 from __future__ import annotations

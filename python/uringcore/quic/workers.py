@@ -217,7 +217,7 @@ class PortGroup:
 
 
 def _stand_ins(states: bytes) -> bytes:
-    """For each worker the index of the socket that gets its packets."""
+    """Returns, for each worker, the index of the socket that gets its packets."""
     sockets = bytearray(range(len(states)))
     # If no process accepts new clients, those that are about to end refuse them, which is better than
     # silence.

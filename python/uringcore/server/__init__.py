@@ -1,7 +1,7 @@
 """An ASGI server for HTTP/1.1, WebSocket and HTTP/3 on one port number.
 
-uvicorn provides the TCP side and the frame: options, lifespan, logging, HTTP/1.1 and WebSocket. This
-package provides the UDP side: it passes HTTP/3 requests to ASGI applications.
+uvicorn provides the TCP side and the frame: options, lifespan, logging, HTTP/1.1 and WebSocket. This package
+provides the UDP side: it passes HTTP/3 requests to ASGI applications.
 :func:`uringcore.server.run` serves an application from a program; the command ``uringcore app:app`` does
 it from a shell. ``Server`` and ``Config`` are uvicorn's classes of these names with HTTP/3 added:
 ``Server(Config(app, ...)).run()``, or ``await Server(...).serve()`` in a program that has a loop.
@@ -36,10 +36,10 @@ it from a shell. ``Server`` and ``Config`` are uvicorn's classes of these names 
 | ``_terminal`` | detection of a controlling terminal |
 | ``_service`` | the state that all HTTP/3 connections of a server share |
 | ``_connection`` | the life of one HTTP/3 connection |
-| ``_limits`` | what a server takes on |
+| ``_limits`` | the limits of a server |
 | ``_lingering`` | TCP connections that would outlast a stopping server |
-| ``_watch`` | whether a stopping connection's client is there |
-| ``_log`` | the access log, and what goes wrong |
+| ``_watch`` | detection of vanished clients of a stopping connection |
+| ``_log`` | the access log and the error log |
 | ``_json_log`` | the log as JSON |
 | ``_observer`` | request counting, and the metrics and status pages |
 | ``_shared_result`` | a report that concurrent callers share |
@@ -54,30 +54,28 @@ The extension serves the requests themselves: it makes the scope, runs the appli
 implements ``receive`` and ``send``.
 
 WebSocket over HTTP/3 (RFC 9220) works as over HTTP/1.1, with uvicorn's ``ws_`` options and without
-compression.
-A request in 0-RTT data runs at once if its method is safe and an address validation token proves the
-client's address. The application sees this in its scope
-(``scope["extensions"]["uringcore.early_data"]`` and ``early-data: 1``). Every other one waits for the
-handshake: ``http3_early_data``. ``scope["client"]``, the access log and ``--forwarded-allow-ips`` use the
-last address that the client has proved (RFC 9000 sections 8 and 9.3), so a packet from a forged source
-changes none of them. The server schedules responses by the priority that their client requests
-(RFC 9218), or by the one in the application's own ``priority`` header.
+compression. A request in 0-RTT data runs at once if its method is safe and an address validation token proves
+the client's address. The application sees this in its scope (``scope["extensions"]["uringcore.early_data"]``
+and ``early-data: 1``). Every other one waits for the handshake: ``http3_early_data``. ``scope["client"]``,
+the access log and ``--forwarded-allow-ips`` use the last address that the client has proved (RFC 9000
+sections 8 and 9.3), so a packet from a forged source changes none of them. The server schedules responses by
+the priority that their client requests (RFC 9218), or by the one in the application's own ``priority``
+header.
 
 WebTransport sessions arrive on the same port, with a scope of the type ``webtransport``:
 :mod:`uringcore.webtransport._asgi` lists the messages. If an application raises for such a scope, the
 server answers its clients with 501.
 
 HTTP datagrams (RFC 9297): the option ``http3_connect`` names protocols of extended CONNECT, such as
-``connect-udp`` (RFC 9298), that the application implements. Their requests are ``http`` scopes
-with the method ``CONNECT`` and ``scope["extensions"]["http.datagram"] = {"protocol": "connect-udp",
-"max_size": 1180}``. Then ``receive()`` also returns ``{"type": "http.datagram.receive", "data": b"..."}``,
-and ``send()`` accepts ``{"type": "http.datagram.send", "data": b"..."}`` after ``http.response.start``.
-Each datagram travels in a QUIC DATAGRAM frame, and one above ``max_size`` is dropped. ``max_size`` is
-``None`` if the client does not support DATAGRAM frames. Where content consists of capsules (RFC 9297
-section 3: ``connect-udp``, or ``capsule-protocol: ?1``) datagrams are also received in capsules, and sent
-in capsules to a client without DATAGRAM frames; capsules of other kinds are ignored. There the application
-must send whole capsules in each content message. Sending a datagram never waits: one that finds no buffer
-space is dropped.
+``connect-udp`` (RFC 9298), that the application implements. Their requests are ``http`` scopes with the
+method ``CONNECT`` and ``scope["extensions"]["http.datagram"] = {"protocol": "connect-udp", "max_size":
+1180}``. Then ``receive()`` also returns ``{"type": "http.datagram.receive", "data": b"..."}``, and ``send()``
+accepts ``{"type": "http.datagram.send", "data": b"..."}`` after ``http.response.start``. Each datagram
+travels in a QUIC DATAGRAM frame, and one above ``max_size`` is dropped. ``max_size`` is ``None`` if the
+client does not support DATAGRAM frames. Where content consists of capsules (RFC 9297 section 3:
+``connect-udp``, or ``capsule-protocol: ?1``) datagrams are also received in capsules, and sent in capsules to
+a client without DATAGRAM frames; capsules of other kinds are ignored. There the application must send whole
+capsules in each content message. Sending a datagram never waits: one that finds no buffer space is dropped.
 
 The memory and time that one HTTP/3 client can occupy are bounded. Each limit is an option
 (``http3_max_requests`` is ``--http3-max-requests``), a field of
@@ -120,7 +118,7 @@ The memory and time that one HTTP/3 client can occupy are bounded. Each limit is
 | log lines that a client causes | ``log_lines`` (10), then one a minute | dropped and counted |
 | log lines that all clients cause | 20 times that | as above |
 | the same silence in a graceful stop | 1 s, with open requests 3 s | the connection is closed |
-| a closed TCP connection's client, in a graceful stop | 1 s | its last word is not waited for |
+| a closed TCP connection's client, in a graceful stop | 1 s | its close is not waited for |
 | a TCP client whose handshake was under way at the stop | 1 s without a request | it is closed |
 | a graceful stop | ``timeout_graceful_shutdown`` (30 s) | applications are cancelled |
 | its wait for the last acknowledgements | 10 s | the connection is closed |
@@ -144,8 +142,8 @@ HTTP/1.1 clients ``connection: close`` with their next response. SIGTTIN and SIG
 workers. Without workers SIGHUP reloads the certificate and the keys; a change of the
 certificate's files does so in any case.
 
-A server can use sockets that are already bound: ``--fd`` and ``--http3-fd``, systemd's (``ListenStream=``
-and ``ListenDatagram=``, distinguished by their type), or ``Server(config).run(sockets=[...])`` of
+A server can use sockets that are already bound: ``--fd`` and ``--http3-fd``, systemd's (``ListenStream=`` and
+``ListenDatagram=``, distinguished by their type), or ``Server(config).run(sockets=[...])`` of
 :mod:`uringcore.server._server`. Workers need ``--http3-port`` then, because each worker binds a UDP socket
 of its own.
 

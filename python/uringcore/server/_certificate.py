@@ -27,7 +27,7 @@ class CertificateKeeper:
     def __init__(self, config: Config) -> None:
         self._config = config
         self._files = config.certificate_files
-        # From before the read: a renewal during the application's start-up is detected.
+        # Taken before the read: a renewal during the application's start-up is detected.
         self._known = self._seen = config.certificate_signature
 
     def has_changed(self) -> bool:

@@ -1,4 +1,4 @@
-"""Shell completion of the server's options, and of those of ``get``.
+"""Shell completion of the options of the server and of ``get``.
 
 click implements the exchange with the shell: ``_URINGCORE_COMPLETE=bash_source uringcore`` prints the
 completion script for bash, ``zsh_source`` and ``fish_source`` likewise. Nothing is run here.

@@ -64,7 +64,7 @@ MAX_CONNECTION_BYTES = 8 * 1024 * 1024
 # RFC 9221 section 3 recommends 65535: any frame that fits a packet.
 MAX_DATAGRAM_FRAME_BYTES = 65535
 
-# Of one response. CONNECTION_QUEUE_HIGH bounds all responses of a connection together.
+# For one response. CONNECTION_QUEUE_HIGH bounds all responses of a connection together.
 SEND_BUFFER_HIGH = 128 * 1024
 SEND_BUFFER_LOW = 32 * 1024
 
@@ -226,11 +226,11 @@ class Config(UvicornConfig):
         self.session_store: SessionStore | None = None
         self._shared_folders: list[SharedFolder] = []
         self._cleanup = contextlib.ExitStack()
-        # For programs that do not call `cleanup`.
+        # Needed by programs that do not call `cleanup`.
         weakref.finalize(self, close_in, os.getpid(), self._cleanup)
         check_environment(options)
         super().__init__(app, **options)
-        # A WSGI application knows one kind of scope.
+        # WSGI has no scope for sessions.
         self.http3_webtransport: bool = http3_webtransport and self.interface != "wsgi"
         check_options(self)
         one_port = metrics_port is None or status_on_metrics_port
@@ -292,8 +292,8 @@ class Config(UvicornConfig):
         try:
             super().load()
         except OSError:
-            # From the certificate, if its files have changed since they were checked, or from the
-            # application.
+            # The error comes from the certificate, if its files have changed since they were checked, or from
+            # the application.
             self._check_certificate()
             raise
         finally:
@@ -383,7 +383,7 @@ class Config(UvicornConfig):
 
     def share_sessions(self) -> None:
         """Keeps TLS sessions in a folder that this server's processes share; the first one removes it."""
-        # In memory if /dev/shm is writable, and else in the system's folder for temporary files.
+        # In memory if /dev/shm is writable, otherwise in the system's temporary directory.
         memory = "/dev/shm" if os.access("/dev/shm", os.W_OK | os.X_OK) else None
         folder = self._shared_folder("sessions", memory)
         self.session_store = SharedSessionStore(
@@ -462,7 +462,7 @@ class Config(UvicornConfig):
     def _make_dev_certificate(self) -> None:
         if self.ssl_certfile or self.ssl_keyfile:
             raise StartupError("--dev-cert makes a certificate: drop --ssl-certfile/--ssl-keyfile")
-        # And for the host that is served, if that is another name.
+        # The certificate also names the served host, if it differs.
         others = {self.host} - {None, "", "0.0.0.0", "::", *LOCALHOST}
         self.dev_certificate = DevelopmentCertificate.make((*LOCALHOST, *others))
         # uvicorn accepts files only.

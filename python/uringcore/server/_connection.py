@@ -64,7 +64,7 @@ class HTTP3ServerProtocol(QuicConnectionProtocol):
             self._quic,
             service.asgi,
             service.http3_limits,
-            # The local address: that of this connection's own socket.
+            # The local address of this connection's own socket.
             server=(str(name[0]), int(name[1])),
             on_event=self._http_event,
             on_session=self._session_asked,
@@ -77,7 +77,7 @@ class HTTP3ServerProtocol(QuicConnectionProtocol):
         connections: set[Any] = service.state.connections
         connections.add(self)
         if service.stopping:
-            # Its handshake was under way when the other connections were shut down.
+            # Its handshake was in progress when the other connections were shut down.
             self.shutdown()
 
     def quic_event_received(self, event: QuicEvent) -> None:

@@ -53,7 +53,7 @@ class Counts:
         self.lag: Histogram = Histogram(LAG_BOUNDS)
         """Seconds by which the loop came too late to what was due, looked at ten times a second."""
         self.lag_now: float = 0.0
-        # Of QUIC connections that have ended.
+        # Sums of ended QUIC connections.
         self.packets_sent = 0
         self.packets_lost = 0
         self.bytes_lost = 0

@@ -54,7 +54,7 @@ class Lifespan(LifespanOn):
             self._watch_time()
 
     async def shutdown(self) -> None:
-        """Asks the application to shut down, and waits until it has done so or its time limit expires."""
+        """Sends the shutdown event to the application, and waits for its completion or the time limit."""
         self._is_shutting_down = True
         if self._shutdown_seconds_max is not None:
             self._watch_time()
@@ -89,7 +89,7 @@ class Lifespan(LifespanOn):
         try:
             await app(scope, self.receive, self.send)
         except KeyboardInterrupt:
-            # From a second SIGINT while the application blocks the loop; its handler raises in this task.
+            # Raised by the handler of a second SIGINT in this task, while the application blocks the loop.
             self.error_occurred = True
             task.add_done_callback(asyncio.Task.exception)
             raise

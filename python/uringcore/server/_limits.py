@@ -276,9 +276,10 @@ def trace_limits(options: dict[str, Any]) -> TraceLimits:
 
 
 def websocket_limits(config: Config) -> WebSocketLimits | None:
-    """What uvicorn's ``ws_`` options mean over HTTP/3; ``ws="none"`` takes none there either.
+    """Returns the limits from uvicorn's ``ws_`` options for HTTP/3; with ``ws="none"`` there are no
+    WebSockets there either.
 
-    Nor does an application of WSGI, as over TCP.
+    A WSGI application has none, as over TCP.
     """
     if config.ws == "none" or config.interface == "wsgi":
         return None

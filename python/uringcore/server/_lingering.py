@@ -29,7 +29,7 @@ logger = logging.getLogger("uvicorn.error")
 
 
 class Connection(Protocol):
-    """uvicorn's protocols, and those of HTTP/3."""
+    """Methods that the protocols of uvicorn and of HTTP/3 share."""
 
     def shutdown(self) -> None:
         """Closes a connection without a request at once, others after their response."""

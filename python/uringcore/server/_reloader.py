@@ -139,7 +139,7 @@ class Reloader(ChangeReload):
         return self._server_pid == self.process.pid
 
     def _read_reports(self) -> None:
-        # Also at each restart: an unread pipe fills up.
+        # Read at each restart, because an unread pipe fills up.
         while self._reports.poll():
             self._server_pid = self._reports.recv()
 

@@ -394,7 +394,7 @@ class Server(UvicornServer):
             try:
                 stopping.result()
             except asyncio.CancelledError as exc:
-                # Also if another task cancels all tasks of the loop.
+                # This also covers a task that cancels all tasks of the loop.
                 self._failure, self.force_exit = self._failure or exc, True
             if self.force_exit:
                 await self._drop()
@@ -434,7 +434,7 @@ class Server(UvicornServer):
             if isinstance(transport, asyncio.Transport):
                 transport.abort()
         for server in self.servers:
-            # From CPython 3.13 on. It also ends the connections whose TLS handshake is under way.
+            # CPython 3.13 and later. It also ends connections whose TLS handshake is in progress.
             if hasattr(server, "abort_clients"):
                 server.abort_clients()
         if isinstance(self.lifespan, Lifespan):
@@ -492,7 +492,7 @@ class Server(UvicornServer):
                 loop.remove_reader(sock)
         if self._listener is not None:
             self._listener.stop_accepting()
-        # Who has just come has its handshake, and says what it came for.
+        # Clients that have just connected get time for their handshake and their first request.
         await asyncio.sleep(HAND_OVER_SECONDS_MIN)
         # Programs that replace handle_exit end their endless responses.
         self.handle_exit(signal.SIGTERM, None)

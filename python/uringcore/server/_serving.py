@@ -51,7 +51,7 @@ def serve(config: Config) -> None:
 
 
 def serve_here(config: Config) -> None:
-    """In this process."""
+    """Serves in this process."""
     server = Server(config)
     try:
         server.run()
@@ -62,7 +62,7 @@ def serve_here(config: Config) -> None:
 
 
 def serve_in_children(config: Config) -> None:
-    """In processes that are replaced, on sockets that stay."""
+    """Serves in processes that are replaced, on sockets that stay."""
     sockets = listen_or_exit(config)
     tell_where(config, sockets)
     with contextlib.closing(sockets):

@@ -46,7 +46,7 @@ async def outlast(
             await asyncio.wait([task])
         except asyncio.CancelledError as exc:
             if is_scope_cancelled():
-                # From here on the scope would cancel each await.
+                # After this the scope would cancel each await.
                 on_scope()
             else:
                 on_cancel(exc)

@@ -93,7 +93,8 @@ class ServerSockets:
 
 
 def listen(config: Config) -> ServerSockets:
-    """What the options say, or what systemd has passed on: then nothing is bound unless asked for.
+    """Returns the sockets that the options name, or those that systemd has passed: then nothing is bound
+    unless requested.
 
     Raises ``OSError`` with a one-line text if a socket is not available.
     """
@@ -203,7 +204,7 @@ def bind_all(
     for family, (host, _, *rest) in addresses:
         if udp_port is not None:
             with naming(f"UDP {host}:{udp_port} for HTTP/3"):
-                # As asyncio's create_server does for TCP: IPv4 gets a separate socket.
+                # asyncio's create_server does this for TCP: IPv4 gets a separate socket.
                 sock = bind_udp(family, (host, udp_port, *rest), only_v6=True)
             sockets.udp.append(sock)
             chosen = sock.getsockname()[1]
@@ -285,7 +286,7 @@ def addresses_of(host: str | None) -> list[Address]:
         answers = socket.getaddrinfo(
             host or None, 0, type=socket.SOCK_DGRAM, flags=socket.AI_PASSIVE
         )
-    # In order, without duplicates: /etc/hosts often lists an address twice.
+    # In the resolver's order, without duplicates: /etc/hosts often lists an address twice.
     return list(dict.fromkeys((family, address) for family, _, _, _, address in answers))
 
 
@@ -298,7 +299,7 @@ def at(sock: socket.socket) -> str:
 
 
 def tell_where(config: Config, sockets: ServerSockets) -> None:
-    """Says what is listened on."""
+    """Logs the addresses of the server."""
     scheme = "https" if config.is_ssl else "http"
     host, port = config.host or "0.0.0.0", config.port
     if sockets.are_given and config.fd is None:
@@ -315,7 +316,7 @@ def tell_where(config: Config, sockets: ServerSockets) -> None:
 
 
 def tell_metrics(config: Config) -> None:
-    """And where the metrics are, if they have a port, and the status page that stands there."""
+    """Logs the address of the metrics, if they have a port, and of the status page on it."""
     for sock in config.metrics_sockets:
         logger.info("Metrics on http://%s%s", at(sock), config.metrics_path or METRICS_PATH)
         if config.status_on_metrics_port:

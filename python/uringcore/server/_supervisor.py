@@ -285,8 +285,8 @@ class Supervisor:
         for worker in list(self._workers_now):
             self._leave(worker)
             worker.stop()
-        # Workers have their own. With one open here, the kernel would take clients until the last worker has
-        # ended, and nobody would answer them.
+        # Workers have their own. If one were open here, the kernel would accept clients until the last worker
+        # has ended, and they would get no answer.
         for sock in self._sockets:
             sock.close()
         close_metrics(self._config)
@@ -332,7 +332,7 @@ class Supervisor:
         try:
             return await self._fates[new]
         finally:
-            # Also after a cancellation, even at the moment in which the new worker begins to serve.
+            # A cancellation may come even at the moment in which the new worker begins to serve.
             if new in self._workers_now and (
                 not new.is_serving or len(self._workers_now) > self._count
             ):

@@ -25,8 +25,9 @@ logger = logging.getLogger("uvicorn.error")
 
 
 class SessionService:
-    """The state that all sessions of one server share. ``report``, ``log_access`` and ``fresh_context`` are
-    those of ``AsgiService``; a session counts as a request in ``state``."""
+    """The state that all sessions of one server share. ``report``, ``log_access`` and ``fresh_context`` come
+    from ``AsgiService``; a session counts as a request in ``state``.
+    """
 
     close_timeout = 5.0
     """Seconds that a session's end waits until the client has received the data that was sent."""
@@ -75,7 +76,7 @@ class SessionService:
                 text = "Exception in ASGI application after its client had gone"
                 self._report("departure", text, (client, error))
             elif is_only(error, DatagramSendError):
-                # Clients say how long a datagram they take, and may say next to nothing.
+                # A client announces the size of datagrams that it accepts, which may be almost zero.
                 text = "Exception in ASGI application, whose client takes no such datagram"
                 self._report("departure", text, (client, error))
             else:

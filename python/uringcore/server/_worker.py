@@ -76,7 +76,7 @@ class WorkerSlot:
     _server: _Server | None = None
 
     def take(self, config: Config) -> None:
-        """From now on the supervisor's end is noticed, and what it says heard."""
+        """From now on the supervisor's messages are read and its end is noticed."""
         threading.Thread(
             target=self._listen, args=(config,), name="uringcore-slot", daemon=True
         ).start()
@@ -127,7 +127,7 @@ class WorkerSlot:
 
 
 def stop_orphan(config: Config, server: Stoppable | None) -> None:
-    """Stops this child process, whose parent is gone, as by SIGTERM: nobody else would stop it."""
+    """Stops this child process like SIGTERM, because its parent has died and cannot stop it."""
     if server is None:
         # Start-up may never complete, and it serves no client.
         config.remove_shared_folders()
@@ -241,7 +241,7 @@ def begin(
         signal.signal(number, lambda sig, frame: None)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, FOR_THE_PARENT)
     if stdin is not None:
-        # For debuggers, as in uvicorn: multiprocessing gives child processes no standard input.
+        # Debuggers need it, as in uvicorn: multiprocessing gives child processes no standard input.
         sys.stdin = os.fdopen(stdin)
     slot.keep_from_children([*sockets, *config.metrics_sockets])
     slot.take(config)

@@ -1,6 +1,6 @@
 """ASGI's ``webtransport`` scope: a session as messages to and from an application.
 
-No specification exists. Messages are those of aioquic's example, and those that newer servers add::
+No specification exists. The messages are those of aioquic's example and further ones of newer servers::
 
     receive                                                   send
     webtransport.connect                                      webtransport.accept  headers, subprotocol
@@ -175,7 +175,7 @@ class AsgiSession:
         except StreamClosedError as error:
             raise RuntimeError(str(error)) from None
         except DatagramSendError:
-            # It is a ValueError too.
+            # This class is a ValueError too, so it comes first.
             raise
         except QuicError:
             # The stream or session has ended: a message reports it.

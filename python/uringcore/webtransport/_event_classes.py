@@ -47,16 +47,16 @@ class WebTransportSessionRefused(WebTransportEvent):
 
 @dataclass
 class WebTransportSessionDraining(WebTransportEvent):
-    """The peer asks this side to end the session."""
+    """The peer requests this side to end the session."""
 
 
 @dataclass
 class WebTransportSessionClosed(WebTransportEvent):
-    """The session is over. This is the last event.
+    """The session has ended. This is the last event.
 
-    If the connection was lost, ``error_code`` and ``reason`` are those of the connection's end. Without a
-    code, e.g. after a reset of the CONNECT stream, ``error_code`` is :data:`WT_SESSION_GONE`: 0 means a close
-    with this code.
+    If the connection was lost, ``error_code`` and ``reason`` come from the connection's end. Without a code,
+    e.g. after a reset of the CONNECT stream, ``error_code`` is :data:`WT_SESSION_GONE`: 0 means a close with
+    this code.
     """
 
     error_code: int = 0

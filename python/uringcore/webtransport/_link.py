@@ -181,7 +181,7 @@ class SessionLink:
         return await connection.open(asked)
 
     def connection_lost(self, make_error: Callable[[], QuicError]) -> None:
-        """The connection is over, and the session with it."""
+        """Handles the end of the connection, which ends the session."""
         self._end(make_error, is_orderly=False)
         self._release()
 

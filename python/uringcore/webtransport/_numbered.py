@@ -171,7 +171,7 @@ class NumberedStreams(Generic[_Message]):
         return kept.stream
 
     def was_read(self, number: int) -> None:
-        """The program has read the stream to its end, or reads no more of it."""
+        """Called when the program has read the stream to its end, or stops reading it."""
         kept = self._find(number)
         if kept is not None and kept.is_unread:
             kept.is_unread = False

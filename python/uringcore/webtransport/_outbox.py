@@ -1,5 +1,5 @@
-"""``Outbox``: data queued on one stream, for programs that send without awaiting; ``Outboxes``: those of a
-session. Not here: the streams and their ends (``_numbered``).
+"""``Outbox``: data queued on one stream, for programs that send without awaiting; ``Outboxes``: all outboxes
+of a session. ``_numbered`` has the streams and their ends.
 
 Data that QUIC has taken and not sent counts as queued when the program opens a further stream.
 """

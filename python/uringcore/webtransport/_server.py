@@ -428,7 +428,7 @@ def _service(loop: asyncio.AbstractEventLoop, log: ClientLog) -> AsgiService:
     )
 
 
-# Log lines that one client may cause at once.
+# The number of log lines that one client may cause at once.
 LOG_LINES = 10
 # Seconds between two checks of time limits.
 TICK_SECONDS = 1.0

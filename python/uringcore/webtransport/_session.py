@@ -42,7 +42,7 @@ class Session(DeliveredOnExit, RequestAttributes, ConnectionBase):
 
     @property
     def id(self) -> int:
-        """The session's ID: that of its CONNECT stream."""
+        """The session's ID, which is the ID of its CONNECT stream."""
         return self._link.core.id
 
     @property
@@ -68,7 +68,7 @@ class Session(DeliveredOnExit, RequestAttributes, ConnectionBase):
 
     @property
     def is_closed(self) -> bool:
-        """True if the session is over."""
+        """True if the session has ended."""
         return self._link.is_closed
 
     @property
@@ -120,11 +120,11 @@ class Session(DeliveredOnExit, RequestAttributes, ConnectionBase):
         return self._link.core.stats()
 
     def drain(self) -> None:
-        """Asks the peer to end the session; nothing else changes."""
+        """Requests the peer to end the session; nothing else changes."""
         self._link.drain()
 
     async def wait_draining(self) -> None:
-        """Waits until the peer has asked this side to end the session, or the session is over."""
+        """Waits until the peer has requested the session's end, or the session has ended."""
         await self._link.draining.wait()
 
     def close(self, code: int = 0, reason: str = "") -> None:
@@ -138,8 +138,9 @@ class Session(DeliveredOnExit, RequestAttributes, ConnectionBase):
         self._link.close(code, reason)
 
     async def wait_closed(self) -> None:
-        """Waits for the end of the session, whatever its cause, and of a client's connection if it was the
-        last session there. Never raises the cause."""
+        """Waits for the end of the session, for any reason, and of a client's connection if it was the last
+        session there. Never raises the cause.
+        """
         await self._link.wait_gone()
 
     @property
@@ -164,7 +165,9 @@ class Session(DeliveredOnExit, RequestAttributes, ConnectionBase):
 def opening(
     ask: Callable[[], Coroutine[Any, Any, SessionLink]], timeout: float | None
 ) -> AwaitableContext[Session]:
-    """A session to await or to enter; ``ask()`` returns it when it is open, and has ``timeout`` seconds."""
+    """A session to await or to enter. ``ask()`` returns the session once it is open, within ``timeout``
+    seconds.
+    """
 
     async def make(origin: str | None) -> Session:
         # Within the time limit: a session that comes too late is forgotten, and closes itself.

@@ -4,19 +4,19 @@
     from uringcore.contrib.httpx import AsyncHTTP3Transport
 
     async with httpx.AsyncClient(transport=AsyncHTTP3Transport()) as client:
-        response = await client.get("https://example.org/")   # over TCP, and says where HTTP/3 is
+        response = await client.get("https://example.org/")   # over TCP; its Alt-Svc offers HTTP/3
         response = await client.get("https://example.org/")   # over HTTP/3
         print(response.http_version)
 
-Needs the extra ``uringcore[httpx]`` or ``uringcore[httpx2]``; with httpx2 write that name for httpx.
-HTTP/3 itself is :mod:`uringcore.http3`.
+Needs the extra ``uringcore[httpx]`` or ``uringcore[httpx2]``; with httpx2 replace httpx by that name. HTTP/3
+itself is :mod:`uringcore.http3`.
 
 | file | noun |
 | --- | --- |
-| ``_transport`` | ``AsyncHTTP3Transport``: which requests go over HTTP/3, and which over TCP |
-| ``_libraries`` | httpx and httpx2, whichever is installed |
+| ``_transport`` | ``AsyncHTTP3Transport``: the choice between HTTP/3 and TCP for each request |
+| ``_libraries`` | httpx and httpx2, if installed |
 | ``_trust`` | the authorities that QUIC trusts |
-| ``_errors`` | the exceptions of httpx for those of ours |
+| ``_errors`` | httpx's exceptions for uringcore's |
 """
 
 from uringcore.contrib.httpx._transport import AsyncHTTP3Transport

@@ -1,4 +1,4 @@
-"""The exceptions of httpx, or of httpx2, for those of :mod:`uringcore.http3`."""
+"""Maps the exceptions of :mod:`uringcore.http3` to those of httpx, or of httpx2."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ _KINDS: tuple[tuple[type[errors.HTTP3Error], str], ...] = (
 
 @contextlib.contextmanager
 def mapped(request: httpx.Request) -> Iterator[None]:
-    """Errors of HTTP/3 become those of the request's library; the original is their ``__cause__``."""
+    """Raises the exception of the request's library for an error of HTTP/3; the original is its
+    ``__cause__``.
+    """
     try:
         yield
     except errors.HTTP3Error as exc:
@@ -40,7 +42,7 @@ def mapped(request: httpx.Request) -> Iterator[None]:
 
 def _kind(error: errors.HTTP3Error) -> str:
     if isinstance(error, errors.ConnectionLostError):
-        # Silence and unreachable networks are nobody's breach of the protocol.
+        # A silent peer and an unreachable network do not violate the protocol.
         network = isinstance(error.__cause__, (QuicIdleTimeoutError, QuicConnectionRefusedError))
         return "ReadError" if network else "RemoteProtocolError"
     return next(theirs for ours, theirs in _KINDS if isinstance(error, ours))

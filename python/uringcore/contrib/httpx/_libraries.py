@@ -23,7 +23,7 @@ def installed() -> tuple[ModuleType, ...]:
             if exc.name != name:
                 raise
             continue
-        # With `httpx2.alias_httpx()` the former is the latter.
+        # After `httpx2.alias_httpx()` both names are one module.
         if library not in found:
             found.append(library)
     if not found:

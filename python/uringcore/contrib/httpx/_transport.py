@@ -1,10 +1,10 @@
-"""``AsyncHTTP3Transport``: which requests of httpx's go over HTTP/3, and which over TCP.
+"""``AsyncHTTP3Transport``: sends httpx's requests over HTTP/3 or TCP.
 
-HTTP/3 is :class:`uringcore.http3.Client`'s business, TCP that of another httpx transport. Here: the choice
-between them, and httpx's objects made ours and back.
+HTTP/3 is implemented by :class:`uringcore.http3.Client`, TCP by another httpx transport. This module chooses
+between them, and converts httpx's objects.
 
-HTTP/3 gets a head start; requests are not raced. Only a request of which no byte has left goes to the
-other side, unless it may be repeated.
+HTTP/3 gets a head start; requests are not raced. A request moves to the other side only if no byte of it was
+sent, or if it may be repeated.
 """
 
 from __future__ import annotations
@@ -55,29 +55,26 @@ MOST, KEPT_SECONDS = 100, 5.0
 
 
 class AsyncHTTP3Transport(AsyncBaseTransport):
-    """A transport for ``AsyncClient`` of httpx and of httpx2 that speaks HTTP/3, on any loop of asyncio's.
+    """A transport for ``AsyncClient`` of httpx and of httpx2 that uses HTTP/3, on any asyncio loop.
 
-    ``http3`` says when. ``"alt-svc"``: where the origin has said so by an ``Alt-Svc`` field (RFC 7838)
-    that is still good. A request then waits for a connection for ``fallback_delay`` seconds at most,
-    0.25 by default, before it goes over TCP, with what httpx has there; an alternative that does not
-    answer is left alone for a minute, then for two, and so on up to a day. ``"always"``: every
-    request, and only ``https`` URLs.
+    ``http3`` chooses the requests. ``"alt-svc"``: those to origins with a valid ``Alt-Svc`` field (RFC 7838).
+    Such a request waits for a connection for ``fallback_delay`` seconds at most, 0.25 by default, before it
+    goes over TCP, through httpx's own transport; an alternative that does not answer is not tried for a
+    minute, then for two, and so on up to a day. ``"always"``: every request, and only ``https`` URLs.
 
-    ``verify`` (an SSL context, a path of authorities, or whether to verify at all), ``cert`` and
-    ``trust_env`` are httpx's, for both sides. An SSL context of truststore's trusts the system's authorities
-    and those that are loaded into it, over QUIC as well. Without ``verify`` httpx trusts certifi's
-    authorities and httpx2 the system's; where both are installed, the library of the first request decides.
-    ``http1``, ``http2`` and ``limits`` are httpx's as well; limits count the connections of each side by
-    itself. ``tcp`` is a transport to use for TCP instead of one that is made; ``configuration`` sets
-    everything about QUIC, trust included. ``alternatives`` is where ``Alt-Svc`` is remembered, for transports
-    that share it.
+    ``verify`` (an SSL context, a path of authorities, or a bool), ``cert`` and ``trust_env`` are httpx's, for
+    both sides. An SSL context of truststore trusts the system's authorities and the authorities loaded into
+    it, over QUIC as well. Without ``verify`` httpx trusts certifi's authorities and httpx2 the system's;
+    where both are installed, the library of the first request decides. ``http1``, ``http2`` and ``limits``
+    are httpx's as well; limits count the connections of each side by itself. ``tcp`` is a transport to use
+    for TCP instead of one that is made; ``configuration`` sets everything about QUIC, trust included.
+    ``alternatives`` stores ``Alt-Svc`` fields, and several transports may share it.
 
-    Time-outs of requests are kept phase by phase, and errors are httpx's. Responses have the
-    extensions ``http_version`` (``b"HTTP/3"``), ``stream_id`` and ``network_stream``, whose
-    ``get_extra_info`` knows ``server_addr``, ``client_addr`` and ``stats``. Requests may have
-    ``sni_hostname``, ``target`` and ``trace``, as in httpcore, and ``on_interim``, which is called
-    with the status and header fields of each interim response over HTTP/3. What httpx knows of
-    proxies is for TCP, and is refused.
+    Time-outs of requests apply to each phase, and errors are httpx's. Responses have the extensions
+    ``http_version`` (``b"HTTP/3"``), ``stream_id`` and ``network_stream``, whose ``get_extra_info`` has
+    ``server_addr``, ``client_addr`` and ``stats``. Requests may have ``sni_hostname``, ``target`` and
+    ``trace``, as in httpcore, and ``on_interim``, which is called with the status and header fields of each
+    interim response over HTTP/3. httpx's proxies work over TCP only, and are refused.
 
     Raises ``ValueError`` for a ``proxy``, a ``tcp`` that has one, and an SSL context in ``verify`` whose
     authorities cannot be read from it, and ``OSError`` for files of authorities that cannot be read.
@@ -111,7 +108,7 @@ class AsyncHTTP3Transport(AsyncBaseTransport):
         self._always = http3 == "always"
         self._fallback_delay = fallback_delay
         self._given_tcp = tcp
-        # By library, unless one is given.
+        # One for each library, unless one is given.
         self._tcp: dict[Any, AsyncBaseTransport] = {}
         self._context: ssl.SSLContext | None = None
         self._configuration = configuration
@@ -249,7 +246,7 @@ class AsyncHTTP3Transport(AsyncBaseTransport):
             return None
         self.alternatives.works(origin, alternative)
         if response.status_code == MISDIRECTED:
-            # RFC 7838 section 6: the alternative does not know the origin.
+            # RFC 7838 section 6: the alternative does not serve the origin.
             self.alternatives.forget(origin, alternative)
             if asked.is_whole:
                 await response.aclose()

@@ -1,6 +1,6 @@
-"""Whom QUIC trusts: the authorities that TCP trusts, and nobody else.
+"""The authorities that QUIC trusts: exactly those that TCP trusts.
 
-OpenSSL verifies with an SSL context, QUIC with the certificates themselves. Not here: how they are verified.
+OpenSSL verifies with an SSL context, QUIC with the certificates themselves. The verification is elsewhere.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def quic_configuration(
 
 
 def named(verify: Verify, trust_env: bool) -> dict[str, Any]:
-    """The files of the authorities, where a user has named them, or the environment as httpx asks it."""
+    """Returns the files of authorities named by the user, or by the environment in httpx's manner."""
     if isinstance(verify, str):
         return at(verify)
     if verify is True and trust_env:
@@ -75,11 +75,12 @@ def named(verify: Verify, trust_env: bool) -> dict[str, Any]:
 
 
 def authorities(library: ModuleType, context: Any, verify: Verify) -> dict[str, Any]:
-    """Those of a context, as ``QuicConfiguration.load_verify_locations`` takes them."""
+    """Returns the authorities of a context, as arguments of ``QuicConfiguration.load_verify_locations``."""
     try:
         loaded = context.get_ca_certs(binary_form=True)
     except NotImplementedError:
-        # truststore's: those of the system, and what a program has loaded into the context inside.
+        # A truststore context: the system's authorities, and those that a program has loaded into its inner
+        # context.
         return {**system(reads_environment=True), **inside(context)}
     if verify is True and is_httpx2(library):
         return system(reads_environment=False)
@@ -111,7 +112,7 @@ def as_cadata(certificates: list[bytes]) -> dict[str, Any]:
 
 
 def system(*, reads_environment: bool) -> dict[str, Any]:
-    """The system's authorities where OpenSSL looks for them, which SSL_CERT_FILE and SSL_CERT_DIR may say."""
+    """Returns OpenSSL's system authorities, whose paths SSL_CERT_FILE and SSL_CERT_DIR may override."""
     paths = ssl.get_default_verify_paths()
     cafile, capath = paths.cafile, paths.capath
     if not reads_environment:

@@ -18,8 +18,8 @@ _Link = TypeVar("_Link", bound=_Life)
 
 
 class Backlog(Generic[_Link]):
-    """A bounded queue of connections, or of sessions. One that is over can still be accepted, for the data
-    that arrived on it, and makes room for another one.
+    """A bounded queue of connections, or of sessions. An ended one can still be accepted, for the data that
+    arrived on it, and it gives way to a new one if the queue is full.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, places: int) -> None:

@@ -71,8 +71,9 @@ def load_certificate(configuration: QuicConfiguration, source: CertificateSource
 def load_certificates(
     configuration: QuicConfiguration, sources: Sequence[CertificateSource]
 ) -> None:
-    """Has a server show several: the first one to clients that ask for no name or an unknown one, and
-    each under its names. Raises :class:`QuicConfigurationError`, which names ``certificates``."""
+    """Makes a server use several certificates: the first one for clients with no or an unknown server name,
+    and each under its names. Raises :class:`QuicConfigurationError`, which names ``certificates``.
+    """
     if isinstance(sources, (Certificate, str, bytes)):
         raise QuicConfigurationError("certificates", "must be a list of certificates")
     for number, source in enumerate(sources, 1):

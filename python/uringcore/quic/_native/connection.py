@@ -66,7 +66,7 @@ class Connection(DeliveredOnExit, ConnectionBase):
 
     @property
     def peer_certificates(self) -> list[bytes]:
-        """The peer's certificate and those of its issuers that it has shown, in DER."""
+        """The peer's certificate and the issuers' certificates that it has sent, in DER."""
         return self._link.quic.get_peer_certificates()
 
     @property
@@ -106,7 +106,7 @@ class Connection(DeliveredOnExit, ConnectionBase):
 
     @property
     def is_closed(self) -> bool:
-        """True if the connection is over."""
+        """True if the connection has ended."""
         return self._link.is_closed
 
     def stats(self) -> QuicConnectionStats:
@@ -114,10 +114,10 @@ class Connection(DeliveredOnExit, ConnectionBase):
         return cast(QuicConnectionStats, self._link.quic.stats())
 
     async def wait_connected(self) -> None:
-        """Waits until the handshake is complete, which it is unless there is early data.
+        """Waits until the handshake is complete. Without early data it already is.
 
-        Raises why it has failed, as :func:`~uringcore.quic.connect` does. Of a connection that has ended
-        since it says nothing.
+        Raises the handshake's error, as :func:`~uringcore.quic.connect` does. Raises nothing if the
+        connection has ended since.
         """
         await self._link.wait_connected()
 
@@ -131,13 +131,13 @@ class Connection(DeliveredOnExit, ConnectionBase):
     async def migrate(
         self, local_address: tuple[str, int] | None = None, *, timeout: float = 3.0
     ) -> None:
-        """Takes a client's connection to another network: to a new socket bound to ``local_address``,
-        or to one of the system's choice (RFC 9000 section 9).
+        """Moves a client's connection to another network: to a new socket bound to ``local_address``, or to
+        an address of the system's choice (RFC 9000 section 9).
 
-        Returns when the server was heard there. If it is not within ``timeout`` seconds the connection
-        goes back to where it was, and ``TimeoutError`` is raised; ``RuntimeError`` on a server, where
-        the server forbids it, and while another move is under way; ``OSError`` when the address cannot
-        be bound; and the connection's error when that ends.
+        Returns when the server has answered there. If it does not answer within ``timeout`` seconds, the
+        connection returns to its old socket, and ``TimeoutError`` is raised. Raises ``RuntimeError`` on a
+        server, if the server forbids migration, and during another migration; ``OSError`` if the address
+        cannot be bound; and the connection's error if the connection ends.
         """
         await self._link.migrate(local_address, timeout)
 
@@ -153,7 +153,7 @@ class Connection(DeliveredOnExit, ConnectionBase):
         self._link.close(code, reason)
 
     async def wait_closed(self) -> None:
-        """Waits until the connection is over, by whatever ended it; never raises for that."""
+        """Waits until the connection has ended, for any reason; never raises the reason."""
         await self._link.wait_closed()
 
     @property

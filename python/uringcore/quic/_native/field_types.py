@@ -15,7 +15,7 @@ from uringcore.quic._errors import QuicConfigurationError
 
 __all__ = ["check_types"]
 
-# By annotation: the types, and their name in messages.
+# By annotation: the types, and their names in messages.
 _TYPES: dict[object, tuple[tuple[type, ...], str]] = {
     "PemSource": ((str, bytes, os.PathLike), "a path or PEM bytes"),
     "bool": ((bool,), "True or False"),
@@ -26,8 +26,9 @@ _TYPES: dict[object, tuple[tuple[type, ...], str]] = {
 
 
 def check_types(config: Any) -> None:
-    """Raises :class:`QuicConfigurationError`, which names the first field of a dataclass whose value has
-    another type than the annotation says. Annotations of other kinds are not checked."""
+    """Raises :class:`QuicConfigurationError`, which names the first field of a dataclass whose value does not
+    have its annotation's type. Annotations of other kinds are not checked.
+    """
     for field in dataclasses.fields(config):
         value, annotation = getattr(config, field.name), str(field.type)
         if annotation.endswith(" | None"):

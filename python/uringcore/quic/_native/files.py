@@ -37,7 +37,7 @@ async def sendfile(
             at += len(piece)
     finally:
         if at > offset:
-            # As loop.sendfile leaves it.
+            # loop.sendfile leaves the position there too.
             file.seek(at)
     return at - offset
 
@@ -45,7 +45,7 @@ async def sendfile(
 async def _read(files: Files, descriptor: int, size: int, offset: int) -> bytes:
     """Reads at once what is in memory, and otherwise waits; nothing is the end of the file."""
     while (got := files.direct.read(descriptor, size, offset)) is True:
-        # It is the others' turn.
+        # Let other tasks run.
         await asyncio.sleep(0)
         files.direct.rested()
     if isinstance(got, bytes):

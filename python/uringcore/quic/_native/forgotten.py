@@ -30,8 +30,9 @@ def end_forgotten(
     close: Callable[..., object],
     *args: Any,
 ) -> None:
-    """For ``__del__`` of ``thing``: warns if there is an origin, and has ``close(*args)`` called as
-    :func:`on_loop` does, also where warnings are errors."""
+    """Called by ``__del__`` of ``thing``: warns if there is an origin, and lets :func:`on_loop` call
+    ``close(*args)``, even if warnings are errors.
+    """
     try:
         if origin is not None:
             message = f"unclosed {kind} {thing!r}, made at {origin}"
@@ -41,11 +42,11 @@ def end_forgotten(
 
 
 def on_loop(loop: asyncio.AbstractEventLoop, callback: Callable[..., object], *args: Any) -> None:
-    """Has ``callback(*args)`` called by the thread that runs ``loop``: now if it is this one, else in a turn
-    to come, and not at all if the loop is closed.
+    """Calls ``callback(*args)`` in the thread that runs ``loop``: now if it is this one, otherwise in a later
+    turn, and not at all if the loop is closed.
 
-    Objects are collected on any thread, and what they leave behind is their loop's. ``callback`` is no
-    method of such an object: that would bring it back to life.
+    An object is collected in any thread, but only its loop's thread may end its connection. ``callback`` must
+    not be a method of the object, which would resurrect it.
     """
     if asyncio._get_running_loop() is loop:
         callback(*args)

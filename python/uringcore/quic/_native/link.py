@@ -1,8 +1,8 @@
-"""A connection between its events and the program's object. Not here: what a program sees of it
+"""The part of a connection between its events and the program's object. Not here: the program's object
 (``connection``); the handshake, the pings and the end (:mod:`uringcore.quic._life`); streams and datagrams,
-which are Rust's.
+which are in Rust.
 
-:class:`Life` is that of any typed connection, :class:`Link` of one whose streams are the program's own.
+:class:`Life` serves any typed connection, :class:`Link` one whose streams belong to the program.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Life(ConnectionLife):
         self.quic._set_receiver(self._received)
 
     def connect(self, address: Any) -> None:
-        """Begins the handshake; what is said in the same turn leaves with it."""
+        """Begins the handshake; data sent in the same turn leaves with it."""
         self.quic.connect(address, now=self.loop.time())
         self.transmit()
 
@@ -88,9 +88,10 @@ class Life(ConnectionLife):
         self.transmit()
 
     async def wait_closed(self) -> None:
-        """Waits until the connection is over. A client's socket lingers for a server that did not get the
-        close. On our loop this does not wait for the socket, unless the program chose the port and may
-        want it again."""
+        """Waits until the connection has ended. A client's socket lingers for a server that did not get the
+        close. On uringcore's loop this does not wait for the socket, unless the program chose the port and
+        may want it again.
+        """
         await self.wait_ended()
         is_client = self.quic.configuration.is_client
         if is_client and (self.waits_for_socket or not self.transport.lingers()):
@@ -116,8 +117,8 @@ class Life(ConnectionLife):
                 self._usable()
             elif isinstance(event, events.ProtocolNegotiated):
                 if self.quic._reads_early_data and self.quic._validated_address() is not None:
-                    # There is something to answer already (RFC 9001 section 4.6.1), to a client that a token
-                    # proves to be where it says. One that only says so waits for the handshake.
+                    # Early data can be answered already (RFC 9001 section 4.6.1), if a token proves the
+                    # client's address. Otherwise the connection waits for the handshake.
                     self._usable()
             elif isinstance(event, events.PingAcknowledged):
                 self.ping_acknowledged(event)
@@ -133,15 +134,16 @@ class Life(ConnectionLife):
         self.terminated(event)
         is_applications = event.frame_type is None or event.kind == "peer_transport"
         is_orderly = event.error_code == 0 and is_applications
-        # What is over does not hold this object.
+        # An ended connection does not refer to this object.
         assert self._end is not None
         self._over(self._end, is_orderly)
         if self._transport is not None and self.quic.configuration.is_client:
-            # A client's socket is its connection's alone; it lingers as long as the server may ask.
+            # A client's socket belongs to its connection alone; it lingers while the server may repeat
+            # packets.
             self._transport.close()
 
     def _over(self, make_error: Callable[[], QuicError], is_orderly: bool) -> None:
-        """The connection is over, and ``make_error()`` says why."""
+        """Handles the end of the connection; ``make_error()`` returns its error."""
 
 
 class Link(Life):
