@@ -333,7 +333,7 @@ class QuicConnectionProtocol(asyncio.DatagramProtocol):
 
     @property
     def _connected_waiter(self) -> asyncio.Future[None] | None:
-        """The oldest future that waits for the handshake."""
+        """Returns the oldest future that waits for the handshake."""
         return self._life.handshake_waiter()
 
     @property

@@ -138,7 +138,7 @@ class WebTransportSession:
 
     @property
     def is_draining(self) -> bool:
-        """True if either side has asked for the end of the session."""
+        """True if either side has requested the end of the session."""
         return self._drains or self.session.is_draining
 
     @property
@@ -240,13 +240,13 @@ class WebTransportSession:
         return over
 
     def set_tx_data_drain_pending(self, stream_id: int) -> None:
-        """Requests that the event is set when bytes have been sent."""
+        """Sets the event when the next bytes have been sent."""
         outbox = self._outboxes.find(stream_id)
         if outbox is not None:
             outbox.is_awaited = True
 
     def clear_tx_data_drain_pending(self, stream_id: int) -> None:
-        """Revokes that request."""
+        """Revokes :meth:`set_tx_data_drain_pending`."""
         outbox = self._outboxes.find(stream_id)
         if outbox is not None:
             outbox.is_awaited = False

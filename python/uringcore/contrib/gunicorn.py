@@ -51,7 +51,7 @@ class Worker(BaseWorker):  # type: ignore[misc]  # gunicorn has no types
     _taken: ClassVar[dict[Worker, list[PortWorker]]] = {}
 
     def __init__(self, *args: Any, **options: Any) -> None:
-        """Runs in the arbiter, before it forks."""
+        """Called in the arbiter, before it forks."""
         super().__init__(*args, **options)
         for name, log in (("error", self.log.error_log), ("access", self.log.access_log)):
             target = logging.getLogger(f"uvicorn.{name}")
@@ -167,7 +167,7 @@ class Worker(BaseWorker):  # type: ignore[misc]  # gunicorn has no types
         except StartupError as exc:
             self.log.error(str(exc))
         except KeyboardInterrupt:
-            # Must not reach the arbiter's code, of which this process has a copy.
+            # This process has a copy of the arbiter's stack, which the exception must not reach.
             self.log.info("Interrupted before start-up was complete")
         finally:
             if self.places:

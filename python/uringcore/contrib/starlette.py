@@ -157,8 +157,8 @@ _NONE: tuple[Match, Scope] = (Match.NONE, {})
 def add_webtransport_route(
     app: Any, path: str, endpoint: _Endpoint, *, name: str | None = None
 ) -> None:
-    """Adds a route to a Starlette or FastAPI application, and with the first route the middleware, behind
-    all other middleware that is there at that time.
+    """Adds a route to a Starlette or FastAPI application, and with the first route the middleware, behind all
+    middleware added so far.
 
     Raises ``RuntimeError`` for the first route if the application has already been called.
     """

@@ -14,7 +14,7 @@ A client and a server, typed, without events::
         async for connection in listener:
             ...
 
-They run on uringcore's loop, and on any other of asyncio's, where every datagram passes through Python.
+They run on uringcore's loop, and on any other asyncio loop, where every datagram passes through Python.
 
 The public modules. ``configuration``, ``connection``, ``events``, ``logger`` and ``packet`` are aioquic's:
 
@@ -24,12 +24,12 @@ The public modules. ``configuration``, ``connection``, ``events``, ``logger`` an
 | ``configuration`` | ``QuicConfiguration`` |
 | ``connection`` | ``QuicConnection``: commands in, events out |
 | ``events`` | the events of a connection |
-| ``_errors`` | why a connection or a stream failed, as exceptions |
+| ``_errors`` | exceptions of connections and streams |
 | ``logger`` | qlog traces: ``_memory_logger``'s and ``_sequence_logger``'s classes |
 | ``_memory_logger`` | qlog traces in memory |
 | ``_sequence_logger`` | qlog traces written to files as events happen, bounded |
 | ``packet`` | numbers of RFC 9000: error codes, frame types, versions |
-| ``limits`` | ``ServerLimits``, and when a server sends a Retry |
+| ``limits`` | ``ServerLimits``, and the policy for Retry packets |
 | ``sessions`` | session stores of servers |
 | ``workers`` | ``PortGroup``: several processes on one UDP port |
 | ``metrics``, ``stats`` | counters for Prometheus; the keys of ``protocol.stats()`` |
@@ -38,15 +38,15 @@ The modules behind them:
 
 | file | noun |
 | --- | --- |
-| ``_endpoint``, ``_transport`` | opening a UDP socket with its connections; the transport that it is |
+| ``_endpoint``, ``_transport`` | opening a UDP socket with its connections; its transport |
 | ``_foreign`` | the transport on a loop that is not uringcore's |
-| ``_sockets`` | UDP sockets: found by name, bound, their buffers |
+| ``_sockets`` | UDP sockets: resolved, bound, with their buffers |
 | ``_targets`` | checks of hosts and ports |
-| ``_eyeballs`` | which address of a name is connected to (RFC 8305) |
+| ``_eyeballs`` | the choice among a name's addresses (RFC 8305) |
 | ``_setup``, ``_fields`` | a configuration for the extension; the fields of a configuration |
-| ``_credentials``, ``_certificates`` | loading certificates and keys; which one a server shows |
+| ``_credentials``, ``_certificates`` | loading certificates and keys; selecting a server's certificate |
 | ``_acceptance`` | the limits of a server's endpoint, and the protocol object of a new connection |
-| ``_closing`` | arguments of closes and resets, checked |
+| ``_closing`` | checks of arguments of closes and resets |
 | ``_memory`` | the memory of this process, and the part that clients may fill |
 | ``_store_thread`` | the thread that calls a session store |
 | ``_records`` | records of frames and parameters |
@@ -57,7 +57,7 @@ The modules behind them:
 | ``_life``, ``_migration`` | a connection's handshake, pings and end; a client's move to another network |
 | ``_handshake``, ``_private_names``, ``_tables`` | attributes of aioquic's connection that programs read |
 | ``_hello_hook`` | a ClientHello for programs that replace aioquic's handler |
-| ``_peer_names`` | names of peers that are no IP addresses |
+| ``_peer_names`` | names of peers that are not IP addresses |
 """
 
 from __future__ import annotations
@@ -121,8 +121,8 @@ __all__ = [
     "listen",
 ]
 
-# Imported when they are asked for: the modules of this package import one another, and all of them this
-# one first.
+# Imported on first use: the modules of this package import one another, and all of them import this one
+# first.
 _HOMES = {
     "_uringcore": {"BidirectionalStream", "ReceiveStream", "SendStream"},
     "quic.limits": {"ServerLimits"},
@@ -134,7 +134,7 @@ _HOMES = {
 }
 
 
-# Hidden from type checkers: a module with a `__getattr__` has every name for them, misspelt ones included.
+# Hidden from type checkers: for them a module with a `__getattr__` has every name, misspelt ones included.
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> object:

@@ -24,9 +24,9 @@ ServerFactory = ProtocolFactory | Mapping[str, ProtocolFactory]
 class Acceptance:
     """Makes the protocol objects of accepted connections.
 
-    With one factory that happens with a client's first packet. With a mapping it has to wait until
-    TLS has chosen the application protocol, one packet later at most; no event is lost by that, and a
-    handshake that fails before makes no object.
+    With one factory an object is made at a client's first packet. With a mapping it is made once TLS has
+    chosen the application protocol, at most one packet later. No event is lost, and a handshake that fails
+    earlier makes no object.
     """
 
     def __init__(
@@ -52,13 +52,14 @@ class Acceptance:
         self._options = endpoint_options(self._configuration, limits, worker)
 
     def setup(self) -> QuicServerSetup:
-        """The setup with which the endpoint accepts connections, made from the configuration as it is now."""
+        """The setup with which the endpoint accepts connections, made from the present configuration."""
         made = self._effective().setup(retry=self._retry, session_store=self._session_store)
         assert isinstance(made, QuicServerSetup)
         return made
 
     def change(self, configuration: QuicConfiguration, retry: RetryPolicy) -> QuicServerSetup:
-        """The setup of another configuration, for new connections from now on. Sessions in memory stay.
+        """Returns the setup of another configuration, for new connections from now on. Sessions in memory
+        stay.
 
         Raises :class:`~uringcore.quic.QuicConfigurationError`, and then nothing has changed.
         """
@@ -82,30 +83,30 @@ class Acceptance:
         return key_list(self._effective().stateless_reset_key)
 
     def _effective(self) -> QuicConfiguration:
-        """The given configuration with what the worker and the factories add to it."""
+        """The given configuration with the additions of the worker and of the factories."""
         configuration = self._given
         if self._worker is not None:
             configuration = _with_keys_of(self._worker, configuration)
         if isinstance(self._factory, Mapping):
             configuration = _offering(configuration, list(self._factory))
         if configuration is not self._given and self._given.session_store is None:
-            # One memory of sessions, however often the configuration is read again.
+            # The store of sessions in memory stays the same when the configuration is read again.
             self._given._sessions()
             configuration._own_sessions = self._given._own_sessions
         return configuration
 
     def began(self) -> None:
-        """The endpoint receives."""
+        """The endpoint receives from now on."""
         if self._worker is not None:
             self._worker._notify_serving()
 
     @property
     def preferred_address(self) -> Sequence[tuple[str, int]]:
-        """The further addresses at which the server receives."""
+        """The further addresses of the server."""
         return self._configuration.preferred_address
 
     def options(self, transport: Any) -> dict[str, Any]:
-        """The endpoint's arguments; accepted connections are on ``transport``."""
+        """Returns the endpoint's arguments; accepted connections belong to ``transport``."""
 
         def accept(endpoint: QuicEndpoint, key: int, alpn: bytes | None) -> None:
             quic = QuicConnection._adopt(self._configuration, endpoint, key)
@@ -129,7 +130,7 @@ def endpoint_options(
     limits: ServerLimits | None = None,
     worker: PortWorker | None = None,
 ) -> dict[str, Any]:
-    """The options of every endpoint, of a client's as well."""
+    """Returns the options of every endpoint, including a client's."""
     return {
         **(limits or ServerLimits())._options(),
         "connection_id_length": configuration.connection_id_length,

@@ -37,10 +37,10 @@ class NamedCertificate:
     def checked(
         cls, chain: Sequence[bytes], private_key: bytes, server_names: Sequence[str] | None
     ) -> NamedCertificate:
-        """One whose key fits and whose certificate is good for the names; ``None``: all of its own.
+        """Makes one, and checks that its key fits and that the certificate is valid for the names; ``None``:
+        all names in the certificate.
 
-        Raises :class:`QuicConfigurationError` for ``certificate``, ``private_key`` or
-        ``server_names``.
+        Raises :class:`QuicConfigurationError` for ``certificate``, ``private_key`` or ``server_names``.
         """
         if server_names is not None:
             if isinstance(server_names, (str, bytes)) or not all(

@@ -1,6 +1,6 @@
-"""The arguments of what ends a connection, a session or a stream: checked before anything is ended.
+"""Checks of the arguments of a close, a reset and a stop, before any effect.
 
-A close that raises has changed nothing, also one of what is closed already. Not here: what a code means.
+A close that raises has changed nothing, also if the object was already closed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ CODE_BITS = 62
 
 
 def check_code(code: int, name: str = "code", bits: int = CODE_BITS) -> None:
-    """Raises ``TypeError`` and ``ValueError`` that name the argument."""
+    """Raises ``TypeError`` and ``ValueError`` naming the argument."""
     try:
         number = operator.index(code)
     except TypeError:
@@ -24,7 +24,7 @@ def check_code(code: int, name: str = "code", bits: int = CODE_BITS) -> None:
 
 
 def check_reason(reason: str, name: str = "reason", bytes_max: int | None = None) -> None:
-    """Raises ``TypeError`` and ``ValueError`` that name the argument."""
+    """Raises ``TypeError`` and ``ValueError`` naming the argument."""
     if not isinstance(reason, str):
         raise TypeError(f"{name}: must be str, not {type(reason).__name__}")
     try:
@@ -36,6 +36,6 @@ def check_reason(reason: str, name: str = "reason", bytes_max: int | None = None
 
 
 def check_close(code: int, reason: str) -> None:
-    """The arguments of a ``close(code, reason)``."""
+    """Checks the arguments of a ``close(code, reason)``."""
     check_code(code)
     check_reason(reason)

@@ -29,7 +29,7 @@ LOGGER = logging.getLogger("uringcore")
 
 
 def identity(configuration: ConfigurationFields) -> tuple[list[bytes], bytes]:
-    """The certificate chain in DER, leaf first, and its private key."""
+    """Returns the certificate chain in DER, leaf first, and its private key."""
     chain = read_certificates("certificate", configuration.certificate)
     for item in configuration.certificate_chain:
         chain += read_certificates("certificate_chain", item)
@@ -39,10 +39,10 @@ def identity(configuration: ConfigurationFields) -> tuple[list[bytes], bytes]:
 
 
 def roots(configuration: ConfigurationFields) -> bytes | None:
-    """The authorities as PEM, or ``None`` for the system's.
+    """Returns the authorities as PEM, or ``None`` for the system's.
 
-    A source that is given and holds none is an error: the system's authorities are trusted only
-    where nothing else was asked for.
+    A given source without any authority is an error: the system's authorities are trusted only if no source
+    is given.
     """
     pem: list[bytes] = []
     if configuration.cadata is not None:
@@ -55,7 +55,7 @@ def roots(configuration: ConfigurationFields) -> bytes | None:
 
 
 def read_certificates(name: str, value: Any) -> list[bytes]:
-    """DER certificates from DER or PEM bytes, a path, or a ``cryptography`` object."""
+    """Returns DER certificates from DER or PEM bytes, a path, or a ``cryptography`` object."""
     if hasattr(value, "public_bytes"):
         return [_certificate_to_der(value)]
     data = _bytes_or_file(name, value)
@@ -68,7 +68,7 @@ def read_certificates(name: str, value: Any) -> list[bytes]:
 
 
 def read_private_key(name: str, value: Any, password: bytes | None = None) -> bytes:
-    """A DER private key from DER or PEM bytes, a path, or a ``cryptography`` object."""
+    """Returns a DER private key from DER or PEM bytes, a path, or a ``cryptography`` object."""
     if hasattr(value, "private_bytes"):
         return _key_to_der(value)
     if isinstance(value, (str, os.PathLike)):

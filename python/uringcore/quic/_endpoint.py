@@ -1,5 +1,5 @@
-"""Opening a UDP socket for QUIC: ``create_quic_endpoint``, for a server or for a client's first address
-that answers. What is opened is a :class:`~uringcore.quic._transport.QuicTransport`.
+"""Opening a UDP socket for QUIC: ``create_quic_endpoint``, for a server or for a client's first address that
+answers. The result is a :class:`~uringcore.quic._transport.QuicTransport`.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ async def begin_at(
     family, address = target
     sock = None
     if not isinstance(loop, LoopCore):
-        # On another loop than ours only a connected socket reports that no server is there.
+        # On other loops than uringcore's, only a connected socket reports that there is no server.
         sock = await bound_socket(loop, local_addr, family)
         with contextlib.suppress(OSError):
             # If there is no route, the handshake reports it.
@@ -209,7 +209,7 @@ async def open_server(
     family: int = 0,
     reuse_port: bool | None = None,
 ) -> QuicTransport:
-    """A server's endpoint on a new socket, or on ``sock``."""
+    """Opens a server's endpoint on a new socket, or on ``sock``."""
     if sock is not None and local_addr is not None:
         raise ValueError("local_addr: a given socket is bound already")
     sock = sock or await bound_socket(loop, local_addr, family, reuse_port)

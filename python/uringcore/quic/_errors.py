@@ -245,7 +245,9 @@ def _tls_error(event: ConnectionTerminated, alert: int) -> QuicTlsError:
 
 
 def error_from_event(event: ConnectionTerminated, peer: object = None) -> QuicConnectionError:
-    """The exception for a ``ConnectionTerminated`` event. ``peer`` is named in the text if it is given."""
+    """Returns the exception for a ``ConnectionTerminated`` event. ``peer`` is named in the text if it is
+    given.
+    """
     args = (event.error_code, event.frame_type, event.reason_phrase)
     whom = f" to {peer}" if peer is not None else ""
     said = f": {event.reason_phrase}" if event.reason_phrase else ""

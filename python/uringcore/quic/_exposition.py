@@ -1,6 +1,6 @@
 """Metrics as text, in the format of OpenMetrics 1.0, which Prometheus reads.
 
-Names and numbers are their owners' (:mod:`uringcore.quic.metrics`, the server's ``metrics``).
+The metrics themselves are in :mod:`uringcore.quic.metrics` and in the server's ``_metrics``.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Family:
         return f"{self.name}_{self.unit}" if self.unit else self.name
 
     def add(self, value: float, labels: Mapping[str, str]) -> None:
-        """A sample of a counter or a gauge."""
+        """Adds a sample of a counter or a gauge."""
         suffix = "_total" if self.kind == "counter" else ""
         self.samples.append((suffix, dict(labels), value))
 
@@ -42,8 +42,9 @@ class Family:
         total: float,
         labels: Mapping[str, str],
     ) -> None:
-        """Samples of a histogram. ``counts`` has the values up to each bound and above the one before
-        it, and one more at the end for those above the last; ``total`` is the sum of all values."""
+        """Adds the samples of a histogram. ``counts`` has the number of values between each bound and the one
+        before, and at the end the number above the last; ``total`` is the sum of all values.
+        """
         so_far = 0
         for bound, count in zip([*map(repr, map(float, bounds)), "+Inf"], counts, strict=True):
             so_far += count
@@ -53,13 +54,13 @@ class Family:
 
 
 def exposition(families: Iterable[Family]) -> str:
-    """The text, ``# EOF`` included. A family without samples is left out."""
+    """Returns the text, ``# EOF`` included. A family without samples is left out."""
     lines = [line for family in families if family.samples for line in _lines(family)]
     return "".join(f"{line}\n" for line in (*lines, "# EOF"))
 
 
 def is_name(text: str) -> bool:
-    """True if it may be a metric's name."""
+    """True if the text is a valid name of a metric."""
     plain = set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_:")
     return text[:1] in plain and all(c in plain or c in "0123456789" for c in text[1:])
 

@@ -43,7 +43,7 @@ class _Transport(Protocol):
 
 
 class Attempt:
-    """The handshake with one address. It keeps the events until the connection has a protocol."""
+    """A handshake with one address. It keeps the events until the connection has a protocol."""
 
     def __init__(self, transport: _Transport, quic: QuicConnection, remote: Sequence[Any]) -> None:
         self.transport = transport
@@ -65,18 +65,18 @@ class Attempt:
         self._on_end = on_end
 
     def drop(self) -> None:
-        """Closes the connection. No event is delivered any more."""
+        """Closes the connection. No further event is delivered."""
         self.quic._set_receiver(None)
         self._on_end = lambda: None
         self.events.clear()
         self.transport.drop()
 
     def let_go(self) -> None:
-        """Stops receiving events: they wait in the connection until it has another receiver."""
+        """Stops receiving events: the connection keeps them until it has another receiver."""
         self.quic._set_receiver(None)
 
     def hand_over(self) -> None:
-        """Delivers the events so far to the receiver of the later ones."""
+        """Delivers the kept events to the receiver of the later ones."""
         events, self.events = self.events, []
         self.quic._receive(events)
 
@@ -140,7 +140,7 @@ class _Race:
         attempt.call_at_end(self._changed.set)
 
     async def wait(self, timeout: float | None) -> None:
-        """Waits until one attempt has won or failed, at most ``timeout`` seconds."""
+        """Waits until one attempt has succeeded or failed, at most ``timeout`` seconds."""
         if not any(attempt.is_connected or attempt.error for attempt in self.running):
             self._changed.clear()
             changed = asyncio.ensure_future(self._changed.wait())
@@ -164,7 +164,7 @@ class _Race:
         self.errors.append(error)
 
     async def end(self) -> None:
-        """Closes what has not won."""
+        """Closes the attempts that have not succeeded."""
         while self.running:
             await self._drop(self.running.pop())
 
@@ -184,7 +184,7 @@ def interleaved(addresses: Iterable[Address]) -> list[Address]:
 
 
 def _joined(errors: Sequence[OSError]) -> OSError:
-    """One error for all, as ``loop.create_connection`` puts it."""
+    """Returns one error for all attempts, in the manner of ``loop.create_connection``."""
     first = errors[0]
     if all(str(error) == str(first) for error in errors):
         return first

@@ -1,7 +1,6 @@
-"""The fields of a :class:`~uringcore.quic.configuration.QuicConfiguration`: plain data, in aioquic's names.
+"""The fields of a :class:`~uringcore.quic.configuration.QuicConfiguration`: plain data, with aioquic's names.
 
-Not here: loading certificates into them, and what they are turned into
-(:mod:`uringcore.quic._setup`), where they are checked as well.
+:mod:`uringcore.quic._setup` checks and converts them.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ __all__ = ["ForeignDriver", "OwnConnection", "SansIo", "say_what_is_faster"]
 
 
 class SansIo(Protocol):
-    """The object that is driven: an endpoint, or a connection that has an endpoint of its own."""
+    """The driven object: an endpoint, or a connection without one."""
 
     def receive_datagram(self, data: bytes, addr: Any, now: float, socket: int = 0) -> None: ...
     def datagrams_to_send(self, now: float) -> list[tuple[bytes, Any]]: ...
@@ -42,19 +42,19 @@ class SansIo(Protocol):
 
 
 class Way:
-    """A datagram transport as a way out."""
+    """A datagram transport as a driver sends through it."""
 
     def __init__(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.DatagramTransport, transport)
         # A transport remembers the form of address that its socket needs.
         name = transport.get_extra_info("sockname")
         self._maps_v4 = name is not None and len(name) == 4
-        # The address that its socket is connected to, if it is.
+        # The address that its socket is connected to, or None.
         self.peer: Any = transport.get_extra_info("peername")
 
     def send(self, data: bytes, addr: Any) -> None:
         if self.peer is not None:
-            # Others cannot be reached through a connected socket: as if the packet were lost.
+            # A connected socket cannot reach other addresses: drop the packet as if it were lost.
             if addr[:2] == self.peer[:2]:
                 self.transport.sendto(data)
             return
@@ -64,10 +64,10 @@ class Way:
 
 
 class _FurtherSocket(asyncio.DatagramProtocol):
-    """Hands on what arrives at a driver's further socket.
+    """Passes datagrams of a further socket to the driver.
 
-    It ignores errors of the network: only established connections have such a socket, and they ignore
-    these errors too.
+    It ignores errors of the network: only established connections have such a socket, and they ignore these
+    errors too.
     """
 
     def __init__(self, driver: ForeignDriver, number: int) -> None:
@@ -95,7 +95,7 @@ class ForeignDriver(asyncio.DatagramProtocol):
         self._numbers = itertools.count(1)
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at: float | None = None
-        # Receivers may send, which must not hand out later events before earlier ones.
+        # Receivers may send, which must not deliver later events before earlier ones.
         self._pumping = False
         self._again = False
         self._ending = False
@@ -109,7 +109,7 @@ class ForeignDriver(asyncio.DatagramProtocol):
     def error_received(self, exc: Exception) -> None:
         peer = self.peer
         if peer is None or not isinstance(exc, OSError) or exc.errno not in _UNREACHABLE:
-            # The error names no peer: the time-out of the handshake has to end it.
+            # The error names no peer, so only the handshake's time-out ends the connection.
             return
         # This may be called inside `sendto`, in the middle of the delivery of events.
         self._loop.call_soon(self._report_unreachable, peer, exc.errno)
@@ -127,7 +127,7 @@ class ForeignDriver(asyncio.DatagramProtocol):
             self._on_closed()
 
     def flush(self) -> None:
-        """Hands out what commands have caused, sends what is due and sets the timer."""
+        """Delivers the events of commands, sends due packets and sets the timer."""
         self._sans_io_call(self._sans_io.deliver_events)
 
     def end(self) -> None:
@@ -142,11 +142,11 @@ class ForeignDriver(asyncio.DatagramProtocol):
 
     @property
     def peer(self) -> Any:
-        """The address that the first socket is connected to, if it is."""
+        """The address that the first socket is connected to, or None."""
         return None if self._first is None else self._first.peer
 
     async def add_socket(self, sock: socket.socket, remote: Any) -> tuple[int, Any]:
-        """Takes a further bound socket, which is closed with the first one at the latest.
+        """Adds a bound socket, which is closed with the first one at the latest.
 
         It is connected to ``remote`` if the first one is connected. Returns its number and its name.
         """
@@ -224,7 +224,7 @@ class ForeignDriver(asyncio.DatagramProtocol):
 
 
 class OwnConnection:
-    """A connection without an endpoint of its own to drive, in the form that a driver takes."""
+    """A connection without an endpoint, in the form that a driver can drive."""
 
     def __init__(self, quic: QuicConnection, is_connected: bool) -> None:
         self._quic = quic
@@ -277,8 +277,8 @@ def say_what_is_faster(loop: asyncio.AbstractEventLoop) -> None:
 _said = False
 # uringcore's loop has this limit too.
 _FURTHER_MAX = 63
-# Errors of the network when no peer is there (RFC 1122 section 3.2.2.1), and errors of this machine for an
-# address that it cannot send to.
+# Errors of the network if there is no peer (RFC 1122 section 3.2.2.1), and this machine's errors for an
+# unreachable address.
 _UNREACHABLE = frozenset(
     {
         errno.ECONNREFUSED,

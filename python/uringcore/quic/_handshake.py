@@ -1,7 +1,7 @@
 """The results of a connection's TLS handshake, under the names of aioquic's ``QuicConnection.tls``.
 
-Here: reading. The handshake itself is Rust's, so nothing of aioquic's ``tls.Context`` that takes part
-in one is here.
+The view is read-only. The handshake itself is in Rust, so the methods of aioquic's ``tls.Context`` that take
+part in a handshake are missing.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class _Connection(Protocol):
 
 
 class HandshakeView:
-    """One connection's handshake: ``None`` and ``False`` until it is complete."""
+    """The handshake of one connection: ``None`` and ``False`` until it is complete."""
 
     def __init__(self, quic: _Connection) -> None:
         self._quic = quic
@@ -46,13 +46,13 @@ class HandshakeView:
 
     @property
     def early_data_accepted(self) -> bool:
-        """True if the server took 0-RTT data."""
+        """True if the server accepted 0-RTT data."""
         completed = self._quic._completed
         return completed is not None and completed.early_data_accepted
 
     @property
     def session_resumed(self) -> bool:
-        """True if a session ticket stood for the certificates (RFC 8446 section 2.2)."""
+        """True if a session was resumed, in place of certificates (RFC 8446 section 2.2)."""
         completed = self._quic._completed
         return completed is not None and completed.session_resumed
 

@@ -1,9 +1,8 @@
-"""The part of a packet that every version of QUIC shows in the clear (RFC 8999, RFC 9000 section 17).
+"""The part of a packet that no version of QUIC encrypts (RFC 8999, RFC 9000 section 17).
 
-For programs that hand datagrams to connections themselves: which connection a packet is for, whether
-it may begin one, and the answer to an unknown version. Names follow aioquic's
-``quic.packet``, where they are found here too. Not here: anything that is protected, and Retry, which
-is the endpoint's; packets of connections are parsed and built in Rust.
+Programs that pass datagrams to connections themselves need it to find a packet's connection, to recognise a
+first packet, and to answer an unknown version. The names are those of aioquic's ``quic.packet``, which
+re-exports them. Packets of connections and Retry packets are parsed and built in Rust.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ _LONG_TYPES = (
 
 @dataclass
 class QuicHeader:
-    """One packet's header, as far as it is not protected."""
+    """One packet's header, up to where protection begins."""
 
     version: int | None
     "``None`` for a short header; 0 for Version Negotiation."
@@ -78,7 +77,7 @@ class QuicHeader:
 
 
 def is_long_header(first_byte: int) -> bool:
-    """True if a packet that begins with this byte names its version and both connection ids."""
+    """True for the first byte of a packet that contains its version and both connection ids."""
     return bool(first_byte & PACKET_LONG_HEADER)
 
 
@@ -94,7 +93,7 @@ def pull_quic_header(buf: Buffer, host_cid_length: int | None = None) -> QuicHea
     first = buf.pull_uint8()
     if not is_long_header(first):
         if host_cid_length is None:
-            # aioquic's order of complaints: a program looks at first packets, which may be anything.
+            # The checks have aioquic's order: a program passes first packets, which may be anything.
             if not first & PACKET_FIXED_BIT:
                 raise ValueError("Packet fixed bit is zero")
             raise TypeError("host_cid_length is needed to read a short header")
@@ -127,7 +126,7 @@ def _pull_connection_id(buf: Buffer, whose: str) -> bytes:
 
 
 def _pull_long_header_rest(buf: Buffer, kind: QuicPacketType) -> tuple[bytes, bytes, int]:
-    """The token, the integrity tag and where the packet ends."""
+    """Returns the token, the integrity tag and the end of the packet."""
     if kind is QuicPacketType.RETRY:
         token = buf.pull_bytes(buf.capacity - buf.tell() - _INTEGRITY_TAG_SIZE)
         tag = buf.pull_bytes(_INTEGRITY_TAG_SIZE)
@@ -143,10 +142,10 @@ def _pull_long_header_rest(buf: Buffer, kind: QuicPacketType) -> tuple[bytes, by
 def encode_quic_version_negotiation(
     source_cid: bytes, destination_cid: bytes, supported_versions: Iterable[int]
 ) -> bytes:
-    """A Version Negotiation packet (RFC 9000 section 17.2.1).
+    """Returns a Version Negotiation packet (RFC 9000 section 17.2.1).
 
-    ``source_cid`` is the destination of the packet that it answers, and ``destination_cid`` the
-    source. Raises ``ValueError`` for a connection id of more than 255 bytes.
+    ``source_cid`` is the destination of the packet that it answers, and ``destination_cid`` the source.
+    Raises ``ValueError`` for a connection id of more than 255 bytes.
     """
     versions = list(supported_versions)
     size = 7 + len(destination_cid) + len(source_cid) + 4 * len(versions)

@@ -22,7 +22,7 @@ __all__ = ["HelloHook", "destination_of"]
 
 
 class HelloHook:
-    """Keeps the datagrams of a server's first flight until its ClientHello is whole."""
+    """Keeps the datagrams of a server's first flight until its ClientHello is complete."""
 
     def __init__(
         self, handle_hello: Callable[..., object], configuration: QuicConfiguration, now: float
@@ -39,9 +39,9 @@ class HelloHook:
         self._kept_bytes = 0
 
     def feed(self, data: bytes, addr: Any, now: float) -> str | None:
-        """Keeps a datagram. Returns why it was dropped, in qlog's words, or None.
+        """Keeps a datagram. Returns qlog's reason if it was dropped, otherwise None.
 
-        Nothing is read of a datagram that is not kept.
+        A dropped datagram is not read.
         """
         if len(self._kept) >= _KEPT_MAX or self._kept_bytes + len(data) > _KEPT_BYTES_MAX:
             return "dos_prevention"
@@ -60,11 +60,13 @@ class HelloHook:
         return self._reader.is_contradictory
 
     def take(self) -> list[tuple[bytes, Any, float]] | None:
-        """Calls the program once the ClientHello is whole, and returns the datagrams; before that, None."""
+        """Calls the program once the ClientHello is complete, and returns the datagrams; before that,
+        None.
+        """
         hello = self._reader.client_hello()
         if hello is None:
             return None
-        # aioquic's buffers for what is to be sent. Rust has its own.
+        # aioquic's buffers for output. Rust has its own.
         unused = [Buffer(capacity=_OUTPUT_BYTES) for _ in range(3)]
         self._handle_hello(Buffer(data=hello), *unused)
         self.hello = hello
@@ -73,13 +75,15 @@ class HelloHook:
 
 
 def destination_of(datagram: bytes) -> bytes | None:
-    """The connection ID that a first packet is for (RFC 8999 section 5.1); None if it is none."""
+    """Returns the destination connection ID of a first packet (RFC 8999 section 5.1), or None for other
+    packets.
+    """
     if len(datagram) < 6 or not datagram[0] & 0x80 or len(datagram) < 6 + datagram[5]:
         return None
     return bytes(datagram[6 : 6 + datagram[5]])
 
 
-# Much more than a ClientHello of 16 KiB, which is the largest, needs.
+# Far above the need of the largest ClientHello, 16 KiB.
 _KEPT_MAX = 64
 _KEPT_BYTES_MAX = 1 << 17
 _OUTPUT_BYTES = 4096

@@ -1,7 +1,7 @@
 """The life of one connection: its handshake, its pings, its moves and its end, and the waits for them.
 
-The connections of the typed API and of WebTransport have one, and so has aioquic's
-``QuicConnectionProtocol``. Not here: streams and datagrams; where the events come from.
+The connections of the typed API and of WebTransport use it, and so does aioquic's ``QuicConnectionProtocol``.
+Streams, datagrams and the source of the events are elsewhere.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _Waiting = dict[asyncio.Future[None], "str | int"]
 class ConnectionLife:
     """The state of a connection according to its events, and the futures that wait for more events.
 
-    A server has thousands of idle ones: attributes that few need are made when they are needed.
+    A server has thousands of idle connections, so rarely used attributes are created on first use.
     """
 
     __slots__ = (
@@ -59,18 +59,21 @@ class ConnectionLife:
         self._waiting: _Waiting | None = None
 
     def transmit(self) -> None:
-        """Sends what is queued, at the turn's end at the latest."""
+        """Sends queued data, at the turn's end at the latest."""
         raise NotImplementedError
 
     def opened(self, sockets: Sockets | None, flush: Callable[[], None] | None) -> None:
-        """The connection has a transport. Without ``flush`` its packets leave at the turn's end by
-        themselves."""
+        """The connection has a transport. Without ``flush`` its packets are sent at the turn's end
+        automatically.
+        """
         self.sockets = sockets
         self.needs_flush = flush is not None
         self.flush = self.quic._written if flush is None else flush
 
     def error(self) -> QuicConnectionError:
-        """The error that ended the connection: a new exception at each call, as each keeps its traceback."""
+        """Returns the error that ended the connection: a new exception at each call, because each keeps its
+        traceback.
+        """
         assert self._end is not None
         return self._end()
 
@@ -97,7 +100,7 @@ class ConnectionLife:
         uid = next(_ping_numbers)
         waiting, waiter = self._waiter_for(uid)
         try:
-            # Sending may deliver the end of the connection at once, so the waiter is there before.
+            # Sending may deliver the end of the connection at once, so the waiter is registered first.
             self.quic.send_ping(uid)
             self.transmit()
             await waiter
@@ -117,7 +120,7 @@ class ConnectionLife:
         await self._migrator.migrate(self.sockets, local_addr, timeout)
 
     def handshake_waiter(self) -> asyncio.Future[None] | None:
-        """The oldest future that waits for the handshake."""
+        """Returns the oldest future that waits for the handshake."""
         waiting = (self._waiting or {}).items()
         return next((waiter for waiter, awaited in waiting if awaited == _CONNECTED), None)
 
@@ -159,7 +162,9 @@ class ConnectionLife:
             del waiting[waiter]
 
     def _waiter_for(self, awaited: str | int) -> tuple[_Waiting, asyncio.Future[None]]:
-        """A new future that :meth:`_wake` wakes, and the table that its owner deletes it from."""
+        """Creates a future that :meth:`_wake` completes, and returns it with the table from which its owner
+        deletes it.
+        """
         if self._waiting is None:
             self._waiting = {}
         waiter = self.loop.create_future()

@@ -28,19 +28,19 @@ UNKNOWN = 1 << 30
 
 @functools.cache
 def default_memory() -> int:
-    """A quarter of what this process may have, in bytes; looked up once."""
+    """A quarter of the memory that this process may use, in bytes; determined once."""
     return max(available_memory() // DEFAULT_SHARE, LEAST)
 
 
 def available_memory(root: str | os.PathLike[str] = "/") -> int:
-    """The memory of the machine, or of the cgroups that this process is in where that is less, in bytes."""
+    """Returns the memory of the machine in bytes, or the limit of this process's cgroups if it is lower."""
     folder = Path(root)
     found = [*cgroup_limits(folder), *machine_memory(folder)]
     return min(found, default=UNKNOWN)
 
 
 def machine_memory(root: Path) -> list[int]:
-    """``MemTotal`` of ``/proc/meminfo`` (proc_meminfo(5)), if it can be read."""
+    """Returns ``MemTotal`` of ``/proc/meminfo`` (proc_meminfo(5)), if it is readable."""
     for line in lines_of(root / "proc/meminfo"):
         name, _, rest = line.partition(":")
         if name == "MemTotal":
@@ -49,7 +49,7 @@ def machine_memory(root: Path) -> list[int]:
 
 
 def cgroup_limits(root: Path) -> list[int]:
-    """The limits of the process's own cgroup and of those above it, version 2 and 1 (cgroups(7))."""
+    """Returns the limits of the process's own cgroup and of its parents, version 2 and 1 (cgroups(7))."""
     found = []
     for line in lines_of(root / "proc/self/cgroup"):
         _, controllers, path = line.split(":", 2)
@@ -69,7 +69,7 @@ def cgroup_limits(root: Path) -> list[int]:
 
 
 def lines_of(path: Path) -> list[str]:
-    """The lines of a file; none if it is missing or unreadable."""
+    """Returns the lines of a file; none if it is missing or unreadable."""
     try:
         return path.read_text().splitlines()
     except OSError:

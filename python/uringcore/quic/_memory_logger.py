@@ -45,7 +45,7 @@ Headers = list[tuple[bytes, bytes]]
 
 
 def hexdump(data: bytes) -> str:
-    """``data`` in hexadecimal, as qlog writes connection ids."""
+    """Returns ``data`` in hexadecimal, as qlog writes connection ids."""
     return data.hex()
 
 
@@ -68,7 +68,7 @@ class QuicLoggerTrace:
         return seconds * 1000
 
     def packet_type(self, packet_type: QuicPacketType) -> str:
-        """qlog's name of a kind of packet."""
+        """Returns qlog's name of a kind of packet."""
         return PACKET_TYPE_NAMES[packet_type]
 
     # The qlog forms of frames, for programs that log frames of their own -----------------------
@@ -204,7 +204,7 @@ class QuicLoggerTrace:
     def encode_transport_parameters(
         self, owner: str, parameters: QuicTransportParameters
     ) -> dict[str, Any]:
-        """The parameters that are there and are a number, a flag or bytes."""
+        """Returns the parameters that are present and are a number, a flag or bytes."""
         data: dict[str, Any] = {"owner": owner}
         for name, value in vars(parameters).items():
             if isinstance(value, bytes):
@@ -255,7 +255,7 @@ class QuicLoggerTrace:
 
     @property
     def _events(self) -> list[dict[str, Any]]:
-        """The events up to now, a new list each time: aioquic's programs look for packets in it."""
+        """The events so far, a new list each time: programs for aioquic search it for packets."""
         self._take_packets()
         return self._all_events()
 
@@ -270,7 +270,7 @@ class QuicLoggerTrace:
     def _begin(
         self, packet_log: PacketLog | None, versions: Iterable[int], chosen: int, alpns: list[str]
     ) -> None:
-        """The connection has begun; on a client with these versions and application protocols."""
+        """Starts the trace of a connection; on a client with these versions and application protocols."""
         self._packet_log = packet_log
         if self._vantage_point["type"] == "client":
             data = {"client_versions": list(versions), "chosen_version": chosen}
@@ -278,7 +278,7 @@ class QuicLoggerTrace:
             self._note("transport:alpn_information", {"client_alpns": alpns})
 
     def _note(self, name: str, data: dict[str, Any]) -> None:
-        """Appends an event behind the packets that there are, at the connection's own time."""
+        """Appends an event after the recorded packets, at the connection's own time."""
         if self._packet_log is not None:
             self._packet_log.note(name, json.dumps(data))
         else:
@@ -300,7 +300,7 @@ class QuicLoggerTrace:
         return [*self._first, warning, *self._newest]
 
     def _take_packets(self) -> None:
-        """Puts the packets since the last time among what the program has logged, by time."""
+        """Merges the packets since the last call into the program's events, by time."""
         packets = self._packet_log.take() if self._packet_log is not None else []
         if packets:
             recorded = [
@@ -350,7 +350,7 @@ class QuicLogger:
 class QuicFileLogger(QuicLogger):
     """Writes one file per connection into the directory ``path``, when the connection ends.
 
-    The whole trace is in memory until then, and writing it keeps the loop.
+    The whole trace is in memory until then, and writing it blocks the loop.
     """
 
     def __init__(self, path: str) -> None:
@@ -362,14 +362,14 @@ class QuicFileLogger(QuicLogger):
     def end_trace(self, trace: QuicLoggerTrace) -> None:
         """Writes the trace to ``<path>/<connection id>.qlog`` and forgets it.
 
-        The file gets its name when it is complete, so that no program reads half a trace. Only its owner may
-        read it: a trace has addresses and metadata of what a client did.
+        The file gets its name when it is complete, so that no program reads a partial trace. Only its owner
+        may read it: a trace contains addresses and metadata of a client's activity.
         """
         super().end_trace(trace)
         content = trace.to_dict()
         path = os.path.join(self.path, content["common_fields"]["ODCID"] + ".qlog")
         document = {"qlog_format": "JSON", "qlog_version": QLOG_VERSION, "traces": [content]}
-        # A peer chooses the connection id, but not what is opened: nothing that is there is written into.
+        # A peer chooses the connection id, so no existing file may be written to.
         unfinished = os.path.join(self.path, f"{secrets.token_hex(8)}.part")
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         descriptor = os.open(unfinished, flags, 0o600)

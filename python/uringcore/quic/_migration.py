@@ -50,10 +50,10 @@ class DriverSockets:
         self._driver.remove_socket(number)
 
     def _moved(self, name: tuple[Any, ...]) -> None:
-        """Does nothing: the transport is the program's."""
+        """Does nothing: the program owns the transport."""
 
     def flush(self) -> None:
-        """Sends what is queued."""
+        """Sends queued data."""
         self._driver.flush()
 
 
@@ -105,7 +105,7 @@ class Migrator:
 
     @staticmethod
     def _has_ended(waiter: asyncio.Future[bool]) -> bool:
-        """True if the waiter was ended by the connection's end."""
+        """True if the connection's end has ended the wait."""
         return waiter.done() and not waiter.cancelled() and waiter.exception() is not None
 
     def _settle(

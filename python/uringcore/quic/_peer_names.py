@@ -1,8 +1,8 @@
-"""Addresses of peers that are no IP addresses, for a connection whose datagrams a program moves itself.
+"""Peer addresses that are not IP addresses, for a connection whose datagrams the program moves itself.
 
-Such a program may name its peer as it likes: by a host name, by a socket's path, by ``None``. aioquic only
-compares these names. Here each gets an IP address that stands for it inside the connection, from a prefix
-that leads nowhere (RFC 6666), and the program gets its own name back. No name is looked up.
+Such a program may use any name for its peer: a host name, a socket's path, ``None``. aioquic only compares
+these names. Here each name is mapped to an IP address inside the connection, from the discard prefix (RFC
+6666), and the program gets its own name back. No name is looked up.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ class PeerNames:
         self._made = 0
 
     def begin(self, name: Any) -> Any:
-        """The address of the server that a client connects to."""
+        """Returns the address of the server that a client connects to."""
         address = self.address_of(name, list)
         if address is not name:
             self._server = address
         return address
 
     def address_of(self, name: Any, in_use: Callable[[], list[Any]]) -> Any:
-        """The IP address for a name, which is the name itself if it is one.
+        """Returns the IP address for a name, or the name itself if it is an IP address.
 
-        ``in_use()`` has the addresses that the connection sends to, which are not forgotten.
+        ``in_use()`` returns the addresses that the connection sends to, which are kept.
         """
         if name == self.plain:
             return name
         if _is_ip(name):
             if self._server is not None:
-                # A server that was named otherwise answers from somewhere, and its packets prove that they
-                # are its own.
+                # The server's name was not an IP address: packets from any address count as its own, because
+                # they are authenticated.
                 return self._server
             self.plain = name
             return name
@@ -61,7 +61,7 @@ class PeerNames:
         return address
 
     def _forget_one(self, in_use: list[Any]) -> None:
-        """Forgets the name that was unused for longest, unless its address is in use."""
+        """Removes the name that was unused for longest, unless its address is in use."""
         used = {address[:2] for address in in_use if address is not None}
         used.add(self._server)
         for name, address in self._addresses.items():
@@ -100,11 +100,11 @@ def _is_ip(name: Any) -> bool:
         address = ipaddress.ip_address(name[0])
     except ValueError:
         return False
-    # Addresses of that prefix are names like others, so that none of them is taken for another.
+    # Addresses with that prefix are mapped too, so that none is mistaken for a mapped one.
     return not str(address).startswith(_PREFIX)
 
 
-# RFC 6666; as Rust writes it.
+# RFC 6666, in the spelling that Rust produces.
 _PREFIX = "100::"
 # A connection has few paths at a time.
 _NAMES_MAX = 64

@@ -29,7 +29,7 @@ ABSENT, ACCEPTING, ENDING = range(3)
 class PlaceStates:
     """One byte for each of ``count`` places, ``ACCEPTING`` at first.
 
-    Goes to a child process by fork, or as an argument of ``multiprocessing.Process``.
+    A child process gets it by fork, or as an argument of ``multiprocessing.Process``.
     """
 
     def __init__(self, count: int) -> None:
@@ -52,7 +52,7 @@ class PlaceStates:
         os.pwrite(self._fd, bytes([state]), index)
 
     def all(self) -> bytes:
-        """Every state as it is now."""
+        """Returns all present states."""
         return os.pread(self._fd, self._count, 0)
 
     def close(self) -> None:
@@ -64,8 +64,8 @@ class PlaceStates:
 
 
 def _unnamed_file() -> int:
-    """The descriptor of a file that has no name and lives in memory, if Python can make one."""
-    # A Python that was built with a glibc older than 2.27 has no such function.
+    """Returns the descriptor of an unnamed file, in memory if Python supports it."""
+    # A Python that was built with a glibc older than 2.27 lacks this function.
     if hasattr(os, "memfd_create"):
         return os.memfd_create("uringcore-places")
     with tempfile.TemporaryFile() as file:
@@ -77,7 +77,7 @@ def _received(handle: Any, count: int) -> PlaceStates:
     """Called in a process that received the states as an argument at its start."""
     states = PlaceStates.__new__(PlaceStates)
     fd = handle.detach()
-    # A started process has it inheritable: its own children would keep the file.
+    # The descriptor is inheritable in a started process: its own children would keep the file open.
     os.set_inheritable(fd, False)
     states._hold(fd, count)
     return states

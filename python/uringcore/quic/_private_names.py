@@ -1,10 +1,9 @@
-"""Private names of aioquic's connection that real programs use: how it goes, how it ends, the peer's IDs.
+"""Private names of aioquic's connection that real programs use: measurements, the end, the peer's IDs.
 
-They are answered from what is public here; nothing is kept for them but how the connection ends. The
-tables of streams and paths are in :mod:`uringcore.quic._tables`.
+They are computed from public attributes; only the end of the connection is stored for them. The tables of
+streams and paths are in :mod:`uringcore.quic._tables`.
 
-Connection IDs of the peer that are not in use stay with the state machine, so only their numbers are
-shown.
+The state machine does not expose unused connection IDs of the peer, so only their numbers are visible.
 """
 
 from __future__ import annotations
@@ -41,10 +40,10 @@ END_STATES = frozenset(
 
 @dataclass
 class QuicConnectionId:
-    """A connection ID of the peer's.
+    """A connection ID of the peer.
 
-    ``cid`` is empty where the state machine keeps it to itself: of IDs that are not used yet, and of the
-    one in use after a change.
+    ``cid`` is empty if the state machine does not expose it: for unused IDs, and for the one in use after a
+    change.
     """
 
     cid: bytes
@@ -86,12 +85,12 @@ class Recovery:
 
     @property
     def congestion_window(self) -> int:
-        """Bytes that may be in flight."""
+        """The number of bytes that may be in flight."""
         return int(self._stats()["congestion_window"])
 
     @property
     def ssthresh(self) -> int | None:
-        """Bytes at which slow start ends, once there was a loss."""
+        """The size of the window at which slow start ends, once there was a loss."""
         ssthresh: int | None = self._stats()["ssthresh"]
         return ssthresh
 
@@ -101,14 +100,14 @@ class Recovery:
 
 
 class PrivateNames(_Core):
-    """A base of ``QuicConnection``, whose other base has the rest."""
+    """A base class of ``QuicConnection``."""
 
     _close_event: ConnectionTerminated | None = None
     _close_pending: bool = False
 
     @property
     def _datagrams_pending(self) -> list[bytes]:
-        """DATAGRAM frames that wait to be sent, the first one first: a new list each time."""
+        """DATAGRAM frames that wait to be sent, in order: a new list each time."""
         waiting: list[bytes] = self._queued_datagrams()
         return waiting
 
@@ -147,7 +146,9 @@ class PrivateNames(_Core):
         return set(range(self.stats()["connection_ids_received"] + 1))
 
     def _peer_cids_retired(self) -> int:
-        """How many of the peer's IDs were given back: the oldest ones, as the state machine does it."""
+        """Returns the number of the peer's IDs that were retired: the state machine retires the oldest
+        ones.
+        """
         stats = self.stats()
         return int(min(stats["connection_ids_retired"], stats["connection_ids_received"]))
 

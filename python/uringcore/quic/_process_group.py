@@ -1,6 +1,6 @@
 """``ProcessGroup``: starts, replaces and ends the processes that serve with a group's workers.
 
-Not here: what the processes share, and where the kernel sends a packet (:mod:`uringcore.quic.workers`).
+:mod:`uringcore.quic.workers` has the shared state and the steering of packets.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["ProcessGroup"]
 
 
 class Worker(Protocol):
-    """A process serves with one."""
+    """A worker with which a process serves."""
 
     @property
     def index(self) -> int:
@@ -77,7 +77,7 @@ class ProcessGroup:
                         # A process that was started while the signal arrived.
                         stop(signal.SIGTERM, None)
                     elif turns:
-                        # Messages that processes sent before the signal count.
+                        # Messages that processes sent before the signal still count.
                         self._hear()
                         if any(place.is_failing for place in waiting):
                             turns.clear()
@@ -99,7 +99,7 @@ class ProcessGroup:
 
 
 class _Place:
-    """One worker's process, and the one that replaces it."""
+    """One worker's process, and its successor."""
 
     def __init__(
         self,
@@ -125,12 +125,12 @@ class _Place:
 
     @property
     def is_settled(self) -> bool:
-        """True if it is another place's turn to be replaced."""
+        """True if another place may be replaced next."""
         return not self._is_replaced and (self._is_serving or not self._tells)
 
     @property
     def is_failing(self) -> bool:
-        """True if the last process failed soon, and no other has served since."""
+        """True if the last process failed soon after its start, and none has served since."""
         return self._delay > 0 and not self._is_serving
 
     def start(self) -> None:
@@ -145,7 +145,7 @@ class _Place:
         self.process = process
 
     def serves(self) -> None:
-        """The process has sent its message that it serves."""
+        """The process has reported that it serves."""
         self._tells = True
         if self.process is not None and not self._is_replaced:
             self._is_serving = True
@@ -165,11 +165,11 @@ class _Place:
             self.process.terminate()
 
     def notice(self) -> None:
-        """Sees whether the process has ended."""
+        """Checks if the process has ended."""
         self._has_ended = self.process is not None and not self.process.is_alive()
 
     def look(self, may_start: bool) -> None:
-        """Settles the end that was noticed, and begins the next process when it is time."""
+        """Handles an end that was noticed, and starts the next process when it is due."""
         if self.process is not None and self._has_ended:
             self._has_ended = False
             self.process.join()
@@ -191,7 +191,7 @@ class _Place:
 
 
 def _begin(target: Callable[..., object], worker: Worker, *args: Any) -> None:
-    """Begins in the child: a forked one has the parent's handlers, which act on the parent's children."""
+    """Runs in the child: a forked one inherits the parent's handlers, which act on the parent's children."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     # A terminal sends these signals to all processes; the parent decides about them.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -200,8 +200,9 @@ def _begin(target: Callable[..., object], worker: Worker, *args: Any) -> None:
 
 
 def _wait_for_one(places: list[_Place], news: socket.socket) -> None:
-    """Waits until a process ends, sends a message or is due to begin; at most a second, so that no
-    signal is missed."""
+    """Waits until a process ends, reports or is due to start; at most a second, so that no signal is
+    missed.
+    """
     sentinels = [place.process.sentinel for place in places if place.process is not None]
     waits = [place.begin_at - time.monotonic() for place in places if place.process is None]
     multiprocessing.connection.wait([news, *sentinels], timeout=max(0.0, min([1.0, *waits])))
@@ -222,12 +223,12 @@ def _handling(
     before = {number: signal.getsignal(number) for number in handlers}
     try:
         for number, handler in handlers.items():
-            # A program that ignores SIGHUP (nohup) does so on purpose.
+            # A program that ignores SIGHUP (nohup) continues to ignore it.
             if number != signal.SIGHUP or before[number] != signal.SIG_IGN:
                 signal.signal(number, handler)
         yield
     finally:
         for number, old in before.items():
-            # None is a handler that Python has not set and cannot set again.
+            # None means a handler that was not set from Python and cannot be restored.
             if old is not None:
                 signal.signal(number, old)

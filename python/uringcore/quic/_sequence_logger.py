@@ -29,7 +29,7 @@ logger = logging.getLogger("uringcore.quic")
 
 @dataclass(frozen=True)
 class TraceLimits:
-    """The sizes that traces may have. Raises ``ValueError``, which names the field."""
+    """The maximum sizes of traces. Raises ``ValueError``, which names the field."""
 
     trace_bytes: int = 16 * 1024 * 1024
     """Of one trace, 64 KiB or more. It ends there, with a ``loglevel:warning``, and nothing more is recorded
@@ -92,9 +92,9 @@ class QuicSequenceLogger(QuicLogger):
         weakref.finalize(self, self._folder.flush, _LAST_FLUSH_SECONDS)
 
     def start_trace(self, is_client: bool, odcid: bytes) -> QuicLoggerTrace:
-        """A new trace, whose file is there soon; ``odcid`` names the connection.
+        """Returns a new trace, whose file is created soon; ``odcid`` names the connection.
 
-        If as many are open as may be, the trace discards what is logged.
+        If the maximum number of traces is open, the trace discards its events.
         """
         trace = _WrittenTrace(is_client=is_client, odcid=odcid)
         try:
@@ -117,9 +117,9 @@ class QuicSequenceLogger(QuicLogger):
         self._look_for_errors()
 
     def flush(self, timeout: float = 5.0) -> bool:
-        """Waits until what was logged is in the files, ``timeout`` seconds at most; false if it is not.
+        """Waits until all events are in the files, ``timeout`` seconds at most; returns false after that.
 
-        Runs at the end of the process in any case.
+        It also runs at the end of the process.
         """
         is_written = self._folder.flush(timeout)
         self._look_for_errors()
@@ -139,7 +139,7 @@ class QuicSequenceLogger(QuicLogger):
 
 
 class _WrittenTrace(QuicLoggerTrace):
-    """A trace whose events are in its file and nowhere else."""
+    """A trace whose events are only in its file."""
 
     _file: TraceFile | None = None
 

@@ -1,7 +1,7 @@
-"""Turns a :class:`~uringcore.quic.configuration.QuicConfiguration` into what the state machine takes.
+"""Turns a :class:`~uringcore.quic.configuration.QuicConfiguration` into the state machine's setup.
 
-Here: what is refused, and how each field is passed on. Not here: certificates, keys and authorities,
-which :mod:`uringcore.quic._credentials` reads; ranges of numbers, which are checked in Rust.
+It refuses unsupported values and converts each field. :mod:`uringcore.quic._credentials` reads certificates,
+keys and authorities; Rust checks ranges of numbers.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ _Setup = TypeVar("_Setup", QuicClientSetup, QuicServerSetup)
 
 
 def client_setup(configuration: ConfigurationFields) -> QuicClientSetup:
-    """Raises :class:`~uringcore.quic.QuicConfigurationError`, as does :func:`server_setup`."""
+    """Returns a client's setup. Raises :class:`~uringcore.quic.QuicConfigurationError`, as does
+    :func:`server_setup`.
+    """
     _check(configuration)
     verify = configuration.verify_mode is None or configuration.verify_mode != ssl.CERT_NONE
     chain, key = identity(configuration) if configuration.certificate is not None else (None, None)
@@ -54,7 +56,7 @@ def server_setup(
     *,
     early_data: bool,
 ) -> QuicServerSetup:
-    """``early_data`` is what ``None`` means in the field of that name."""
+    """Returns a server's setup. ``early_data`` is the meaning of ``None`` in the field of that name."""
     _check(configuration)
     if configuration.certificate is None:
         raise QuicConfigurationError("certificate", "a server needs a certificate")
@@ -62,7 +64,7 @@ def server_setup(
     client_roots = None
     if configuration.verify_mode in (ssl.CERT_OPTIONAL, ssl.CERT_REQUIRED):
         client_roots = roots(configuration)
-        # An optional certificate that no authority can verify is not asked for, as with aioquic.
+        # As in aioquic, an optional certificate that no authority can verify is not requested.
         if client_roots is None and configuration.verify_mode == ssl.CERT_REQUIRED:
             raise QuicConfigurationError(
                 "cafile", "verify_mode on a server needs the authority of the clients"
@@ -83,7 +85,7 @@ def server_setup(
 
 
 def _made(kind: type[_Setup], **fields: Any) -> _Setup:
-    """A setup of these fields; what is not even of the right type is refused by name as well."""
+    """Creates a setup of these fields; a value of the wrong type is refused with the field's name as well."""
     try:
         return kind(**fields)
     except (TypeError, OverflowError) as exc:
@@ -135,7 +137,7 @@ def _token_version(token: bytes) -> int | None:
 
 
 def _check(configuration: ConfigurationFields) -> None:
-    """Refuses what uringcore cannot do; ranges are checked where they are used, in Rust."""
+    """Refuses unsupported values; Rust checks ranges."""
     _buffer("token", configuration.token)
     store = configuration.session_store
     if store is not None and not all(callable(getattr(store, n, None)) for n in _STORE):
@@ -222,7 +224,7 @@ def _seconds(configuration: ConfigurationFields, name: str) -> float | None:
 
 
 def _preferred(addresses: Sequence[tuple[str, int]]) -> list[str | None]:
-    """The IPv4 and the IPv6 one, as text that has the port."""
+    """Returns the IPv4 and the IPv6 address, as text with the port."""
     found: list[str | None] = [None, None]
     for address in addresses:
         try:
@@ -251,7 +253,7 @@ def _alpn(name: str | bytes) -> bytes:
 
 
 def retry_name(retry: RetryPolicy) -> str:
-    """The policy's name in the state machine. Raises ``ValueError`` for what is none."""
+    """Returns the policy's name in the state machine. Raises ``ValueError`` for an unknown policy."""
     if retry is True or retry is False:
         return "always" if retry else "never"
     if retry == "auto":

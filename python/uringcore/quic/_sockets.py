@@ -37,9 +37,9 @@ __all__ = [
 def bind_udp(
     family: int, address: tuple[Any, ...], *, reuse_port: bool = False, only_v6: bool = False
 ) -> socket.socket:
-    """A non-blocking UDP socket bound to ``address``; ``"::"`` takes IPv4 peers as well.
+    """Returns a non-blocking UDP socket bound to ``address``; ``"::"`` accepts IPv4 peers as well.
 
-    ``only_v6``: it does not. Raises ``OSError`` that names the address.
+    ``only_v6`` excludes IPv4. Raises ``OSError``, which names the address.
     """
     sock = socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
     try:
@@ -60,7 +60,7 @@ def bind_udp(
 async def resolve(
     loop: asyncio.AbstractEventLoop, addr: tuple[Any, ...], family: int = 0
 ) -> list[tuple[int, tuple[Any, ...]]]:
-    """The socket addresses of ``(host, port[, flowinfo, scope_id])`` as ``(family, address)`` pairs.
+    """Returns the socket addresses of ``(host, port[, flowinfo, scope_id])`` as ``(family, address)`` pairs.
 
     A numeric host needs no look-up, which would cost a thread.
     """
@@ -81,10 +81,10 @@ async def bound_socket(
     family: int,
     reuse_port: bool | None = None,
 ) -> socket.socket:
-    """A bound UDP socket for QUIC; without a host in ``local_addr``, on all addresses."""
+    """Returns a bound UDP socket for QUIC; without a host in ``local_addr``, on all addresses."""
     host, port = (None, 0) if local_addr is None else local_addr[:2]
     check_bound(host, port)
-    # Empty is what asyncio's servers take for all addresses.
+    # asyncio's servers use the empty host for all addresses.
     if not host or local_addr is None:
         family = family or socket.AF_INET
         every = "::" if family == socket.AF_INET6 else "0.0.0.0"
@@ -110,7 +110,9 @@ async def further_socket(
 
 
 def connect_socket(sock: socket.socket, remote: tuple[Any, ...]) -> None:
-    """Connects the socket: on another loop than ours only a connected one reports that no peer is there."""
+    """Connects the socket: on other loops than uringcore's, only a connected one reports that there is no
+    peer.
+    """
     try:
         sock.connect(remote)
     except BaseException:
@@ -128,7 +130,7 @@ def is_connected(sock: socket.socket) -> bool:
 
 
 def numeric_family(host: str) -> int:
-    """The family of a numeric address; 0 for a name."""
+    """Returns the family of a numeric address; 0 for a name."""
     for family in (socket.AF_INET, socket.AF_INET6):
         try:
             socket.inet_pton(family, host)
@@ -173,7 +175,8 @@ def refuse_twins(sock: Any) -> None:
 
 
 def reachable(family: int, addr: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The numeric address by which a socket of ``family`` sends to ``(host, port[, flowinfo, scope_id])``.
+    """Returns the numeric address by which a socket of ``family`` sends to ``(host, port[, flowinfo,
+    scope_id])``.
 
     Looking up a name blocks. Raises ``TypeError``, ``ValueError`` and ``OSError``.
     """
@@ -196,9 +199,11 @@ def reachable(family: int, addr: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def make_room(sock: socket.socket) -> None:
-    """Lets a socket hold what arrives while the loop is busy: the system's default is some 270 small
-    datagrams, and what does not fit is lost. The system may allow less (``net.core.rmem_max``)."""
-    # The kernel doubles what is asked for, and counts its own overhead.
+    """Enlarges the receive buffer for datagrams that arrive while the loop is busy: the system's default
+    holds some 270 small datagrams, and further ones are lost. The system may permit less
+    (``net.core.rmem_max``).
+    """
+    # The kernel doubles the requested size, for its own overhead.
     if sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) < 2 * _RECEIVE_BUFFER:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER)
 

@@ -1,8 +1,8 @@
-"""The thread on which a session store is asked that may wait: for a disk, a lock, another machine.
+"""The thread that calls a session store which may block: on a disk, a lock, another machine.
 
-No step of a handshake may hold the loop up, so what a store is asked goes into a queue, in order, and
-its answers come back when they come. Here: the queue and the thread. Not here: which connection waits
-for an answer, and for how long (the core), and the stores (``sessions``).
+No step of a handshake may block the loop, so the calls go through a queue, in order, and their results are
+delivered later. This module has the queue and the thread. The core decides which connection waits, and for
+how long; the stores are in ``sessions``.
 """
 
 from __future__ import annotations
@@ -52,8 +52,10 @@ class StoreThread:
 
     @classmethod
     def of(cls, store: _Store) -> StoreThread:
-        """The thread of ``store``: one for all servers of the process, so that order holds."""
-        # The number stays the store's as long as the thread, which holds it, is in the table.
+        """Returns the thread of ``store``: one for all servers of the process, so that calls keep their
+        order.
+        """
+        # The id cannot be reused, because the thread in the table keeps the store alive.
         known = cls._by_store.get(id(store))
         return cls._by_store.setdefault(id(store), cls(store)) if known is None else known
 
@@ -108,7 +110,7 @@ class StoreThread:
     def _begin(self) -> None:
         self._changed = threading.Condition()
         self._queue: deque[Callable[[], None]] = deque()
-        # The last one that was started: it may be about to end.
+        # The last thread that was started; it may be about to end.
         self._thread: threading.Thread | None = None
         self._is_running = False
         self._is_over = False
@@ -118,7 +120,7 @@ class StoreThread:
             if self._is_over or len(self._queue) >= _QUEUE_MAX:
                 return False
             if not self._is_running:
-                # A daemon: a process does not wait for a lock that another one holds.
+                # A daemon, because a process must not wait at its end for another process's lock.
                 thread = threading.Thread(
                     target=self._run, name="uringcore-session-store", daemon=True
                 )
@@ -159,13 +161,13 @@ class StoreThread:
 
 
 def _forget_in_child() -> None:
-    """The threads stayed with the parent; so does what they were asked."""
+    """A forked child has no such threads, so it forgets them and their queued calls."""
     for thread in list(StoreThread._all):
         thread._begin()
 
 
 def _finish() -> None:
-    # An interpreter must not end before its idle threads have.
+    # The idle threads must end before their interpreter.
     at = time.monotonic() + _LAST_MOMENT
     for thread in list(StoreThread._all):
         thread._end(at)

@@ -27,26 +27,28 @@ class NetworkPath:
 
 
 class StreamCodes:
-    """The codes with which this side has given streams up, which the connection itself does not keep."""
+    """The codes with which this side has reset and stopped streams, which the connection itself does not
+    store.
+    """
 
     def __init__(self) -> None:
         self._resets: dict[int, int] = {}
         self._stops: dict[int, int] = {}
 
     def note_reset(self, stream_id: int, error_code: int) -> None:
-        """The sending side of a stream is reset."""
+        """Records a reset of the sending side."""
         _note(self._resets, stream_id, error_code)
 
     def note_stop(self, stream_id: int, error_code: int) -> None:
-        """The peer is asked to stop sending on a stream."""
+        """Records a request to stop sending."""
         _note(self._stops, stream_id, error_code)
 
     def reset_of(self, stream_id: int) -> int | None:
-        """The code of a reset, if there was one and it is not forgotten."""
+        """Returns the code of a reset, unless there was none or it was dropped."""
         return self._resets.get(stream_id)
 
     def stop_of(self, stream_id: int) -> int | None:
-        """The code that the peer was asked to stop with, likewise."""
+        """Returns the code of a request to stop, likewise."""
         return self._stops.get(stream_id)
 
 
@@ -79,7 +81,7 @@ class _Sender:
 
     @property
     def _buffer(self) -> bytes:
-        """A copy of what waits, made at each access."""
+        """A copy of the data that waits to be sent, made at each access."""
         return self._quic._queued_data(self._stream_id)
 
 
@@ -98,9 +100,9 @@ class Stream:
 
     @property
     def receiver(self) -> _Receiver:
-        """True if what the peer sends has ended, and the code with which it was asked to stop, if it was.
+        """Returns true if the peer's data has ended, and the code of a request to stop, if there was one.
 
-        The request is pending while the connection has not begun.
+        The request is pending until the connection begins.
         """
         state = self._quic._stream_state(self.stream_id)
         code = self._codes.stop_of(self.stream_id)
@@ -112,9 +114,10 @@ class Stream:
 
     @property
     def sender(self) -> _Sender:
-        """True if all that this side sends was acknowledged, what waits to be sent, and whether it was reset.
+        """Returns true if all data of this side was acknowledged, the data that waits to be sent, and the
+        code of a reset.
 
-        A code that is not known any more is 0. A reset is pending while the connection has not begun.
+        A dropped code is 0. A reset is pending until the connection begins.
         """
         state = self._quic._stream_state(self.stream_id)
         code = self._codes.reset_of(self.stream_id)
@@ -129,7 +132,7 @@ class Stream:
 
 
 class Streams(Mapping[int, Stream]):
-    """The streams of a connection that are not over, by their numbers."""
+    """The open streams of a connection, by number."""
 
     def __init__(self, quic: QuicConnectionCore, codes: StreamCodes) -> None:
         self._quic = quic

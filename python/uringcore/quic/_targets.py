@@ -1,6 +1,6 @@
-"""Where to connect, and where to listen: checked before a name is looked up, which names no argument.
+"""Checks of hosts and ports, before a look-up, whose errors name no argument.
 
-Not here: the addresses of a name (``sockets``), and which of them is used (``eyeballs``).
+``_sockets`` looks names up, and ``_eyeballs`` chooses among their addresses.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class PortRangeError(ValueError, OverflowError):
 
 
 def number_of(port: Any) -> Any:
-    """A port as a number, where its text is one."""
+    """Returns a port as a number if its text is one."""
     return int(port) if isinstance(port, str) and port.isascii() and port.isdecimal() else port
 
 

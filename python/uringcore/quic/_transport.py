@@ -1,7 +1,7 @@
 """One UDP socket with its QUIC connections: the transport that ``create_quic_endpoint`` returns.
 
-On uringcore's loop the socket belongs to the loop's engine and packets never reach Python. On any
-other loop ``foreign`` moves them. Not here: how one is opened (:mod:`uringcore.quic._endpoint`).
+On uringcore's loop the socket belongs to the loop's engine and packets never reach Python. On any other loop
+``_foreign`` moves them. :mod:`uringcore.quic._endpoint` opens it.
 """
 
 from __future__ import annotations
@@ -66,9 +66,9 @@ class QuicTransport(asyncio.BaseTransport):
         datagram_transport: asyncio.DatagramTransport,
         acceptance: Acceptance,
     ) -> QuicTransport:
-        """A server on a datagram transport that the program has opened, on any loop.
+        """Creates a server on a datagram transport that the program has opened, on any loop.
 
-        Its protocol must hand on ``datagram_received`` and ``connection_lost``.
+        Its protocol must forward ``datagram_received`` and ``connection_lost``.
         """
         self = cls(loop, datagram_transport.get_extra_info("socket"))
         self._acceptance = acceptance
@@ -80,15 +80,16 @@ class QuicTransport(asyncio.BaseTransport):
         return self
 
     def sendto(self, data: bytes | bytearray | memoryview, addr: Any) -> None:
-        """Sends a datagram of the program's own from the endpoint's port: STUN, or a hole for a peer.
+        """Sends a program's own datagram from the endpoint's port, for STUN or to open a NAT binding for a
+        peer.
 
-        It is no part of a connection, and leaves before what they have to send; ``addr`` is
-        ``(host, port)``. What comes to nothing is dropped, as by the network: what is larger than UDP
-        carries or than its path, more than 256 of a turn, and, where the socket is connected, all
-        that is for others than its peer. On a transport that is closed or drains this does nothing.
+        It is not part of a connection, and leaves before their packets; ``addr`` is ``(host, port)``. As in a
+        network, some datagrams are dropped without an error: those that are too large for UDP or for the
+        path, more than 256 in a turn, and, if the socket is connected, those to others than its peer. On a
+        transport that is closed or drains this does nothing.
 
-        Raises ``TypeError`` and ``ValueError`` that name what is wrong, and ``OSError`` for a name that
-        is not known (looking it up blocks, as in asyncio).
+        Raises ``TypeError`` and ``ValueError``, which name the argument, and ``OSError`` for an unknown name
+        (looking it up blocks, as in asyncio).
         """
         data = contiguous_bytes(data, "data")
         if not isinstance(addr, tuple) or len(addr) not in (2, 4):
@@ -101,7 +102,7 @@ class QuicTransport(asyncio.BaseTransport):
             self._driver.flush()
 
     def datagram_received(self, data: bytes, addr: Any) -> None:
-        """A datagram on a transport that :meth:`over` was given."""
+        """Passes on a datagram of the transport that :meth:`over` was given."""
         if self._driver is not None:
             self._driver.datagram_received(data, addr)
 
@@ -120,9 +121,9 @@ class QuicTransport(asyncio.BaseTransport):
     ) -> Any:
         """Opens a further client connection on this socket and returns its protocol.
 
-        ``remote_addr`` is an ``(ip, port)`` tuple. The handshake is only begun: await the
-        protocol's ``wait_connected``. With ``transmit=False`` its first packets wait for the
-        protocol's first ``transmit()``, as ``uringcore.asyncio.connect`` explains.
+        ``remote_addr`` is an ``(ip, port)`` tuple. The handshake has only begun: await the protocol's
+        ``wait_connected``. With ``transmit=False`` its first packets wait for the protocol's first
+        ``transmit()``, as ``uringcore.asyncio.connect`` explains.
         """
         protocol = self._connection(protocol_factory, configuration)
         if transmit:
@@ -179,8 +180,9 @@ class QuicTransport(asyncio.BaseTransport):
         self.close()
 
     def drop(self) -> None:
-        """Closes a client that the program never got. On other loops than uringcore's, where the program
-        would have to wait for :meth:`close`, the socket is closed at once."""
+        """Closes a client that the program never received. On other loops than uringcore's, where the program
+        would have to wait for :meth:`close`, the socket is closed at once.
+        """
         self.close()
         if self._driver is not None:
             self._driver.abort()
@@ -205,7 +207,7 @@ class QuicTransport(asyncio.BaseTransport):
     def lingers(self) -> bool:
         """True if a closed transport waits for peers that may not have got the close.
 
-        Only on uringcore's loop this works without the program.
+        On other loops than uringcore's the program has to keep the loop running meanwhile.
         """
         return (
             self._driver is None and not self._closed.done() and not self._need_endpoint().may_end
@@ -228,7 +230,7 @@ class QuicTransport(asyncio.BaseTransport):
         self._need_endpoint().stop_accepting()
 
     def close_connections(self, error_code: int = 0, reason_phrase: str = "") -> None:
-        """Closes every connection with an application's error code; the socket stays open.
+        """Closes every connection with an application's error code. The socket stays open.
 
         Raises ``ValueError`` for a code that does not fit in 62 bits, and then nothing is closed.
         """
@@ -240,7 +242,7 @@ class QuicTransport(asyncio.BaseTransport):
         self.flush()
 
     def is_serving(self) -> bool:
-        """True if new connections are accepted, on a server."""
+        """True if a server accepts new connections."""
         return self._is_serving
 
     def stats(self) -> dict[str, int]:
@@ -299,7 +301,7 @@ class QuicTransport(asyncio.BaseTransport):
                 for address in preferred:
                     await self._receive_at(address)
             except BaseException:
-                # The engine gives the socket back first, or takes it; the caller closes nothing.
+                # The engine returns the socket first, or owns it; the caller closes nothing.
                 self.close()
                 raise
             return
@@ -346,13 +348,13 @@ class QuicTransport(asyncio.BaseTransport):
         return name_of(self._sock)
 
     def _report(self, message: str, exc: BaseException) -> None:
-        """Reports an exception on another loop, as uringcore's own loop does."""
+        """Reports an exception on other loops in the manner of uringcore's own loop."""
         self._loop.call_exception_handler({"message": message, "exception": exc})
 
     def _call_soon(self, callback: Callable[[], None]) -> None:
-        """Runs an answer of a session store's thread, or drops it if the loop is closed.
+        """Delivers a result of a session store's thread, or drops it if the loop is closed.
 
-        It runs in the context in which this was opened, as it calls the program.
+        It runs in the context of the transport's creation, because it calls the program.
         """
         try:
             self._loop.call_soon_threadsafe(callback, context=self._context)
@@ -361,7 +363,7 @@ class QuicTransport(asyncio.BaseTransport):
                 raise
 
     async def _receive_at(self, address: tuple[str, int]) -> None:
-        """Makes sure that datagrams to an address of a server's arrive."""
+        """Makes sure that the socket receives datagrams to an address of the server."""
         name = self._sock.getsockname()
         family = numeric_family(address[0])
         is_for_all = ipaddress.ip_address(name[0]).is_unspecified

@@ -194,7 +194,9 @@ class QuicConfiguration(ConfigurationFields):
         return named
 
     def _without_credentials(self) -> QuicConfiguration:
-        """This configuration, or a copy, without the ticket and the token, which are for one server."""
+        """Returns this configuration, or a copy without the ticket and the token, which are for one
+        server.
+        """
         if self.session_ticket is None and not self.token:
             return self
         return replace(self, session_ticket=None, token=b"")

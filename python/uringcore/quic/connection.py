@@ -118,13 +118,13 @@ class QuicConnectionAdapter(_LoggerAdapter):
     def process(
         self, msg: str, kwargs: MutableMapping[str, Any]
     ) -> tuple[str, MutableMapping[str, Any]]:
-        """The message with ``[id]`` before it."""
+        """Returns the message with ``[id]`` before it."""
         extra = self.extra or {}
         return f"[{extra.get('id')}] {msg}", kwargs
 
 
 def dump_cid(cid: bytes) -> str:
-    """A connection id in hexadecimal."""
+    """Returns a connection id in hexadecimal."""
     return cid.hex()
 
 
@@ -190,7 +190,7 @@ class QuicConnection(PrivateNames, QuicConnectionCore):
         self._takes_datagrams = False
         self._codes = StreamCodes()
         self._ended: events.ConnectionTerminated | None = None
-        # Set by the object that moves the datagrams on a socket, where names of hosts are looked up.
+        # Set by the object that moves the datagrams on a socket, where host names are resolved.
         self._is_on_socket = False
         self._set_side(configuration.is_client)
         if configuration.is_client:
@@ -209,11 +209,11 @@ class QuicConnection(PrivateNames, QuicConnectionCore):
     def connect(self, addr: NetworkAddress, now: float) -> None:
         """Begins the handshake with the server at ``addr``, a ``(host, port)`` tuple. Clients only.
 
-        ``now`` is the time in seconds on any clock that only grows; on a loop it is not used. Without a
-        loop ``addr`` may be anything hashable that names the server to the program.
+        ``now`` is the time in seconds on any monotonic clock; on a loop it is not used. Without a loop
+        ``addr`` may be anything hashable that names the server to the program.
 
-        Raises ``QuicConfigurationError`` for a field that cannot be, ``ValueError`` for an address
-        or server name that cannot be, ``RuntimeError`` when called twice or on a server.
+        Raises ``QuicConfigurationError`` for an invalid field, ``ValueError`` for an invalid address or
+        server name, ``RuntimeError`` when called twice or on a server.
         """
         if not self._is_client:
             raise RuntimeError("connect() is for clients: the configuration says is_client=False")
@@ -230,14 +230,15 @@ class QuicConnection(PrivateNames, QuicConnectionCore):
         self._start_trace()
 
     def _initialize(self, peer_cid: bytes) -> None:
-        """aioquic's step before a connection's first packet, for programs that replace it: called once, on a
-        client right after the beginning. By itself it does nothing."""
+        """aioquic's step before a connection's first packet, for programs that replace it. It is called once,
+        on a client right after ``connect``, and does nothing by itself.
+        """
 
     def receive_datagram(self, data: bytes, addr: NetworkAddress, now: float) -> None:
-        """Takes in one UDP datagram from ``addr``; ``next_event`` and ``datagrams_to_send`` follow.
+        """Processes one UDP datagram from ``addr``; ``next_event`` and ``datagrams_to_send`` follow.
 
-        Without a loop only: a loop receives for its connections. ``addr`` may be anything hashable that
-        names the peer to the program.
+        Without a loop only: a loop receives for its connections. ``addr`` may be anything hashable that names
+        the peer to the program.
         """
         if self._takes_datagrams:
             if addr != self._peer_names.plain:
@@ -273,7 +274,7 @@ class QuicConnection(PrivateNames, QuicConnectionCore):
             code, reason = QuicErrorCode.INTERNAL_ERROR, "the ClientHello was not accepted"
             self._end_unbegun(events.ConnectionTerminated(code, 6, reason, kind="local"))
             raise
-        # The program may have closed the connection.
+        # The program may have closed the connection in the meantime.
         if kept is not None and self._hello_hook is hook:
             for datagram in kept:
                 self._take_datagram(*datagram)
@@ -318,7 +319,7 @@ class QuicConnection(PrivateNames, QuicConnectionCore):
             _handle_timer(self, now)
 
     def next_event(self) -> events.QuicEvent | None:
-        """The next event, or ``None``. Without a loop only: a loop hands them to the protocol.
+        """Returns the next event, or ``None``. Without a loop only: a loop delivers them to the protocol.
 
         ``ConnectionTerminated`` comes when nothing more is to be sent or answered, as in aioquic: after a
         close that is three probe time-outs later (RFC 9000 section 10.2), when ``get_timer`` is ``None``.
@@ -397,8 +398,8 @@ class QuicConnection(PrivateNames, QuicConnectionCore):
     def host_cid(self) -> bytes | None:
         """The connection id that this side begins with.
 
-        Without a loop it is known from the start, so that a program can route the peer's packets by
-        it; ``ConnectionIdIssued`` has those that follow. On a loop: ``None`` until packets move.
+        Without a loop it is known from the start, so that a program can route the peer's packets by it;
+        ``ConnectionIdIssued`` announces later ones. On a loop: ``None`` until packets move.
         """
         known = super().host_cid
         if known is not None or self._attached is not None:
@@ -409,11 +410,11 @@ class QuicConnection(PrivateNames, QuicConnectionCore):
 
     @property
     def _streams(self) -> Streams:
-        """aioquic's table of streams, which its programs look into."""
+        """aioquic's table of streams, which programs for aioquic read."""
         return Streams(self, self._codes)
 
     def _get_or_create_stream_for_send(self, stream_id: int) -> Stream:
-        """The stream, opened if it is this side's and new; ``ValueError`` if nothing can be sent on it."""
+        """Returns the stream, opened if it is new and this side's; ``ValueError`` if it cannot send."""
         if stream_id not in self._streams:
             self.send_stream_data(stream_id, b"")
         elif not self._stream_can_send(stream_id):
@@ -421,19 +422,21 @@ class QuicConnection(PrivateNames, QuicConnectionCore):
         return Stream(self, stream_id, self._codes)
 
     def get_peer_address(self) -> NetworkAddress:
-        """The last address that the peer has proved, or None before the connection began.
+        """Returns the last address that the peer has proved, or None before the connection began.
 
-        Before a server's client has proved any address, it is the one that its packets came from, as
-        aioquic's programs expect: 0-RTT data without a token has no other address.
+        Before a server's client has proved any address, it is the source of its packets, as programs for
+        aioquic expect: 0-RTT data without a token has no other address.
         """
         return self._validated_address() or self._packet_address()
 
     def _validated_address(self) -> NetworkAddress:
-        """The last address that the peer has proved (RFC 9000 section 8), or None."""
+        """Returns the last address that the peer has proved (RFC 9000 section 8), or None."""
         return self._peer_names.name_of(super().get_peer_address())
 
     def _packet_address(self) -> NetworkAddress:
-        """The address that packets go to now, proved or not; None before the beginning and after the end."""
+        """Returns the present destination of packets, proved or not; None before the beginning and after the
+        end.
+        """
         return self._peer_names.name_of(super()._packet_address())
 
     def _addresses_in_use(self) -> list[Any]:
@@ -458,14 +461,14 @@ class QuicConnection(PrivateNames, QuicConnectionCore):
 
     @property
     def _logger(self) -> QuicConnectionAdapter:
-        """aioquic's, which its programs log through: puts the connection's id in front."""
+        """The logger under aioquic's name, which programs use: it puts the connection's id in front."""
         if self._log_adapter is None:
             odcid = self.original_destination_connection_id
             self._log_adapter = QuicConnectionAdapter(logger, {"id": dump_cid(odcid or b"")})
         return self._log_adapter
 
     def _attach(self, endpoint: QuicEndpoint) -> None:
-        """``connect`` will go through ``endpoint``, which chooses the connection ids."""
+        """Makes ``connect`` use ``endpoint``, which chooses the connection ids."""
         self._attached = endpoint
         self._named_host_cid = None
 
@@ -473,7 +476,7 @@ class QuicConnection(PrivateNames, QuicConnectionCore):
     def _adopt(
         cls, configuration: QuicConfiguration, endpoint: QuicEndpoint, key: int
     ) -> QuicConnection:
-        """The connection that a server's endpoint has just accepted."""
+        """Wraps a connection that a server's endpoint has just accepted."""
         self = cls(configuration=configuration)
         self._accepted(endpoint, key)
         self._start_trace()
@@ -490,7 +493,7 @@ class QuicConnection(PrivateNames, QuicConnectionCore):
             )
 
     def _trace_for(self, odcid: bytes) -> QuicLoggerTrace | None:
-        """The connection's trace, made at the first call; None without a logger."""
+        """Returns the connection's trace, created at the first call; None without a logger."""
         logger = self._configuration.quic_logger
         if self._quic_logger is None and logger is not None:
             self._quic_logger = logger.start_trace(is_client=self._is_client, odcid=odcid)

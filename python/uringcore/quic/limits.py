@@ -126,7 +126,7 @@ class ServerLimits:
             raise QuicConfigurationError(name, f"must be a positive number, not {value!r}")
 
     def _options(self) -> dict[str, Any]:
-        """The limits as the extension takes them."""
+        """Returns the limits as options of the extension."""
         burst, retry = self.accept_burst, self.retry_handshakes
         if burst is None:
             burst = max(1, math.ceil(min(self.accept_rate or 1, 1 << 31)))
@@ -142,13 +142,13 @@ class ServerLimits:
         }
 
     def _most_of_an_address(self) -> int | None:
-        """The limit of one address, with the value of ``"auto"``."""
+        """Returns the limit of one address, with ``"auto"`` resolved."""
         if self.max_connections_per_address != "auto":
             return self.max_connections_per_address
         return min(math.ceil(self.max_connections / _PER_ADDRESS_PARTS), _PER_ADDRESS_MAX)
 
     def _beyond_memory(self) -> dict[str, int]:
-        """The limits of connections above those that ``memory`` has room for, with these."""
+        """Returns the limits of connections that exceed the room in ``memory``, with the possible values."""
         options = self._options()
         in_all = options["memory"] // 2 // CONNECTION_BYTES
         rooms = {"max_connections": in_all, "max_connections_per_address": in_all // 2}

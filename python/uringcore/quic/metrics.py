@@ -45,7 +45,7 @@ def openmetrics(
     return exposition(families)
 
 
-# The labels and counters of each source.
+# For each source: its labels and its counters.
 _Taken = list[tuple[dict[str, str], Any]]
 
 

@@ -203,7 +203,7 @@ class SharedSessionStore:
         return database
 
     def _files(self) -> list[str]:
-        """The database, and SQLite's files beside it while it is open."""
+        """Returns the database, and SQLite's files beside it while it is open."""
         return [self._path, f"{self._path}-wal", f"{self._path}-shm"]
 
     @contextlib.contextmanager

@@ -8,9 +8,9 @@ __all__ = ["QuicConnectionStats"]
 
 
 class QuicConnectionStats(TypedDict):
-    """Counters since the connection began, and estimates of now. After the end: the last ones.
+    """Counters since the connection began, and present estimates. After the end they keep their last values.
 
-    The count of probe time-outs is not among them: the state machine keeps it to itself.
+    They lack the count of probe time-outs, which the state machine does not expose.
     """
 
     rtt: float

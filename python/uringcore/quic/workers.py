@@ -219,8 +219,7 @@ class PortGroup:
 def _stand_ins(states: bytes) -> bytes:
     """Returns, for each worker, the index of the socket that gets its packets."""
     sockets = bytearray(range(len(states)))
-    # If no process accepts new clients, those that are about to end refuse them, which is better than
-    # silence.
+    # If no process accepts new clients, draining processes refuse them, which is better than silence.
     for state in (ACCEPTING, ENDING):
         if there := [index for index in sockets if states[index] == state]:
             absent = [index for index in sockets if states[index] == ABSENT]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["mapped"]
 
-# The first that fits.
+# Ordered: the first class that fits applies.
 _KINDS: tuple[tuple[type[errors.HTTP3Error], str], ...] = (
     (errors.ConnectTimeoutError, "ConnectTimeout"),
     (errors.ReadTimeoutError, "ReadTimeout"),

@@ -1,7 +1,7 @@
-"""httpx and httpx2, whichever is installed: their names are alike, and their classes are not.
+"""httpx and httpx2, if installed: their classes have equal names and are different.
 
-A transport is of both kinds where both are installed, and answers each request in the terms of its own
-library. Not here: what a request becomes.
+If both are installed, a transport belongs to both, and returns each request's response as an object of its
+library.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ __all__ = ["LIBRARIES", "AsyncBaseTransport", "AsyncByteStream", "is_httpx2", "l
 
 
 def installed() -> tuple[ModuleType, ...]:
-    """Raises ``ImportError`` if there is neither."""
+    """Returns the installed libraries. Raises ``ImportError`` if there is neither."""
     found: list[ModuleType] = []
     for name in ("httpx", "httpx2"):
         try:
@@ -39,7 +39,7 @@ LIBRARIES = installed()
 
 
 def library_of(request: object) -> Any:
-    """The library that has made a request."""
+    """Returns the library that has made a request."""
     for library in LIBRARIES:
         if isinstance(request, library.Request):
             return library
@@ -47,12 +47,12 @@ def library_of(request: object) -> Any:
 
 
 def is_httpx2(library: ModuleType) -> bool:
-    """True for httpx2, which trusts the system's authorities where httpx trusts certifi's."""
+    """True for httpx2, which trusts the system's authorities by default; httpx trusts certifi's."""
     return library.__name__ == "httpx2"
 
 
 def common(name: str) -> Any:
-    """A class that is each library's of that name."""
+    """Returns a class that inherits from each library's class of that name."""
     bases = tuple(getattr(library, name) for library in LIBRARIES)
     return bases[0] if len(bases) == 1 else type(name, bases, {})
 

@@ -50,7 +50,7 @@ __all__ = ["AsyncHTTP3Transport"]
 
 MISDIRECTED = 421
 
-# The defaults: connections of each side, and seconds that an idle one is kept.
+# Defaults: the maximum of connections of each side, and the seconds for which an idle one is kept.
 MOST, KEPT_SECONDS = 100, 5.0
 
 
@@ -114,7 +114,7 @@ class AsyncHTTP3Transport(AsyncBaseTransport):
         self._configuration = configuration
         self._client: Client | None = None
         is_the_same = verify is not True or cert is not None
-        # Here, since reading the authorities would block the loop at the first request, and may fail.
+        # Read here: reading the authorities may fail, and would block the loop at the first request.
         self._trust = {
             library: self._read_trust(library, verify, cert, trust_env)
             for library in (LIBRARIES[:1] if is_the_same else LIBRARIES)
@@ -129,7 +129,7 @@ class AsyncHTTP3Transport(AsyncBaseTransport):
     def _read_trust(
         self, library: Any, verify: Any, cert: Any, trust_env: bool
     ) -> tuple[ssl.SSLContext | None, QuicConfiguration]:
-        """TLS for TCP, where it is needed, and QUIC's configuration."""
+        """Returns the SSL context for TCP and QUIC's configuration."""
         configuration = self._given_configuration
         if configuration is not None and not self._makes_tcp:
             return None, configuration
@@ -143,7 +143,7 @@ class AsyncHTTP3Transport(AsyncBaseTransport):
         return self._given_tcp is None and not self._always
 
     def _begin(self, library: Any) -> Client:
-        """Sets both sides up, with the authorities that are usual in ``library`` if none are named."""
+        """Sets both sides up. If no authorities are named, it uses the defaults of ``library``."""
         self._context, self._configuration = self._trust[library]
         self._trust.clear()
         if self._makes_tcp:
@@ -171,7 +171,8 @@ class AsyncHTTP3Transport(AsyncBaseTransport):
 
     @property
     def _trusts_other_hosts(self) -> bool:
-        # A server whose certificate is not verified is trusted for its own host only (RFC 7838 section 2.1).
+        # If the certificate is not verified, an alternative is trusted on the origin's own host only (RFC
+        # 7838 section 2.1).
         assert self._configuration is not None
         return self._configuration.verify_mode != ssl.CERT_NONE
 
@@ -229,7 +230,7 @@ class AsyncHTTP3Transport(AsyncBaseTransport):
     async def _over_alternative(
         self, request: httpx.Request, origin: Origin, alternative: Alternative
     ) -> httpx.Response | None:
-        """The response, or ``None`` if TCP is to be asked, which can be done without harm."""
+        """Returns the response, or ``None`` if TCP may and should be used instead."""
         asked = _asked(request, origin)
         asked.fields.append((b"alt-used", alternative.authority.encode("ascii")))
         route = Route(origin, alternative.host, alternative.port)
@@ -298,7 +299,7 @@ class AsyncHTTP3Transport(AsyncBaseTransport):
     # Alternatives
 
     def _choose(self, origin: Origin) -> Alternative | None:
-        """The alternative that is connected to, or else the first that is not known to be broken."""
+        """Returns the connected alternative, otherwise the first that is not known to be broken."""
         assert self._client is not None
         found = [
             one
@@ -315,7 +316,7 @@ class AsyncHTTP3Transport(AsyncBaseTransport):
 
     def _learn(self, origin: Origin, response: httpx.Response) -> None:
         fields = response.headers.get_list("alt-svc")
-        # RFC 7838 section 6: a 421 may come from a server that is not the origin's.
+        # RFC 7838 section 6: a 421 may come from a server other than the origin's.
         if fields and response.status_code != MISDIRECTED:
             age = response.headers.get("age", "")
             seconds = float(age) if age.isdecimal() else 0.0
@@ -381,7 +382,7 @@ def _asked(request: httpx.Request, origin: Origin) -> Request:
         raise URLError(f"{str(request.url)!r}: the port must be from 1 to 65535")
     stream: Any = request.stream
     if isinstance(stream, library_of(request).ByteStream):
-        # Can be sent twice, if it comes to that.
+        # A list can be sent twice.
         stream = b"".join(stream) or None
     path = _text(request.extensions.get("target", request.url.raw_path))
     return Request(request.method, origin, path, request.headers.raw, stream)
@@ -410,6 +411,6 @@ def _limits(limits: httpx.Limits | None) -> Limits:
 
 
 def _has_proxy(tcp: AsyncBaseTransport | None) -> bool:
-    """Requests that were meant for a proxy would go past it."""
+    """True if ``tcp`` uses a proxy, which HTTP/3 requests would bypass."""
     pool = getattr(tcp, "_pool", None)
     return type(pool).__name__ in ("AsyncHTTPProxy", "AsyncSOCKSProxy")

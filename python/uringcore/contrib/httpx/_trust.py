@@ -17,7 +17,7 @@ from uringcore.quic.configuration import QuicConfiguration
 
 __all__ = ["quic_configuration", "tls_context"]
 
-# Where distributions have their authorities, if OpenSSL's own paths lead nowhere: truststore's list.
+# The places of distributions' authorities, tried if OpenSSL's own paths do not exist: truststore's list.
 BUNDLES = (
     "/etc/ssl/cert.pem",
     "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
@@ -32,7 +32,7 @@ Verify = ssl.SSLContext | str | bool
 
 
 def tls_context(library: Any, verify: Verify, cert: Any, trust_env: bool) -> ssl.SSLContext:
-    """TLS for TCP, as the library has it; it warns of paths and of ``cert`` itself."""
+    """Returns the SSL context for TCP, made by the library, which warns about paths and ``cert`` itself."""
     context: ssl.SSLContext
     if isinstance(verify, str):
         context = ssl.create_default_context(**at(verify))
@@ -46,9 +46,9 @@ def tls_context(library: Any, verify: Verify, cert: Any, trust_env: bool) -> ssl
 def quic_configuration(
     library: ModuleType, context: ssl.SSLContext, verify: Verify, cert: Any, trust_env: bool
 ) -> QuicConfiguration:
-    """QUIC with the trust of ``context``, which ``verify`` has become.
+    """Returns a QUIC configuration with the trust of ``context``, which was made from ``verify``.
 
-    Raises ``ValueError`` for a context whose authorities cannot be found.
+    Raises ``ValueError`` for a context with unknown authorities.
     """
     verifies = context.verify_mode != ssl.CERT_NONE
     configuration = pooled_configuration(verify=verifies)
@@ -90,7 +90,9 @@ def authorities(library: ModuleType, context: Any, verify: Verify) -> dict[str, 
 
 
 def inside(context: Any) -> dict[str, Any]:
-    """The authorities that a program has loaded into a truststore context: its inner context has them."""
+    """Returns the inner context of a truststore context, which has the authorities that the program has
+    loaded.
+    """
     inner = getattr(context, "_ctx", None)
     if inner is None or not inner.cert_store_stats()["x509"]:
         return {}

@@ -1,4 +1,4 @@
-"""``Accepting``: the connections that a listener's endpoint accepts, until a program has them."""
+"""``Accepting``: the connections that a listener's endpoint accepts, before ``accept()`` returns them."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ __all__ = ["Accepting"]
 class Accepting:
     """Makes the link of each accepted connection, with the current settings, and puts it in the backlog.
 
-    The endpoint refers to this object and not to the listener, so that a listener which the program
-    forgets is collected.
+    The endpoint refers to this object and not to the listener, so that an unreferenced listener can be
+    collected.
     """
 
     def __init__(

@@ -25,7 +25,7 @@ class Backlog(Generic[_Link]):
     def __init__(self, loop: asyncio.AbstractEventLoop, places: int) -> None:
         self._loop = loop
         self._places = places
-        # Not the program's objects, which close and warn if they are collected.
+        # Links, not the program's objects, which would close and warn when they are collected.
         self._links: deque[_Link] = deque()
         self._waiters: deque[asyncio.Future[None]] = deque()
 

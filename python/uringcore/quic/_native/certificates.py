@@ -1,7 +1,7 @@
 """``Certificate``: a certificate with its private key, as a program names it, read into a configuration.
 
-Not here: reading PEM and DER (:mod:`uringcore.quic._credentials`), and which certificate a server shows
-(:mod:`uringcore.quic._certificates`).
+PEM and DER are read by :mod:`uringcore.quic._credentials`, and a server's certificate is selected by
+:mod:`uringcore.quic._certificates`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Certificate:
     """A certificate, the rest of its chain and its private key.
 
     The files are read when a ``ClientConfig`` or ``ServerConfig`` is made with it, and again by
-    :meth:`Listener.reload`. A pair ``(chain, private_key)`` may stand in its place.
+    :meth:`Listener.reload`. A pair ``(chain, private_key)`` may replace it.
     """
 
     chain: PemSource
@@ -46,7 +46,7 @@ class Certificate:
     subjectAltName."""
 
     def __repr__(self) -> str:
-        # The bytes of a chain may have the private key among them.
+        # The bytes of a chain may contain the private key.
         chain = "<bytes>" if isinstance(self.chain, bytes) else repr(self.chain)
         return f"{type(self).__name__}(chain={chain}, server_names={self.server_names!r})"
 
@@ -58,8 +58,9 @@ _Read = tuple[list[bytes], bytes, Sequence[str] | None]
 
 
 def load_certificate(configuration: QuicConfiguration, source: CertificateSource) -> None:
-    """Has the configuration show one certificate, to every peer. Raises :class:`QuicConfigurationError`,
-    which names ``certificate``."""
+    """Makes the configuration present one certificate to every peer. Raises :class:`QuicConfigurationError`,
+    which names ``certificate``.
+    """
     chain, key, names = _read("certificate", source)
     if names is not None:
         raise QuicConfigurationError(
@@ -93,7 +94,7 @@ def load_certificates(
 
 
 def _is_the_default_only(chain: list[bytes], key: bytes, names: Sequence[str] | None) -> bool:
-    """True if the first certificate is shown under no name of its own. Raises what is wrong with it."""
+    """True if the first certificate has no server name of its own. Raises an error for an invalid one."""
     if names is not None and list(names) != ["*"]:
         return False
     try:
@@ -106,7 +107,7 @@ def _is_the_default_only(chain: list[bytes], key: bytes, names: Sequence[str] | 
 
 
 def _without_asterisk(names: Sequence[str] | None) -> Sequence[str] | None:
-    """The names without ``"*"``, which stands for all other clients: they get the first certificate."""
+    """Returns the names without ``"*"``, which means all other clients: they get the first certificate."""
     if names is None or isinstance(names, (str, bytes)):
         return names
     return [name for name in names if name != "*"]
@@ -118,7 +119,7 @@ def _set(configuration: QuicConfiguration, chain: list[bytes], key: bytes) -> No
 
 
 def _read(name: str, source: CertificateSource) -> _Read:
-    """The chain and the key in DER, and the names. Errors name ``name``."""
+    """Returns the chain and the key in DER, and the names. Errors contain ``name``."""
     if isinstance(source, Certificate):
         given = source
     elif isinstance(source, tuple) and len(source) == 2:

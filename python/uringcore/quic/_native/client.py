@@ -29,14 +29,14 @@ def connect(
     local_address: tuple[str, int] | None = None,
     happy_eyeballs_delay: float | None = ATTEMPT_DELAY,
 ) -> AwaitableContext[Connection]:
-    """Connects to a QUIC server: ``async with connect(...) as connection:``, or
-    ``connection = await connect(...)``, and then the program closes it.
+    """Connects to a QUIC server: ``async with connect(...) as connection:``, or ``connection = await
+    connect(...)``, and then the program closes it.
 
-    ``alpn`` goes before ``config.alpn``, in a copy of ``config`` that is made for this call: later calls do
-    not use the address token that the copy remembers. Of several addresses of a name the first to complete a
-    handshake is used (RFC 8305), the next one being tried ``happy_eyeballs_delay`` seconds after the one
-    before, or when that has failed; ``None``, and a ``local_address`` with a port, try them one by one.
-    With ``config.early_data`` and a ticket it is the first address, and the handshake is not waited for.
+    ``alpn`` overrides ``config.alpn``, in a copy of ``config`` that is made for this call: later calls do not
+    use the address token that the copy stores. If a name has several addresses, the first one to complete a
+    handshake is used (RFC 8305). The next one is tried ``happy_eyeballs_delay`` seconds after the previous
+    one, or when that has failed; ``None``, and a ``local_address`` with a port, try them one by one. With
+    ``config.early_data`` and a ticket the first address is used, without waiting for the handshake.
 
     Raises :class:`QuicCertificateError` for a certificate that is not accepted or not for ``host``,
     :class:`QuicAlpnError` when there is no application protocol in common,
@@ -67,7 +67,7 @@ async def _connect(
     links: dict[int, Link] = {}
 
     def prepare(quic: QuicConnection) -> Link:
-        # Before it begins, so that not even the first packets' streams become events.
+        # Set before the connection starts, so that no stream of the first packets becomes an event.
         link = links[id(quic)] = Link(
             quic,
             datagram_bytes=config.datagram_buffer,

@@ -1,6 +1,6 @@
-"""``ClientConfig`` and ``ServerConfig``: the settings of one side, checked when they are made.
+"""``ClientConfig`` and ``ServerConfig``: the settings of one side, checked in their constructors.
 
-Not here: the settings that both have (``endpoint_config``).
+``endpoint_config`` has the settings that both share.
 """
 
 from __future__ import annotations
@@ -221,8 +221,9 @@ class ServerConfig(EndpointConfig):
         return configuration
 
     def _with(self, **changes: Any) -> ServerConfig:
-        """A copy with these arguments of a call, which go before the fields; ``None`` leaves a field. Either
-        of ``certificate`` and ``certificates`` takes the place of both."""
+        """Returns a copy with the arguments of a call, which override the fields; ``None`` keeps a field.
+        Either of ``certificate`` and ``certificates`` replaces both.
+        """
         given = {name: value for name, value in changes.items() if value is not None}
         if not given:
             return self
@@ -232,7 +233,7 @@ class ServerConfig(EndpointConfig):
 
 
 def _check_keys(token_keys: Any, reset_key: Any) -> None:
-    """Raises :class:`QuicConfigurationError`, which does not show the keys."""
+    """Checks the keys. Raises :class:`QuicConfigurationError`, which does not show them."""
     if not all(isinstance(key, bytes) for key in token_keys):
         raise QuicConfigurationError("token_keys", "must be a list of bytes")
     if any(len(key) < TOKEN_KEY_MIN for key in token_keys):

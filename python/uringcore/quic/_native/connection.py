@@ -1,4 +1,4 @@
-"""``Connection``: a QUIC connection as a program has it. Its streams and datagrams are in Rust."""
+"""``Connection``: the program's object of a QUIC connection. Its streams and datagrams are in Rust."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import cast
 from uringcore._uringcore import ConnectionBase
 from uringcore.quic._closing import check_close
 
-# The core calls it for a stream's `sendfile`; a running loop imports nothing.
+# Imported early for `sendfile` of streams, which the core calls: a running loop imports nothing.
 from uringcore.quic._native import files as files
 from uringcore.quic._native.contexts import DeliveredOnExit
 from uringcore.quic._native.forgotten import end_forgotten, made_at
@@ -21,18 +21,18 @@ __all__ = ["Connection"]
 class Connection(DeliveredOnExit, ConnectionBase):
     """A connection, which :func:`~uringcore.quic.connect` and a listener make.
 
-    ``async with connection:`` closes it at the end of the block. If the block ends well, what was
-    finished on its streams is waited for first until the peer has acknowledged it, ``close_timeout``
-    seconds at most; if it ends by an exception the connection is closed at once.
+    ``async with connection:`` closes it at the end of the block. If the block ends without an exception, it
+    waits first until the peer has acknowledged the data that was finished on streams, ``close_timeout``
+    seconds at most; after an exception it closes at once.
 
-    One that the program forgets is closed when it is collected.
+    An unreferenced connection is closed when it is collected.
     """
 
     _link: Link
     _origin: str | None
 
     def __new__(cls, link: Link) -> Connection:
-        """Not for programs: connections are made by those two."""
+        """Internal: those two functions make connections."""
         self = super().__new__(cls, link.manager)
         self._link = link
         self._origin = made_at(link.loop)
@@ -45,9 +45,9 @@ class Connection(DeliveredOnExit, ConnectionBase):
 
     @property
     def peer_address(self) -> tuple[str, int]:
-        """The last address and port that the peer has proved to be at (RFC 9000 sections 8 and 9.3).
+        """The last address and port that the peer has proved (RFC 9000 sections 8 and 9.3).
 
-        They change when it moves to another network, as soon as it has answered there.
+        They change when the peer moves to another network, once it has answered from there.
         """
         address = self._link.quic.get_peer_address()
         return str(address[0]), int(address[1])
@@ -60,7 +60,7 @@ class Connection(DeliveredOnExit, ConnectionBase):
 
     @property
     def peer_certificate(self) -> bytes | None:
-        """The peer's certificate in DER, if it has shown one."""
+        """The peer's certificate in DER, or ``None`` if it has sent none."""
         chain = self.peer_certificates
         return chain[0] if chain else None
 
@@ -71,7 +71,7 @@ class Connection(DeliveredOnExit, ConnectionBase):
 
     @property
     def server_name(self) -> str | None:
-        """The name that the client asked for."""
+        """The server name that the client requested."""
         return self._link.quic.server_name
 
     @property
@@ -82,9 +82,10 @@ class Connection(DeliveredOnExit, ConnectionBase):
 
     @property
     def early_data(self) -> bool:
-        """True if the server accepted 0-RTT data, which the client sent before the handshake was complete.
-        An attacker can replay it (RFC 9001 section 9.2), so a server does only what may happen twice with
-        it, or waits for :meth:`wait_connected`. False as long as this is not known."""
+        """True if the server accepted 0-RTT data, which the client sent before the handshake was complete. An
+        attacker can replay it (RFC 9001 section 9.2), so a server must only act on it if a repetition is
+        harmless, or wait for :meth:`wait_connected`. False until the outcome is known.
+        """
         return self._link.early_data
 
     @property
@@ -124,7 +125,7 @@ class Connection(DeliveredOnExit, ConnectionBase):
     async def ping(self) -> None:
         """Waits until the peer has answered a PING.
 
-        Raises the connection's error when that ends first.
+        Raises the connection's error if the connection ends first.
         """
         await self._link.ping()
 
@@ -142,10 +143,9 @@ class Connection(DeliveredOnExit, ConnectionBase):
         await self._link.migrate(local_address, timeout)
 
     def close(self, code: int = 0, reason: str = "") -> None:
-        """Closes the connection at once, with an error code of the application's and a reason.
+        """Closes the connection at once, with an application's error code and a reason.
 
-        What is queued and not yet sent is dropped: see :meth:`wait_delivered`. A second close does
-        nothing.
+        Queued data that is not yet sent is dropped: see :meth:`wait_delivered`. A second close does nothing.
 
         Raises ``ValueError`` for a code that does not fit in 62 bits, and then nothing is closed.
         """
@@ -165,7 +165,7 @@ class Connection(DeliveredOnExit, ConnectionBase):
         try:
             address = self._link.quic.get_peer_address()
         except RuntimeError:
-            # On another thread than the loop's, which has it.
+            # The repr may be called in another thread than the loop's, which alone may read the address.
             address = None
         return f"<{type(self).__name__} {state} peer={address}>"
 

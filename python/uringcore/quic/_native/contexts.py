@@ -45,8 +45,8 @@ _Made = TypeVar("_Made", bound=_Ending)
 
 
 class AwaitableContext(Generic[_Made]):
-    """An object that is made when this is awaited or entered. Leaving the block closes the object; until then
-    the block cannot be entered again.
+    """An object that is made when this is awaited or entered. Leaving the block closes the object. The block
+    cannot be entered a second time before that.
     """
 
     def __init__(self, make: Callable[[], Coroutine[Any, Any, _Made]]) -> None:

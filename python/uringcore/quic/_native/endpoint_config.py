@@ -1,7 +1,7 @@
 """``EndpointConfig``: the settings that clients and servers have in common.
 
-They become a :class:`~uringcore.quic.configuration.QuicConfiguration`, which has aioquic's names and does
-the checking.
+They are converted to a :class:`~uringcore.quic.configuration.QuicConfiguration`, which has aioquic's names
+and checks them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _MEBIBYTE = 1 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class EndpointConfig:
-    """The settings that both sides have."""
+    """The settings of both sides."""
 
     alpn: Sequence[str] = ()
     """Application protocols to offer or accept, the preferred one first (RFC 7301)."""
@@ -123,7 +123,7 @@ class EndpointConfig:
     qlog: QuicLogger | None = None
     """Where traces with the content of all packets go (qlog)."""
 
-    # The fields of a QuicConfiguration that have another name here.
+    # Fields of QuicConfiguration that have another name here.
     _names: ClassVar[dict[str, str]] = {
         "alpn_protocols": "alpn",
         "cadata": "authorities",
@@ -218,7 +218,7 @@ class EndpointConfig:
 
 
 def set_authorities(configuration: QuicConfiguration, source: PemSource | None) -> None:
-    """Has the configuration trust these authorities: a PEM file, a directory of them, or PEM bytes."""
+    """Makes the configuration trust these authorities: a PEM file, a directory of PEM files, or PEM bytes."""
     if source is None:
         return
     if isinstance(source, bytes):

@@ -1,6 +1,6 @@
-"""``check_types``: the values of a configuration's fields have the types that the fields are annotated with.
+"""``check_types``: checks that the values of a configuration's fields have their annotated types.
 
-Not here: which values of a type are possible.
+Not here: checks of values.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def check_types(config: Any) -> None:
                 continue
             annotation = annotation.removesuffix(" | None")
         if annotation.startswith("Sequence["):
-            # The value itself is not in the message: it may be a key.
+            # The message omits the value, which may be a key.
             if not isinstance(value, Sequence) or isinstance(value, (str, bytes)):
                 raise QuicConfigurationError(field.name, "must be a list")
             if annotation == "Sequence[str]" and not all(isinstance(each, str) for each in value):

@@ -1,5 +1,6 @@
-"""``sendfile``: a file's bytes onto a stream. They have to be encrypted, so they pass through this process;
-what is spared are turns of the loop for what the page cache has, copies, and Python code a piece.
+"""``sendfile``: a file's bytes onto a stream. They pass through this process, because they have to be
+encrypted. The function saves copies, Python code for each piece, and turns of the loop if the page cache has
+the data.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ async def sendfile(
 
 
 async def _read(files: Files, descriptor: int, size: int, offset: int) -> bytes:
-    """Reads at once what is in memory, and otherwise waits; nothing is the end of the file."""
+    """Reads at once if the data is in memory, and waits otherwise; an empty result is the end of the file."""
     while (got := files.direct.read(descriptor, size, offset)) is True:
         # Let other tasks run.
         await asyncio.sleep(0)

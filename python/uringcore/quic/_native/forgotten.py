@@ -1,5 +1,6 @@
-"""Ends connections, streams and listeners that a program has forgotten, on the right thread, and warns where
-they were made."""
+"""Ends connections, streams and listeners that the program no longer references, in their loop's thread, and
+warns with the line that made them.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ __all__ = ["end_forgotten", "made_at", "on_loop"]
 
 
 def made_at(loop: asyncio.AbstractEventLoop) -> str | None:
-    """The innermost line that is not this package's, as ``file:line``; nothing but in debug mode."""
+    """Returns the innermost line outside of this package as ``file:line``; ``None`` unless in debug mode."""
     if not loop.get_debug():
         return None
     frame = sys._getframe(1)

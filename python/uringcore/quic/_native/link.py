@@ -24,7 +24,7 @@ __all__ = ["Life", "Link"]
 
 
 class Life(ConnectionLife):
-    """Connects a ``QuicConnection`` with its user. To the endpoint's transport it is a protocol."""
+    """Connects a ``QuicConnection`` with its user. It is the protocol of the endpoint's transport."""
 
     __slots__ = (
         "_flush_is_due",
@@ -49,7 +49,7 @@ class Life(ConnectionLife):
             quic._set_credential_handlers(self._got_ticket, self._got_token)
 
     def connection_made(self, transport: QuicTransport) -> None:
-        """The endpoint has this connection; from now on its events come here."""
+        """The endpoint has created this connection; its events come here from now on."""
         self._transport = transport
         self.opened(transport, transport.flush if self._flushes else None)
         self.quic._set_receiver(self._received)
@@ -71,7 +71,7 @@ class Life(ConnectionLife):
         return bool(self.completed.early_data_accepted)
 
     def transmit(self) -> None:
-        """Sends what is queued, once in a turn; uringcore's own loop does that by itself."""
+        """Sends queued data, once in a turn; uringcore's own loop does that automatically."""
         if self._flushes and not self._flush_is_due and not self.loop.is_closed():
             self._flush_is_due = True
             self.loop.call_soon(self._flush_now)
@@ -83,7 +83,7 @@ class Life(ConnectionLife):
         self.transmit()
 
     def close_about(self, code: int, frame_type: int, reason: str) -> None:
-        """Closes it with an error of the transport's."""
+        """Closes the connection with a transport error."""
         self.quic.close(error_code=code, frame_type=frame_type, reason_phrase=reason)
         self.transmit()
 

@@ -1,4 +1,4 @@
-"""``listen``: a server, whose connections are accepted one by one."""
+"""``listen``: a server, whose program accepts connections one by one."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ __all__ = ["Listener", "listen"]
 
 
 class Listener(ClosedOnExit):
-    """A server's socket. Up to ``backlog`` connections wait for :meth:`accept`: those whose handshake is
-    complete, and with ``early_data`` those that sent such data before. More are refused.
+    """A server's socket. Up to ``backlog`` connections wait for :meth:`accept`: those with a complete
+    handshake, and with ``early_data`` those that have sent early data. More are refused.
 
-    ``async with listener:`` closes it at the end of the block, with its connections. A listener that the
-    program forgets is closed when it is collected.
+    ``async with listener:`` closes it at the end of the block, with its connections. An unreferenced listener
+    is closed when it is collected.
     """
 
     def __init__(self, transport: QuicTransport, accepting: Accepting) -> None:
-        """Not for programs: listeners are made by :func:`~uringcore.quic.listen`."""
+        """Internal: :func:`~uringcore.quic.listen` makes listeners."""
         self._transport = transport
         self._accepting = accepting
         self._is_closed = False
@@ -54,7 +54,7 @@ class Listener(ClosedOnExit):
         return self._transport.stats()
 
     async def accept(self) -> Connection:
-        """The next connection. A cancelled call has taken none.
+        """Returns the next connection. A cancelled call has taken none.
 
         Raises :class:`ListenerClosedError` once the listener is closed.
         """
@@ -75,27 +75,29 @@ class Listener(ClosedOnExit):
             raise StopAsyncIteration from None
 
     def reload(self, config: ServerConfig | None = None) -> None:
-        """Reads the files of the settings again (certificates, keys, authorities), or takes other
-        settings, for new connections. Open connections continue unchanged.
+        """Reads the files of the settings again (certificates, keys, authorities), or applies other settings,
+        for new connections. Open connections continue unchanged.
 
         Sessions stay good under another certificate too, and so do tokens, unless ``token_keys`` lacks
         their key now. Connections from before a change of ``stateless_reset_key`` are reset with the key of
         their time. A ``config`` may differ in everything but ``connection_id_length``, ``limits`` and
         ``preferred_address``, which belong to the socket. The call blocks the loop while it reads files.
 
-        Raises :class:`QuicConfigurationError`, which names the field, if a file cannot be used (it may be
-        half replaced) or a field cannot change, and then nothing has changed;
+        Raises :class:`QuicConfigurationError`, which names the field, if a file is invalid (it may be half
+        replaced) or a field cannot change, and then nothing has changed;
         :class:`ListenerClosedError` if the listener does not accept any more.
         """
         self._accepting.reload(self._transport, config)
 
     def stop_accepting(self) -> None:
-        """Refuses new connections from now on. Those that are open or wait for :meth:`accept` continue."""
+        """Refuses new connections from now on. Open connections, and those that wait for :meth:`accept`,
+        continue.
+        """
         self._transport.stop_accepting()
 
     def close(self, code: int = 0, reason: str = "") -> None:
-        """Closes all connections, with an error code of the application's and a reason, and then the
-        socket. Data that is queued and not yet sent is dropped.
+        """Closes all connections, with an application's error code and a reason, and then the socket. Queued
+        data that is not yet sent is dropped.
 
         Raises ``ValueError`` for a code that does not fit in 62 bits, and then nothing is closed.
         """
@@ -106,11 +108,11 @@ class Listener(ClosedOnExit):
         _close(self._transport, self._accepting, code, reason)
 
     async def drain(self, timeout: float | None = None) -> None:
-        """Refuses new connections, waits until those that are open have ended, and closes the socket.
+        """Refuses new connections, waits until the open ones have ended, and closes the socket.
 
-        A worker sends new clients to the next worker of its port, by a Retry. Connections in the backlog
-        can be accepted meanwhile. After ``timeout`` seconds the connections that are left are closed with
-        code 0; ``None`` waits without a limit. After a cancellation the listener refuses connections until
+        A worker sends new clients to the next worker of its port, by a Retry. Connections in the backlog can
+        be accepted meanwhile. After ``timeout`` seconds the remaining connections are closed with code 0;
+        ``None`` waits without a limit. After a cancellation the listener refuses connections until
         :meth:`close` is called.
         """
         self._transport.drain()
@@ -122,7 +124,9 @@ class Listener(ClosedOnExit):
         self._accepting.backlog.clear()
 
     async def wait_closed(self) -> None:
-        """Waits until the socket is released: until each peer has got the close, or had the time for it."""
+        """Waits until the socket is released, which is after each peer has received the close or had time for
+        it.
+        """
         await self._transport.wait_closed()
 
     def __repr__(self) -> str:
