@@ -7,13 +7,13 @@
     python benchmarks/run.py --report         all pages and charts again from the committed figures
     python benchmarks/run.py --collect        the figures again from benchmarks/results, if these are no older
                                               than the committed tables, then the pages
-    python3.11 benchmarks/run.py --beside tcp  loops on another CPython, told in ratios beside the tables
+    python3.11 benchmarks/run.py --beside tcp  loops on another CPython, shown in ratios beside the tables
 
-The first run makes a separate environment (a virtual environment with the peers and this project's wheel
-as `make wheel` builds it, the native programs, a certificate); the wheel is built again when its sources
-change. A failure of another project's peer, such as a hang or a wrong byte, is shown in its table, and the
-run continues. A failure of this project or of a native program ends the run with status 1; with
-`--keep-going` the other peers are finished first.
+The first run makes a separate environment (a virtual environment with the peers and this project's wheel as
+`make wheel` builds it, the native programs, a certificate); the wheel is built again when its sources change.
+A failure of another project's peer, such as a hang or a wrong byte, is shown in its table, and the run
+continues. A failure of this project or of a native program ends the run with status 1; with `--keep-going`
+the other peers are finished first.
 """
 
 from __future__ import annotations

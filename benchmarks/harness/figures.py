@@ -33,7 +33,7 @@ GROWN = "server_grown_bytes"
 
 @dataclass
 class PeerFigures:
-    """What one peer did in one case: its figures, or why there are none."""
+    """The figures of one peer in one case, or the reason for their absence."""
 
     absent: str | None = None
     failed: str | None = None
@@ -78,7 +78,7 @@ class PeerFigures:
 
     @classmethod
     def from_json(cls, raw: dict[str, Any]) -> PeerFigures:
-        """Its line, read."""
+        """Returns the figures in a JSON line."""
         raw = dict(raw)
         absent, failed = raw.pop("absent", None), raw.pop("failed", None)
         return cls(absent, failed, {name: Spread(*value) for name, value in raw.items()})

@@ -38,7 +38,7 @@ class Interpreter:
         return f"On CPython {self.version}"
 
     def section(self) -> str:
-        """Its part of BENCHMARK.md."""
+        """Returns the page's part of BENCHMARK.md."""
         lines = [f"## {self.title}", "", ABOUT, ""]
         if self.cases:
             lines += [*self._cases(), ""]

@@ -1,9 +1,8 @@
 """The origin of a sampled address in the source: the crate of the innermost inlined function.
 
-A release build has functions of many crates in one symbol, so symbols alone tell little. Line tables
-(`debug = "line-tables-only"`) name the file of every inlined call at an address; the innermost file
-that is neither Rust's library nor a bare container owns it. Which rooms the profile shows is
-profile.py's business.
+A release build has functions of many crates in one symbol, so symbols alone show little. Line tables (`debug
+= "line-tables-only"`) name the file of every inlined call at an address; the innermost file that is neither
+Rust's library nor a bare container owns it. profile.py chooses the rooms of the profile.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ def children_of(pid: int) -> list[int]:
 
 
 def worker_of(pid: int) -> int:
-    """The only child of `pid`, or `pid` itself if it has none or several."""
+    """Returns the only child of `pid`, or `pid` itself if it has none or several."""
     children = children_of(pid)
     return children[0] if len(children) == 1 else pid
 

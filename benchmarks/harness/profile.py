@@ -41,7 +41,7 @@ class PeerProfile:
     """Counts for each unit of the case, and packets a batch."""
 
     def to_json(self) -> dict[str, Any]:
-        """Its line in the figures."""
+        """Returns the profile's line in the figures."""
         return {
             "cpu_us_per_unit": figures.rounded(self.cpu_us_per_unit),
             "samples": self.samples,

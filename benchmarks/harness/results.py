@@ -28,7 +28,7 @@ def path_of(name: str, beside: str = "") -> Path:
 
 
 def write(name: str, result: Any, *, beside: bool = False) -> Path:
-    """Write a result, a dataclass that tells its machine, to its file."""
+    """Write a result, a dataclass with its machine, to its file."""
     path = path_of(name, minor_version(result.machine) if beside else "")
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(asdict(result), indent=1) + "\n")

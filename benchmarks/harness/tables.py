@@ -125,7 +125,7 @@ def case_chart(case: Case, result: CaseFigures) -> str:
 
 
 def _order(case: Case, result: CaseFigures) -> list[str]:
-    """The peers in the order of their definition, whatever a result file's order is."""
+    """Return the peers in the order of their definition, regardless of the order in a result file."""
     known = [peer.name for peer in PEERS[case.family]]
     return [name for name in known if name in result.peers]
 

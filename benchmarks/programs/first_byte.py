@@ -64,17 +64,17 @@ async def ask(client: Client, port: int, *, early: bool) -> float:
 
 
 async def anew(cafile: str, port: int) -> float:
-    """With a client that knows nothing."""
+    """Measures with a client without any state."""
     async with Client(cafile=cafile) as client:
         return await ask(client, port, early=False)
 
 
 async def again(cafile: str, port: int, *, early: bool) -> float:
-    """With a client that has been there, and has no connection any more."""
+    """Measures with a client that has connected before and whose connection has ended."""
     limits = Limits(idle_timeout=IDLE_SECONDS)
     async with Client(cafile=cafile, limits=limits, early_data=early) as client:
         await ask(client, port, early=False)
-        # Its ticket comes a round trip later; then the connection is closed.
+        # The ticket arrives a round trip later; then the connection is closed.
         await asyncio.sleep(IDLE_SECONDS + 10 * ONE_WAY_SECONDS)
         return await ask(client, port, early=early)
 

@@ -69,7 +69,7 @@ async def over_tcp(port: int, context: ssl.SSLContext) -> None:
 
 
 async def over_quic(port: int, cafile: str) -> None:
-    """The same over HTTP/3."""
+    """Does this over HTTP/3."""
     async with connect(f"https://localhost:{port}", cafile=cafile) as client:
         response = await client.get("/")
         if (response.status, response.content) != (200, HELLO):

@@ -39,7 +39,7 @@ class Work:
         )
 
     def connect(self) -> AwaitableContext[quic.Connection]:
-        """What is to be entered."""
+        """Returns the context manager that a visit enters."""
         return quic.connect("localhost", self._port, self._config)
 
     async def handshake(self, connection: quic.Connection, count: int) -> None:

@@ -216,7 +216,7 @@ async def serve(options: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    """Serve as the command line says."""
+    """Serve with the options of the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--loop", choices=LOOPS, required=True)
     parser.add_argument("--wire", choices=WIRES, required=True)

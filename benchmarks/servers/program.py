@@ -23,7 +23,7 @@ Style = Callable[["ssl.SSLContext | None"], Awaitable[int]]
 
 
 def run(about: str | None, styles: Mapping[str, Style]) -> None:
-    """Serve as the command line says, until SIGTERM; `about` describes the server."""
+    """Serve with the options of the command line until SIGTERM; `about` describes the server."""
     parser = argparse.ArgumentParser(description=about)
     parser.add_argument("--loop", choices=STREAM_LOOPS, required=True)
     parser.add_argument("--style", choices=styles, required=True)

@@ -15,10 +15,9 @@ fuzz_target!(|data: &[u8]| {
     };
     let whole = run(options, script, false);
     let pieces = run(options, script, true);
-    // Of two errors in one piece the first one found gives the code. An encoder that evicts an
-    // entry that a blocked section refers to (RFC 9204 section 2.1.1 forbids it) is caught only if
-    // the eviction arrives in one piece with the entry that the section waited for. Split input
-    // leaves more unfinished.
+    // If one piece contains two errors, the first one found gives the code. An encoder that evicts an entry
+    // that a blocked section refers to (RFC 9204 section 2.1.1 forbids it) is caught only if the eviction
+    // arrives in one piece with the entry that the section waited for. Split input leaves more unfinished.
     if whole.closed.is_some() != pieces.closed.is_some() {
         let evicted = Some(Code::QPACK_DECOMPRESSION_FAILED.0);
         let load = Some(Code::H3_EXCESSIVE_LOAD.0);

@@ -48,7 +48,7 @@ struct Session {
     answered: bool,
     open: bool,
     ended: bool,
-    /// By an event, and not by a rejected call of the host.
+    /// Set if an event reported the end, and not if a call of the host was rejected.
     reported_ended: bool,
     streams: BTreeSet<u64>,
 }

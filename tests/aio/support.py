@@ -22,8 +22,8 @@ def open_descriptors_of(path: Path) -> int:
 
 
 async def assert_closed(path: Path) -> None:
-    """Waits until no cancelled operation on `path` is left: those in threads, which may not even
-    have begun, those of the ring, and then every descriptor.
+    """Waits until no cancelled operation on `path` is left: operations in threads, which may not even have
+    started, operations of the ring, and then every descriptor.
     """
     loop: Any = asyncio.get_running_loop()
     await loop.shutdown_default_executor()

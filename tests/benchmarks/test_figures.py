@@ -90,7 +90,7 @@ def test_a_matrix_has_figures_too() -> None:
 
 
 def test_all_results_are_collected() -> None:
-    """Cases, matrices and profiles, those of another interpreter on a page of their own."""
+    """Cases, matrices and profiles are collected; results of another interpreter have a page of their own."""
     result("tcp_echo_1k_c1", {"uvloop": peer(10)}).save()
     older = MACHINE | {"python": "3.11.7"}
     MatrixResult("micro", older, 1, 0.1, {"uvloop": {"one": [1.0]}}).save(beside=True)
@@ -127,7 +127,7 @@ def test_results_older_than_the_committed_table_are_skipped(
         "skipped loop/micro",
         "skipped profile/quic_ping",
     ]
-    # A result of the same minute is no older.
+    # A result of the same minute counts as new.
     CaseResult(case.name, newer, 3, 2.0, None, {"uvloop": peer(40)}).save()
     assert figures.collect() == 1
 
@@ -138,7 +138,7 @@ def test_no_figures_are_no_table() -> None:
     assert CaseProfile.load("quic_ping") is None
 
 
-# What is committed
+# Committed pages
 
 
 def pages(root: Path) -> dict[str, str]:

@@ -443,14 +443,14 @@ def test_other_interpreters_are_shown_in_ratios(
 
 
 def test_a_zero_baseline_has_no_multiple() -> None:
-    """For example stalls: a baseline of zero has no multiple."""
+    """An example is stalls: a baseline of zero has no multiple."""
     rates = {"uringcore-uring": {"stalls": [0.0]}, "uringcore-epoll": {"stalls": [3.0]}}
     text = matrix_section("relay", rates)
     assert [cell.partition(".")[0] for cell in cells(text, "stalls")[1:]] == ["0", "3"]
 
 
 def test_a_program_that_is_bound_to_one_core_binds_its_server_to_another() -> None:
-    """Also if it started on the load's core."""
+    """The binding holds even if the program started on the load's core."""
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) < 2:
         pytest.skip("needs a machine with several cores")

@@ -112,7 +112,7 @@ class Firefox:
         raise AssertionError(f"Firefox does not start:\n{log}")
 
     def _kill(self):
-        # Also kills the processes of its pages.
+        # This also kills the processes of its pages.
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()

@@ -96,8 +96,7 @@ def test_a_later_visit_resumes_the_session(page, start_server):
     server = start_server("--http3-keep-alive", "0.5")
     page.upgrade(server.url)
     deadline = time.monotonic() + SECONDS
-    # Only a resumed session can send a request before the handshake is complete; the server reports
-    # this.
+    # Only a resumed session can send a request before the handshake is complete; the server reports it.
     while page.evaluate("told") != {"version": "3", "early": True}:
         assert time.monotonic() < deadline, "no visit was resumed"
         # The server closes idle connections. A browser may still have a second connection, or one

@@ -191,7 +191,7 @@ def test_a_tunnel_is_refused_before_there_is_a_connection(headers):
         Request.to("CONNECT", "https://localhost/", headers)
 
 
-# What ends late or never.
+# Content that ends late or never.
 
 
 def test_a_limit_in_time_lets_a_cancellation_through(run):

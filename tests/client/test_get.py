@@ -150,7 +150,7 @@ def test_the_rest_of_a_file(site, version, tmp_path):
     path.unlink()
     assert get(site, url, *version, "-C", "-", "-o", str(path)).returncode == 0
     assert path.read_bytes() == content(100000)
-    # From a given offset on.
+    # Continue from a given offset.
     path.write_bytes(content(100000)[:500] + b"wrong")
     assert get(site, url, *version, "-C", "500", "-o", str(path)).returncode == 0
     assert path.read_bytes() == content(100000)
@@ -265,7 +265,7 @@ def test_http1_is_interrupted_while_it_waits_for_a_server(tmp_path):
         try:
             silent.settimeout(60)
             with silent.accept()[0] as accepted:
-                # Its ClientHello: it waits for the response now.
+                # The ClientHello has arrived: the client waits for the response.
                 assert accepted.recv(1)
                 process.send_signal(signal.SIGINT)
                 assert process.wait(60) == 130

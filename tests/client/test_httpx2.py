@@ -290,7 +290,7 @@ def test_truststore_injected_into_ssl(site, library):
 
 
 def test_httpx2_trusts_the_system_by_default(site, run):
-    """Its default context has a directory of authorities, which cannot be read from the context."""
+    """httpx2's default context has a directory of authorities, which cannot be read from the context."""
 
     async def main():
         with pytest.raises(httpx2.ConnectError, match="certificate"):

@@ -103,7 +103,7 @@ def test_blocked_udp_falls_back_and_is_remembered(site, run, silent):
                 transport = client._transport
                 (alternative,) = transport.alternatives.find(site.origin)
                 assert transport.alternatives.is_broken(site.origin, alternative)
-                # What is still under way is given up, and nothing else begins.
+                # The attempts in progress are dropped, and no other starts.
                 for line in list(transport._client._slots.values()):
                     for connection in list(line.connections):
                         connection.close()

@@ -107,7 +107,7 @@ def test_a_connection_that_ended_while_idle_is_not_used(peer, run):
 
 
 def test_a_connection_that_died_while_idle_is_found_out(certificate, run, others, monkeypatch):
-    """Its server was killed and sent no close; another one has taken its address."""
+    """The server was killed and sent no close; another one has taken its address."""
     monkeypatch.setattr(pooled, "SURE_SECONDS", 0.0)
     monkeypatch.setattr(pooled, "SILENCE_SECONDS", 0.2)
     # The port is needed again, and no other process may take it meanwhile.
@@ -127,7 +127,7 @@ def test_a_connection_that_died_while_idle_is_found_out(certificate, run, others
 def test_late_packets_of_a_dead_server_do_not_count_as_a_response(
     certificate, run, others, monkeypatch
 ):
-    """Its last packets are read after the request has begun."""
+    """The dead server's last packets are read after the request has begun."""
     monkeypatch.setattr(pooled, "SURE_SECONDS", 0.0)
     monkeypatch.setattr(pooled, "SILENCE_SECONDS", 0.2)
     dead = Peer(certificate, port=free_port())

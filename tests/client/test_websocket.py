@@ -176,7 +176,7 @@ def test_refusals(peer, run):
 
 
 def test_a_server_without_extended_connect(peer, run):
-    """Its SETTINGS exclude it, and the client sends no request that the server would not
+    """The server's SETTINGS exclude it, and the client sends no request that the server would not
     understand.
     """
     peer.has_websockets = False

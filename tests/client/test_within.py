@@ -9,7 +9,7 @@ from uringcore._within import within
 
 
 def test_the_exception_of_a_wait_that_is_cancelled_twice_is_not_reported():
-    """The wait for its end is over."""
+    """The wait for the task's end has ended."""
     reports = []
 
     async def main():

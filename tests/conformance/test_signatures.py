@@ -95,7 +95,7 @@ REST = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
 
 
 def overridden() -> dict[str, tuple[Any, Any]]:
-    """By name, a method of ours and the CPython method that it overrides."""
+    """Pairs of a method of ours and the CPython method that it overrides, by name."""
     derived = [(kind, base) for kind in classes() for base in kind.__mro__ if is_stock(base)]
     found: dict[str, tuple[Any, Any]] = {}
     for ours, theirs in [*STAND_INS, *derived]:

@@ -82,7 +82,7 @@ def test_their_encoder_with_our_decoder(capacity: int, blocked_streams: int, see
         used_the_table |= section[0] != 0
         pending += instructions
         if source.random() < 0.7:
-            # In pieces of any size.
+            # Feed it in pieces of any size.
             while pending:
                 size = source.randint(1, len(pending))
                 decoder.feed_encoder(pending[:size])

@@ -179,10 +179,10 @@ def collect() -> None:
 async def rounds(
     count: int = 5, *, through: tuple[socket.socket, socket.socket] | None = None
 ) -> None:
-    """Let the loop look at the kernel `count` times: each time it waits for a byte that is sent meanwhile.
+    """Let the loop poll the kernel `count` times: each time it waits for a byte that is sent meanwhile.
 
-    Then it has met all that had happened before, and a test may say that nothing came of it. A test in which
-    the number of a closed descriptor must stay free brings its own pair of sockets.
+    Afterwards it has processed all earlier events, so a test may check that none had an effect. A test in
+    which the number of a closed descriptor must stay free passes its own pair of sockets.
     """
     loop = asyncio.get_running_loop()
     one, other = through or socket.socketpair()

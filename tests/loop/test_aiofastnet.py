@@ -62,7 +62,7 @@ def test_patch_loop_switches_to_aiofastnet(tmp_path, backend, tls):
 
 @pytest.mark.parametrize("backend", backends())
 def test_its_loop_factory_takes_ours(tmp_path, backend):
-    """As in docs/aiofastnet.md."""
+    """docs/aiofastnet.md shows this use."""
     make = aiofastnet.loop_factory(lambda: uringcore.new_event_loop(backend=backend))
     loop = make()
     try:

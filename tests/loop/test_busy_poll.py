@@ -16,7 +16,7 @@ import pytest
 import uringcore
 from tests.loop.support import BACKENDS, PATIENCE, Echo, Recorder, listen
 
-# So long that everything below arrives while the loop is still polling.
+# Everything below arrives while the loop is still polling.
 LONG_US = 1_000_000
 
 
@@ -32,7 +32,7 @@ def test_data_is_noticed_while_spinning_and_while_blocked(backend: str, busy_pol
         loop: Any = asyncio.get_running_loop()
         assert loop.busy_poll_us == busy_poll_us
         before = loop.stats()["busy_polls"]
-        # From another thread, from a socket, from a watcher, from a signal, from a timer.
+        # Wake-ups by another thread, a socket, a watcher, a signal, and a timer.
         assert await asyncio.wait_for(asyncio.to_thread(time.sleep, 0.01), PATIENCE) is None
         server, address = await listen(Echo)
         _, client = await loop.create_connection(Recorder, *address)

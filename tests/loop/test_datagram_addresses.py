@@ -139,8 +139,8 @@ def test_a_large_unix_datagram_arrives_whole(run: Runner, tmp_path: Path) -> Non
 
 
 def test_a_socket_pair_needs_no_address(run_ours: Runner) -> None:
-    """Its peer has no name, which asyncio takes for no peer: there sendto() without an address
-    fails.
+    """The socket's peer has no name, which asyncio takes for a missing peer: there sendto() without an
+    address fails.
     """
 
     async def main() -> None:

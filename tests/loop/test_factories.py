@@ -29,7 +29,7 @@ def nothing() -> Any:
 
 
 class NoProtocol:
-    """Has none of a protocol's methods."""
+    """An object without a protocol's methods."""
 
 
 FACTORIES = (nothing, NoProtocol)

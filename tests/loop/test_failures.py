@@ -139,7 +139,7 @@ def test_connection_lost_raises(run: Runner) -> None:
         descriptor = transport.get_extra_info("socket").fileno()
         transport.close()
         await protocol.until_call("lost")
-        # The socket is closed all the same.
+        # The socket is closed nevertheless.
         await eventually(lambda: not is_open(descriptor))
         other.close()
 
@@ -362,7 +362,7 @@ def test_an_exception_handler_that_raises_is_logged(
 
 
 def test_the_exception_handler_runs_in_the_context_of_what_failed(run: Runner) -> None:
-    """The context of the handle since CPython 3.12; since 3.12 also that of a task whose loss is
+    """The handler runs in the handle's context since CPython 3.12, and in the context of a task whose loss is
     noticed later.
     """
     variable = contextvars.ContextVar("variable", default="outer")

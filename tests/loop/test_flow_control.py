@@ -177,7 +177,7 @@ def test_a_paused_reader_does_not_fill_memory(run: Runner) -> None:
             written += len(PIECE)
             await asyncio.sleep(0)
         await rounds(50)
-        # What the receiver took in is bounded by socket buffers, not by what was written.
+        # Received data is limited by the socket buffers, not by the amount written.
         assert left.get_write_buffer_size() > written - 2 * KERNEL_BYTES
         left.abort()
         right.abort()
@@ -252,7 +252,7 @@ def test_a_buffer_that_empties_without_a_wait_resumes(run: Runner) -> None:
         size = 400_000
         transport.write(bytes(size))
         assert sender.calls == ["made", "pause"]
-        # In that iteration the socket has room again when the loop sends the rest.
+        # In that iteration the socket has room again by the time the loop sends the rest.
         taken = 0
         with contextlib.suppress(BlockingIOError):
             while True:

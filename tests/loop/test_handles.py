@@ -239,7 +239,7 @@ def test_a_closed_loop_makes_no_task(run: Runner) -> None:
 
 
 def test_a_loop_keeps_its_attributes_out_of_a_dictionary() -> None:
-    """With one, the interpreter would search it at every method call."""
+    """With an instance dictionary, the interpreter would search it at every method call."""
 
     async def main() -> None:
         async def numbers() -> AsyncIterator[int]:

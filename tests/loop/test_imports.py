@@ -16,9 +16,9 @@ from tests.loop.support import BACKENDS, LOOPS
 _PROGRAM = "tests.loop.shut_imports"
 # CPython's own, which asyncio imports at the first call.
 _ASYNCIO_IMPORTS_LATE = {"concurrent.futures.thread", "encodings.idna"}
-# For the colours of a traceback (3.15) and the text of a ResourceWarning, which are optional.
+# Optional modules: the colours of a traceback (3.15), and the text of a ResourceWarning.
 _FOR_TEXTS = {"_colorize", "tracemalloc"}
-# Without threads, and without the codec of a certificate's name.
+# asyncio fails without threads, and without the codec of a certificate's name.
 _ASYNCIO_FAILS = {"executor", "names", "tls", "tls_refused", "start_tls", "sendfile_over_tls"}
 
 

@@ -164,7 +164,7 @@ go()
 @pytest.mark.parametrize("before", ["0", "250", "500", "650", "collected"])
 @pytest.mark.parametrize("name", BACKENDS)
 def test_an_unclosed_loop_ends_with_the_interpreter(name: str, before: str) -> None:
-    """In any order in which the last collection finds the loop and its sockets."""
+    """The last collection may find the loop and its sockets in any order."""
     done = _run(NEVER_CLOSED, name, before)
     assert (done.returncode, done.stderr) == (0, "")
 

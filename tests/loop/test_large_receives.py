@@ -357,7 +357,7 @@ def test_callbacks_of_a_protocol_run_before_its_next_bytes(run: Runner, size: in
         protocol = Emptied(size)
         with await connected(protocol) as peer:
             await say(peer, protocol)
-            # Also between messages that had all arrived when the first was received.
+            # A pause also works between messages that had all arrived when the first was received.
             for _ in range(4):
                 protocol.transport.pause_reading()
                 peer.sendall(MESSAGE)

@@ -234,9 +234,9 @@ def test_close_clients_and_abort_clients(run: Runner) -> None:
 
 
 def test_a_listening_socket_that_the_program_closes_itself(run_ours: Runner) -> None:
-    """The server cannot be closed any more, as on asyncio; but nobody is served after the attempt.
+    """As on asyncio, the server cannot be closed any more; but after the attempt it serves no client.
 
-    On asyncio the selector still knows the number, and its next owner is not served.
+    asyncio's selector keeps the number, and its next owner is not served.
     """
 
     async def main() -> None:
@@ -306,7 +306,7 @@ def test_a_failing_accept_shows_the_listening_socket(run: Runner, given: bool) -
             assert type(context["socket"]) is type(server.sockets[0])
             assert context["socket"].getsockname() == address
         run.complaints.contexts.clear()
-        # It accepts again after a while.
+        # The server accepts again after a while.
         transport, protocol = await loop.create_connection(Recorder, *address)
         transport.write(b"served")
         await protocol.until(lambda: protocol.data == b"served")

@@ -157,7 +157,7 @@ if sys.version_info >= (3, 11):
 
 
 def answer(act: Misuse, name: str) -> Any:
-    """What `act` returns or raises on a new loop of this name."""
+    """Returns the result or the exception of `act` on a new loop of this name."""
     loop = factory(name)()
     try:
         return act(loop)

@@ -39,7 +39,7 @@ runs_nest_asyncio = pytest.mark.skipif(
 
 
 def check(name: str, body: str) -> None:
-    """Run `body` after NESTED; it has to end well and say nothing on standard error."""
+    """Run `body` after NESTED; it has to succeed and print nothing on standard error."""
     status, out, err = finish(start(name, NESTED + textwrap.dedent(body)))
     assert (status, err) == (0, ""), (out, err)
 
@@ -437,7 +437,7 @@ def test_waiting_again_and_again_finds_each_thing_once(backend: str) -> None:
         loop._ready.clear()
         loop._run_once()
         assert received == [b"once"]
-        # It is armed again.
+        # The next operation is armed.
         other.send(b"more")
         while len(received) < 2:
             loop._run_once()
@@ -459,7 +459,7 @@ def test_another_thread_runs_no_turn_of_a_loop_that_runs(backend: str) -> None:
     def run() -> None:
         loop.call_soon(callback)
         loop.run_until_complete(asyncio.sleep(0.001))
-        # The same outside of a run.
+        # A call outside of a run behaves the same way.
         loop.call_soon(callback)
         loop._run_once()
 
@@ -479,7 +479,7 @@ def test_another_thread_runs_no_turn_of_a_loop_that_runs(backend: str) -> None:
 
 @pytest.mark.parametrize("name", LOOPS)
 def test_a_run_that_a_program_numbers_in_its_own_way(name: str) -> None:
-    """As libraries do that replace `threading.get_ident` for threads of their own making."""
+    """Libraries do this if they replace `threading.get_ident` for threads of their own."""
     loop: Any = factory(name)()
     one, other = connected_pair()
 

@@ -213,7 +213,7 @@ def test_sendfile_over_a_transport_of_asyncios(run: Runner) -> None:
                 received += await loop.sock_recv(other, 1 << 20)
             assert await sending == len(content)
         assert received == content
-        # In memory: there is nothing for the kernel to send from, so it passes through send().
+        # For a file in memory the kernel has no source, so the data passes through send().
         one.called.clear()
         assert await loop.sendfile(transport, io.BytesIO(b"short")) == 5
         assert await loop.sock_recv(other, 100) == b"short"

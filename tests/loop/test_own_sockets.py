@@ -1,4 +1,4 @@
-"""Which sockets a loop takes for its own alone, by what CPython's private methods make of each call.
+"""The sockets that a loop treats as its own, found through CPython's private methods.
 
 The loop finds its own listeners in ``Server._sockets`` before it calls ``Server._start_serving()``, and its
 own datagram sockets by ``_make_datagram_transport()``, which CPython calls straight after the factory.
@@ -140,7 +140,7 @@ def test_a_protocol_of_a_transport_that_does_not_ask_is_let_go(name: str) -> Non
             return base._make_datagram_transport(self, *args, **options)
 
     class Referable(asyncio.DatagramProtocol):
-        """With a place for weak references."""
+        """A protocol with room for weak references."""
 
     async def main() -> weakref.ref[asyncio.DatagramProtocol]:
         loop = asyncio.get_running_loop()

@@ -17,7 +17,7 @@ from tests.loop.support import Echo, Recorder, Runner, connected_pair, listen
 
 
 def counting(patch: pytest.MonkeyPatch, *names: str) -> list[str]:
-    """Replaces methods of ``socket.socket`` by some that note their name and do the same."""
+    """Replaces methods of ``socket.socket`` by some that record their name and then call the original."""
     called: list[str] = []
 
     def replaced(name: str) -> Callable[..., Any]:

@@ -113,7 +113,7 @@ def test_fifos(run: Runner, tmp_path: Path) -> None:
         path = tmp_path / "fifo"
         os.mkfifo(path)
         source = io.FileIO(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "r")
-        # Nobody has opened the other side yet: for a FIFO that is an end of file.
+        # The other end is not open yet, which is an end of file for a FIFO.
         sink = io.FileIO(path, "w")
         _, reader = await loop.connect_read_pipe(Recorder, source)
         writing, writer = await loop.connect_write_pipe(Writer, sink)
@@ -160,7 +160,7 @@ def test_an_object_other_than_a_pipe_is_refused(run: Runner, tmp_path: Path) -> 
 
 
 def test_a_reader_that_pauses_takes_no_byte(run: Runner) -> None:
-    """What arrives meanwhile stays in the pipe, for whoever else reads from it."""
+    """Data that arrives during the pause stays in the pipe, for other readers."""
 
     async def main() -> None:
         loop = asyncio.get_running_loop()
@@ -252,7 +252,7 @@ def test_the_reader_goes_away(run: Runner, kind: str) -> None:
         assert await writer.lost is None
         for _ in range(6):  # lost quietly, as asyncio does
             writing.write(b"gone")
-        # With bytes waiting: they are lost, and the loop reports it.
+        # The pipe ends with bytes waiting: they are lost, and the loop reports it.
         reading_end, writing_end = ENDS[kind]()
         writing, writer = await loop.connect_write_pipe(Writer, writing_end)
         writing.write(bytes(2_000_000))

@@ -1,8 +1,8 @@
-"""What a callback writes leaves while it, or others of the same turn, go on computing.
+"""Data that a callback writes leaves while it, or others of its turn, continue to compute.
 
-The peer is a thread with a plain socket. A callback that waits for what the peer has received keeps the whole
-loop: bytes that wait for the end of the turn would never come. No test measures time; a wait that is in vain
-ends after `PATIENCE`.
+The peer is a thread with a plain socket. A callback that waits for the peer's data blocks the whole loop:
+bytes that wait for the end of the turn would never arrive. No test measures time; an unsuccessful wait ends
+after `PATIENCE`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CLIENTS = 20
 
 
 class Peer(threading.Thread):
-    """Reads a socket until `size` bytes have come, and says so."""
+    """Reads a socket until `size` bytes have arrived, and then sets an event."""
 
     def __init__(self, sock: Any, size: int) -> None:
         super().__init__(daemon=True)
@@ -236,7 +236,7 @@ def test_a_stream_that_ends_right_behind_others_sends_has_sent_all(run: Runner, 
 
         for one, _ in streams:
             loop.call_soon(one.write, b"first")
-        # With this, what was held leaves; the turn goes on.
+        # This callback releases held data; the turn continues.
         loop.call_soon(threading.Event().wait, 0.001)
         loop.call_soon(int)
         loop.call_soon(write_and_end)
@@ -325,7 +325,7 @@ def test_the_only_callback_of_a_turn_holds_nothing_back(run: Runner) -> None:
 
 
 def test_a_head_and_its_body_leave_before_computing_where_the_loop_was_idle(run: Runner) -> None:
-    """Also after many that were nothing but written: then the loop has learned that heads wait for bodies."""
+    """Earlier streams only wrote heads and bodies, so the loop has learned that heads wait for bodies."""
 
     async def main() -> None:
         transport, sock = await _stream()
@@ -441,7 +441,7 @@ def test_nothing_is_buffered_that_the_socket_takes(run: Runner) -> None:
 
 
 def test_writes_stay_in_order_however_they_leave(run: Runner) -> None:
-    """At once, behind a callback, in one submission with others, at the end of the turn."""
+    """Writes leave at once, after a callback, in one submission with others, or at the end of the turn."""
 
     async def main() -> None:
         loop = asyncio.get_running_loop()

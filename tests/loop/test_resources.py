@@ -133,7 +133,7 @@ def test_transports_that_are_dropped_without_close(run: Runner) -> None:
         for _ in range(20):
             one, other = connected_pair()
             _, client = await loop.create_connection(Recorder, sock=one)
-            # The peer's end is what tells a forgotten transport to go.
+            # The peer's end makes an unreferenced transport close.
             other.close()
             await client.until_call("lost")
             del client

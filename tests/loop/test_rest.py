@@ -1,4 +1,6 @@
-"""Between two runs: what a loop that is run again and again pays for, hears and leaves alone."""
+"""Between two runs of a loop that is run repeatedly: its cost, the events that it handles, and those that it
+leaves.
+"""
 
 from __future__ import annotations
 
@@ -120,7 +122,7 @@ def test_data_between_two_runs_is_read_in_the_first_turn(run: Runner) -> None:
 def test_an_eventfd_with_the_number_of_a_watched_one_wakes_no_reader(
     run: Runner, quiet_runs: int
 ) -> None:
-    """All eventfds share one inode: only the kernel knows them apart."""
+    """All eventfds share one inode, so only the kernel can distinguish them."""
     with running(run) as loop:
         one, other = socket.socketpair()
         one.setblocking(False)
@@ -147,7 +149,9 @@ def test_an_eventfd_with_the_number_of_a_watched_one_wakes_no_reader(
 
 
 def test_a_socket_that_its_owner_closes_is_closed(run: Runner) -> None:
-    """Also if the loop would continue to receive from it: its peer gets the end at once."""
+    """The socket is closed even if the loop would continue to receive from it: its peer gets the end at
+    once.
+    """
     with running(run) as loop:
         one, other = connected_pair()
         other.setblocking(True)

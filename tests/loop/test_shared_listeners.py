@@ -166,7 +166,7 @@ def check_that_an_idle_loop_serves_the_rest(
 def test_a_loop_accepts_one_client_a_turn(
     name: str, around: Callable[[socket.socket], Any], listener: socket.socket
 ) -> None:
-    """Stock asyncio takes as many as its backlog says before it looks at the first."""
+    """Stock asyncio accepts as many clients as its backlog before it serves the first."""
     taken = threading.Event()
     goes_on = threading.Event()
 
@@ -186,7 +186,7 @@ def test_a_loop_accepts_one_client_a_turn(
 
 @pytest.mark.parametrize("name", BACKENDS)
 def test_sock_accept_takes_one_client_a_turn(name: str, listener: socket.socket) -> None:
-    """Stock asyncio's loop over `sock_accept` comes to its other tasks when nobody is left."""
+    """Stock asyncio's loop over `sock_accept` runs its other tasks only when no client is left."""
     taken = threading.Event()
     goes_on = threading.Event()
 
@@ -229,7 +229,7 @@ def test_a_server_closed_in_the_turn_of_a_client_leaves_it_to_the_others(
 ) -> None:
     with listener, workers(name, listener, with_nothing) as (one, other):
         server = one.do(one.loop.create_server(lambda: Answers(one), sock=one.sock.dup()))
-        # In the next turn the loop finds the client, behind this.
+        # In the next turn the loop finds the client after this.
         with one.computing(then=lambda: one.loop.call_soon(server.close)):
             client = connect(listener)
         one.do(asyncio.sleep(0))
@@ -470,7 +470,7 @@ def test_the_loops_own_listener_stays_its_own(run: Runner) -> None:
 
 
 def test_a_listening_socket_that_its_program_closes_refuses_clients(run: Runner) -> None:
-    """At once, as an epoll set forgets it: the wait of the loop does not keep it open."""
+    """An epoll set forgets a closed socket at once; the loop's wait must not keep it open either."""
 
     async def main() -> None:
         loop = asyncio.get_running_loop()
@@ -487,8 +487,8 @@ def test_a_listening_socket_that_its_program_closes_refuses_clients(run: Runner)
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection(address)
         if not run.ours:
-            return  # asyncio's selector does not know of the close, and fails where the number is used again
-        # Its address is free, and its number another server's.
+            return  # asyncio's selector does not notice the close, and fails when the number is used again
+        # Its address is free, and its number now belongs to another server.
         with socket.create_server(address) as other:
             second = await loop.create_server(Echo, sock=other)
             with pytest.raises(ValueError, match="Invalid file descriptor"):  # as on asyncio

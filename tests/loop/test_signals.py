@@ -44,7 +44,7 @@ def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
 
 
 def await_line(process: subprocess.Popen[str], line: str) -> None:
-    """Wait until the process says `line`."""
+    """Wait until the process prints `line`."""
     assert process.stdout is not None
     said = process.stdout.readline().strip()
     if said != line:
@@ -334,7 +334,7 @@ def test_a_fork_while_another_threads_loop_is_in_the_kernel(name: str) -> None:
         """,
     )
     status, _, err = finish(process)
-    # The child's coroutine that could not be run says so.
+    # Python reports the child's coroutine that could not run.
     err = "\n".join(line for line in err.splitlines() if "never awaited" not in line)
     assert status == 0, err
 

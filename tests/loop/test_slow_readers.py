@@ -19,7 +19,7 @@ COLLECTED = 64 * 1024
 
 
 class SlowReader(asyncio.Protocol):
-    """As servers do: reading pauses while the application has not taken what was collected."""
+    """As in servers, reading pauses until the application has processed the collected data."""
 
     transport: asyncio.Transport
 
@@ -58,7 +58,9 @@ class SlowReader(asyncio.Protocol):
         self.transport.resume_reading()
 
     def eof_received(self) -> None:
-        """All is here, also what came while reading paused. (TLS tells the end with the last record.)"""
+        """All data has arrived, including data from a pause in reading. (TLS reports the end with the last
+        record.)
+        """
         assert not self.paused or self.transport.get_extra_info("sslcontext")
 
     def connection_lost(self, exc: BaseException | None) -> None:
@@ -68,7 +70,7 @@ class SlowReader(asyncio.Protocol):
 
 
 class SlowBufferedReader(SlowReader, asyncio.BufferedProtocol):
-    """The same with a small buffer of its own, so that it pauses in the middle of what arrived."""
+    """Uses a small buffer of its own, so that it pauses in the middle of received data."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -79,7 +81,7 @@ class SlowBufferedReader(SlowReader, asyncio.BufferedProtocol):
         return self.buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        """As data_received."""
+        """Like data_received."""
         self.data_received(bytes(self.buffer[:nbytes]))
 
 
@@ -143,7 +145,7 @@ def test_datagrams_to_a_reader_that_pauses_after_each(run: Runner) -> None:
     count = 150
 
     class Reader(asyncio.DatagramProtocol):
-        """Pauses by the methods of our transport; asyncio's has none."""
+        """Pauses with the methods of uringcore's transport; asyncio's lacks them."""
 
         def __init__(self) -> None:
             self.received: list[bytes] = []

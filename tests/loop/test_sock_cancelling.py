@@ -168,7 +168,7 @@ def test_connections_of_cancelled_accepts(run_ours: Runner) -> None:
 def test_a_connection_of_a_cancelled_accept_is_closed_with_its_listener(run_ours: Runner) -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
-        # What tests before this one have left goes now, and not in the middle.
+        # Objects of earlier tests are collected now, and not in the middle.
         gc.collect()
         before = open_descriptors()
         listener = socket.create_server(("127.0.0.1", 0))
@@ -318,7 +318,7 @@ def test_a_socket_closed_while_the_loop_rests_leaves_its_number(run: Runner) -> 
             assert number in (fresh.fileno(), peer.fileno())
             fresh.send(b"one")
             peer.send(b"two")
-            # A turn before the new owner asks.
+            # One turn passes before the new owner reads.
             loop.run_until_complete(asyncio.sleep(0))
             got = loop.run_until_complete(_both(loop, fresh, peer))
             assert got == [b"two", b"one"]
@@ -353,7 +353,7 @@ if hasattr(asyncio.AbstractEventLoop, "sock_recvfrom"):
 def test_a_call_that_outlives_its_loop_ends_quietly(
     run: Runner, call: str, closed_first: bool
 ) -> None:
-    """Its coroutine is closed when it is collected, after the loop, and the future is pending then."""
+    """The call's coroutine is closed when it is collected, after the loop, while the future is pending."""
     loop = run.factory()
     one, other = connected_pair()
     coroutine = CALLS[call](loop, one)

@@ -30,7 +30,7 @@ SEEKS_TO_WHERE_IT_STOPS = (
 
 @pytest.fixture(scope="module")
 def content() -> bytes:
-    """What the file holds."""
+    """The file's content."""
     return random.Random(1).randbytes(SIZE)
 
 

@@ -24,7 +24,7 @@ def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
 
 
 async def started(coroutine: object) -> asyncio.Task[object]:
-    """A task that has run up to its first wait, and whose operation the kernel knows."""
+    """A task that has run up to its first wait, and whose operation the kernel has received."""
     task: asyncio.Task[object] = asyncio.ensure_future(coroutine)  # type: ignore[arg-type]
     for _ in range(3):
         await asyncio.sleep(0)
@@ -311,7 +311,7 @@ def test_a_socket_closed_while_a_receive_waits(run: Runner) -> None:
             number = one.fileno()
             task = await started(loop.sock_recv(one, 100))
             one.close()
-            # Its number's next owner is not robbed.
+            # The next owner of the number loses no data.
             with pair() as (fresh, peer):
                 assert number in (fresh.fileno(), peer.fileno())
                 peer.send(b"to fresh")

@@ -17,7 +17,7 @@ _socket_init = socket.socket.__init__
 
 
 class InterruptedInit(Exception):
-    """What a signal's handler may raise at the end of ``socket.socket.__init__``."""
+    """An exception that a signal handler raises at the end of ``socket.socket.__init__``."""
 
 
 @contextmanager
@@ -101,7 +101,7 @@ def test_a_connection_whose_socket_object_could_not_be_made_goes_on(
 def test_a_connection_of_a_server_whose_socket_could_not_be_made_is_dropped(
     run_ours: Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With a replaced method asyncio's code serves, over a socket object."""
+    """If a method is replaced, asyncio's code serves the connection, over a socket object."""
 
     async def main() -> None:
         monkeypatch.setattr(socket.socket, "recv", lambda *args: b"")

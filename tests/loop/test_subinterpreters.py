@@ -1,7 +1,7 @@
 """A loop in a subinterpreter that shares the interpreter lock (the legacy kind, which asyncio runs in).
 
-PyO3 lets one interpreter of a process import its modules: the first one that does. Signals are the main
-interpreter's, so no subinterpreter may ask for them.
+PyO3 lets one interpreter of a process import its modules: the first one that does. Signals belong to the main
+interpreter, so no subinterpreter may handle them.
 """
 
 from __future__ import annotations

@@ -156,7 +156,7 @@ def test_closing_after_the_exit_keeps_the_status(run_ours: Runner) -> None:
 def test_a_child_that_other_code_waits_for(
     run_ours: Runner, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As asyncio with a pidfd: 255 and a warning. A thread of its (3.10, 3.11) is faster than that."""
+    """asyncio with a pidfd returns 255 and warns. Its thread (3.10, 3.11) is faster than that."""
 
     async def main() -> None:
         reader, writer = os.pipe()
@@ -222,7 +222,7 @@ def test_without_pidfds(run_ours: Runner, monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.skipif(shutil.which("setpriv") is None, reason="setpriv (util-linux) is not installed")
 def test_children_that_die_with_their_parent_live_as_long_as_it(run: Runner) -> None:
-    """To the kernel the parent is the thread that made the child (PR_SET_PDEATHSIG)."""
+    """For the kernel, the parent is the thread that made the child (PR_SET_PDEATHSIG)."""
 
     async def child() -> int:
         process = await asyncio.create_subprocess_exec(
@@ -238,7 +238,7 @@ def test_children_that_die_with_their_parent_live_as_long_as_it(run: Runner) -> 
 
 
 def test_children_inherit_the_niceness_of_the_moment(run: Runner) -> None:
-    """What belongs to threads on Linux is that of the loop's thread, also after earlier children."""
+    """Attributes that belong to threads on Linux come from the loop's thread, also after earlier children."""
     code = "import os; print(os.getpriority(os.PRIO_PROCESS, 0))"
 
     async def main() -> None:
@@ -246,13 +246,13 @@ def test_children_inherit_the_niceness_of_the_moment(run: Runner) -> None:
         os.nice(1)
         assert int(await output(PYTHON, "-SE", "-c", code)) == min(before + 1, 19)
 
-    # In a thread of its own: niceness cannot be lowered again.
+    # Runs in a thread of its own, because niceness cannot be lowered again.
     with concurrent.futures.ThreadPoolExecutor(1) as executor:
         executor.submit(run, main()).result(60)
 
 
 def test_cancelling_the_start_of_a_child_that_the_kernel_reaped(run_ours: Runner) -> None:
-    """With SIGCHLD ignored no child is left to kill, nor to wait for."""
+    """With SIGCHLD ignored there is no child left to kill or to wait for."""
 
     async def main() -> None:
         collect()
@@ -321,7 +321,7 @@ uringcore.run(main())
 
 
 def test_a_program_may_replace_popen_for_its_first_child() -> None:
-    """Its class makes that child, and does not replace CPython's afterwards."""
+    """The program's class makes the child, and does not replace CPython's class afterwards."""
     subprocess.run([PYTHON, "-c", FIRST_CHILD], check=True, timeout=60)
 
 

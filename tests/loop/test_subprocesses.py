@@ -334,7 +334,7 @@ def test_wrong_arguments(run: Runner) -> None:
 
 
 def test_a_start_that_failed_has_left_nothing_open(run: Runner, tmp_path: Path) -> None:
-    """Also not for the moment that another thread needs to let go."""
+    """Not even while another thread needs a moment to end."""
 
     async def main() -> None:
         with contextlib.suppress(FileNotFoundError):

@@ -1,4 +1,4 @@
-"""One connection after the other: the end of one and the start of the next in the same turn."""
+"""One connection after the other: the end of one and the start of the next are in one turn."""
 
 from __future__ import annotations
 

@@ -225,7 +225,7 @@ def test_base_exceptions_leave_the_loop_and_nothing_else_is_lost(run: Runner) ->
         raise error
 
     class Odd(BaseException):
-        """Neither SystemExit nor KeyboardInterrupt: stays inside."""
+        """Neither SystemExit nor KeyboardInterrupt: the loop handles it."""
 
     for error in (SystemExit(3), KeyboardInterrupt()):
         loop.call_soon(leave, error)

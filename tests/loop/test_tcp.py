@@ -43,7 +43,7 @@ def test_every_writable_kind_of_bytes_arrives_in_order(run: Runner) -> None:
         transport.write(b"one ")
         transport.write(bytearray(b"two "))
         transport.write(memoryview(changing))
-        # What was written was taken: the caller may reuse its buffer at once.
+        # Written data was copied or sent: the caller may reuse its buffer at once.
         changing[:] = b"XXXXXX"
         transport.writelines([b"four ", bytearray(b"five "), memoryview(b"six")])
         transport.write(b"")

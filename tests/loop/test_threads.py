@@ -90,7 +90,7 @@ def test_a_loop_moves_between_threads_with_everything_in_flight(run: Runner) -> 
     for number in range(4):
         text = b"round %d" % number
         in_thread(lambda text=text: loop.run_until_complete(use(recorder, address, text + b"a")))  # type: ignore[misc]
-        # What arrives while nobody runs the loop waits for the next one who does.
+        # Data that arrives between two runs waits for the next one.
         other.sendall(b"between")
         loop.run_until_complete(use(recorder, address, text + b"b"))
     assert fired == ["timer"]
@@ -278,7 +278,7 @@ def test_thousands_of_loops_leave_nothing_behind(run: Runner) -> None:
             one_loop()
 
     with warnings.catch_warnings():
-        # What the loops leave open is closed by the collector, which says so.
+        # The collector closes what the loops leave open, with a ResourceWarning.
         warnings.simplefilter("ignore", ResourceWarning)
         many(20)
         collect()

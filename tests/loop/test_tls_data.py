@@ -57,7 +57,7 @@ async def end(client: Any, server: asyncio.AbstractServer) -> None:
 
 
 class Producer(Recorder):
-    """Writes `total` bytes in pieces, stopping when it is told to."""
+    """Writes `total` bytes in pieces, and stops while writing is paused."""
 
     def __init__(self, data: bytes, piece: int = 100_000) -> None:
         super().__init__()
@@ -224,7 +224,7 @@ def test_paused_reading_delivers_nothing_and_loses_nothing(
         client.transport.write(data)
         await rounds(50)
         assert served.data == b""
-        # Neither did what arrived pile up: the transport beneath stopped reading.
+        # Received data did not pile up either: the transport below stopped reading.
         if hasattr(served.transport, "get_read_buffer_size"):  # not in CPython 3.10's own
             assert served.transport.get_read_buffer_size() < MIB
         served.transport.resume_reading()

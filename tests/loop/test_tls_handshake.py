@@ -220,7 +220,7 @@ def test_a_client_without_a_good_certificate(
         problem: Any
         try:
             _, client = await connect(address, ssl=theirs, server_hostname="server.test")
-        except OSError as error:  # TLS 1.2: the server speaks last in the handshake
+        except OSError as error:  # TLS 1.2: the server sends the handshake's last message
             problem = error
         else:  # TLS 1.3: the client is done before the server has looked at its certificate
             await client.until_call("lost")

@@ -31,9 +31,10 @@ class Reusing(Recorder, asyncio.BufferedProtocol):
 def test_no_view_of_lent_memory_can_be_found(
     run_ours: Runner, server_tls: ssl.SSLContext, client_tls: ssl.SSLContext, serve: Any
 ) -> None:
-    """A memoryview without an object behind it shows memory that somebody else may free: who finds it
-    among the collector's objects, as a callback of OpenSSL or another thread can, may keep a view of
-    it for longer than the memory is there."""
+    """A memoryview without an exporting object shows memory that may be freed: code that finds it among the
+    collector's objects, such as a callback of OpenSSL or another thread, may keep a view for longer than the
+    memory exists.
+    """
 
     def ownerless() -> list[memoryview]:
         return [one for one in gc.get_objects() if type(one) is memoryview and one.obj is None]
@@ -76,8 +77,9 @@ def test_no_view_of_lent_memory_can_be_found(
 def test_a_view_of_lent_memory_that_is_kept(
     run_ours: Runner, server_tls: ssl.SSLContext, client_tls: ssl.SSLContext, serve: Any
 ) -> None:
-    """The collector knows the tuple in which OpenSSL's read() gets its buffer. Who takes the buffer from
-    there keeps memory that stays, and that nobody else uses."""
+    """The collector tracks the tuple in which OpenSSL's read() gets its buffer. Code that takes the buffer
+    from there keeps memory that stays, and that no other code uses.
+    """
     kept: list[memoryview] = []
 
     def keep(*_: Any) -> None:

@@ -1,5 +1,6 @@
-"""TLS data past CPython's ssl module: on every interpreter that is known, with the module's calls where
-anything differs, and with the same results for a program."""
+"""TLS data that bypasses CPython's ssl module: on every supported interpreter, with fallback to the module's
+calls if anything differs, and with equal results for a program.
+"""
 
 from __future__ import annotations
 
@@ -46,13 +47,13 @@ def contexts(certificate: tuple[Path, Path], *, module: bool = False) -> Context
 
 
 def use_module(*given: Any) -> None:
-    """A callback that may raise needs the module's calls, whatever it does."""
+    """A callback that may raise requires the module's calls."""
     for context in given:
         context._msg_callback = lambda *_: None
 
 
 def both_ways(run: Runner, certificate: tuple[Path, Path], scenario: Scenario) -> Any:
-    """What the scenario returns, which has to be the same with the module's calls and without."""
+    """Returns the scenario's result, which has to be equal with the module's calls and without."""
     past = run(scenario(*contexts(certificate)))
     first = [str(one.get("exception")) for one in run.complaints.contexts]
     run.complaints.contexts.clear()
@@ -447,8 +448,9 @@ def test_the_ssl_objects_attributes_and_methods(
 def test_new_keys_in_the_middle(
     run_ours: Runner, certificate: tuple[Path, Path], version: str
 ) -> None:
-    """`openssl s_client` asks for new keys: a KeyUpdate in TLS 1.3, a renegotiation before, which OpenSSL
-    refuses as a server or carries out as its options say."""
+    """`openssl s_client` requests new keys: by KeyUpdate in TLS 1.3, before by a renegotiation, which OpenSSL
+    refuses as a server or performs as its options permit.
+    """
 
     async def scenario(server_tls: ssl.SSLContext, client_tls: ssl.SSLContext) -> Any:
         server_tls.options |= getattr(ssl, "OP_ALLOW_CLIENT_RENEGOTIATION", 1 << 8)
@@ -473,7 +475,7 @@ def test_new_keys_in_the_middle(
         while not made:
             await asyncio.sleep(0.01)
         await made[0].until(lambda: b"before\n" in made[0].data)
-        # The program takes a command only where it comes alone, and says so.
+        # The program accepts a command only if it arrives alone, and prints a confirmation.
         command, answer = {
             "tls1_3": (b"K\n", b"KEYUPDATE"),
             "tls1_2": (b"R\n", b"RENEGOTIATING"),

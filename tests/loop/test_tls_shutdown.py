@@ -493,7 +493,7 @@ def test_a_peer_that_goes_on_sending_and_never_reads(
 def test_a_peer_that_ended_its_side_and_never_reads(
     run_ours: Runner, server_tls: ssl.SSLContext, client_tls: ssl.SSLContext, close: bool
 ) -> None:
-    # As CPython 3.14's own loop; older ones wait for ever.
+    # CPython 3.14's own loop does this too; older ones wait forever.
     async def main() -> None:
         peer, served, server = await served_by(server_tls, client_tls, ssl_shutdown_timeout=0.1)
         peer.reader._transport.pause_reading()  # type: ignore[attr-defined]

@@ -203,7 +203,7 @@ def test_tls_over_a_transport_of_another_library(
 def test_start_tls_under_a_full_write_queue(
     run_ours: Runner, server_tls: ssl.SSLContext, client_tls: ssl.SSLContext
 ) -> None:
-    # The plain transport had asked for a pause that its new protocol never heard of.
+    # The plain transport had requested a pause, of which its new protocol got no call.
     async def main() -> None:
         loop = asyncio.get_running_loop()
         one, other = connected_pair()

@@ -77,7 +77,7 @@ def test_attributes_are_set_read_and_deleted(
             assert not hasattr(transport, "note")
             with pytest.raises(AttributeError):
                 del transport.note
-            # What isinstance() answers and what the object is called are as before.
+            # The result of isinstance() and the repr are unchanged.
             assert isinstance(transport, asyncio.BaseTransport)
             assert repr(transport).startswith(f"<{type(transport).__name__}") or not run.ours
 
@@ -114,7 +114,9 @@ def test_get_extra_info_replaced_for_all_transports(
             with patch as replaced:
                 assert transport.get_extra_info("peername") == ("peer", 1234)
             replaced.assert_called_once()
-            if kind != "tls":  # which asks the transport beneath, with or without its default
+            if (
+                kind != "tls"
+            ):  # it gets the value from the transport below, with or without a default
                 replaced.assert_called_once_with("peername")
 
             def shout(self: asyncio.BaseTransport, name: str, default: Any = None) -> Any:
@@ -261,8 +263,8 @@ def test_a_collection_at_every_allocation_finds_no_unfinished_transport(run_ours
             writer.close()
             await writer.wait_closed()
 
-        # What is there already would be walked by each of the collections. It stays frozen: to thaw it
-        # would thaw what tests/conftest.py froze.
+        # Each collection would walk the existing objects. They stay frozen: unfreezing would also unfreeze
+        # those that tests/conftest.py froze.
         gc.collect()
         gc.freeze()
         gc.set_threshold(1)

@@ -391,7 +391,7 @@ def test_the_addresses_outlive_the_connection(run: Runner, asked: str, reset: bo
 def test_the_socket_of_a_connection_that_has_ended(
     run: Runner, tmp_path: Path, family: socket.AddressFamily, none_left: bool
 ) -> None:
-    """It is closed and of the connection's kind, even if the program had not requested it before."""
+    """The socket is closed and of the connection's kind, even if the program had not requested it before."""
 
     async def main() -> None:
         loop = asyncio.get_running_loop()

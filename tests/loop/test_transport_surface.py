@@ -49,7 +49,7 @@ async def _in_a_thread(work: Callable[[], Any]) -> Any:
     "call", ["close", "abort", "pause_reading", "write_eof", "write", "set_write_buffer_limits"]
 )
 def test_a_command_of_another_thread_changes_nothing(run_ours: Runner, call: str) -> None:
-    """It is refused, and the same call on the loop's thread still does its work."""
+    """The command is refused, and has its effect when called on the loop's thread."""
 
     async def main() -> None:
         transport, protocol, other = await _connected()

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.type_checkers import ROOT, errors, mypy, pyright
 
-# Packages that load names of theirs when a program first asks for one, with a misspelt name.
+# Packages that load names on first use, each with a misspelt name.
 LAZY = {
     "uringcore": "rnu",
     "uringcore.quic": "conect",
@@ -31,7 +31,7 @@ uringcore.run(main(), backend="epoll")
 uringcore.new_event_loop("uring").close()
 """
 
-# What either says of a name that a module has not.
+# Both checkers' messages about a missing name of a module.
 MISSING = re.compile(r"error: .*(no attribute|reportAttributeAccessIssue)")
 
 
@@ -67,7 +67,7 @@ def every_name() -> str:
 
 
 def first_of_readme() -> str:
-    """A program without annotations, which is looked into all the same."""
+    """A program without annotations, which is checked nevertheless."""
     programs = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     return f"# mypy: allow-untyped-defs, allow-untyped-calls, check-untyped-defs\n{programs[0]}"
 
@@ -83,7 +83,7 @@ def test_names_have_types_and_mistakes_are_errors(checker, tmp_path):
         "other_backend": PROGRAM.replace('backend="epoll"', 'backend="epol"'),
     }
     if checker is pyright:
-        # It has no such line for one file.
+        # The output has no such line for a single file.
         del texts["readme"]
     programs = {name: tmp_path / f"{name}.py" for name in texts}
     for name, text in texts.items():

@@ -131,7 +131,7 @@ def test_cleanup_socket(run: Runner, folder: Path) -> None:
             server.close()
             assert path.exists()
 
-        # A server that never served is cleaned up after all the same.
+        # A server that never served is cleaned up as well.
         path.unlink()
         server = await loop.create_unix_server(Echo, path, start_serving=False)
         server.close()

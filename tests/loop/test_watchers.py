@@ -204,7 +204,7 @@ def test_wrong_descriptors_are_refused(run: Runner) -> None:
     ["/proc/self/mounts", "/proc/pressure/cpu", "/sys/kernel/mm/transparent_hugepage/enabled"],
 )
 def test_a_file_that_the_kernel_makes_up_may_be_watched(run: Runner, path: str) -> None:
-    """Of regular files those of procfs and sysfs that can be polled; epoll knows which."""
+    """Of regular files, some of procfs and sysfs can be polled; epoll accepts those."""
 
     async def main() -> None:
         loop = asyncio.get_running_loop()
@@ -682,7 +682,7 @@ def test_the_result_of_fileno_is_converted_to_int(run: Runner) -> None:
             loop.add_reader(Named(answer), readable.set)
             await readable.wait()
             assert loop.remove_reader(Named(answer))
-        # But what is no int itself needs a fileno().
+        # An object that is no int itself needs a fileno().
         with pytest.raises(ValueError, match="Invalid file object"):
             loop.add_reader(Index(), print)  # type: ignore[arg-type]
 

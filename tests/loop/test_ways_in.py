@@ -109,7 +109,7 @@ def test_install() -> None:
 def test_without_policies_the_message_names_the_replacement(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """CPython 3.16 has none."""
+    """CPython 3.16 has no policies."""
     if hasattr(asyncio, "set_event_loop_policy"):
         monkeypatch.delattr(asyncio, "set_event_loop_policy")
     instead = "asyncio.run\\(main\\(\\), loop_factory=uringcore.new_event_loop\\)"
@@ -125,7 +125,7 @@ def test_without_policies_the_message_names_the_replacement(
 def test_a_failed_loop_raises_one_error_with_the_reason(
     backend: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its finaliser has nothing to close."""
+    """The loop's finaliser has nothing to close."""
     unraisable: list[Any] = []
     monkeypatch.setattr(sys, "unraisablehook", unraisable.append)
 
@@ -245,7 +245,7 @@ assert libc.prctl(22, 2, ctypes.byref(filter), 0, 0) == 0
 
 
 def _run_without(number: int, code: str) -> list[str]:
-    """What a program prints from which the system call `number` is withheld."""
+    """Returns the output of a program for which the system call `number` is blocked."""
     done = subprocess.run(
         [sys.executable, "-c", _FORBID + code, str(number)],
         capture_output=True,
@@ -258,7 +258,7 @@ def _run_without(number: int, code: str) -> list[str]:
     return done.stdout.splitlines()
 
 
-# Of the architectures on which Linux numbers these differently, this is the one that tests run on.
+# Linux numbers these calls differently on some architectures; the tests run on this one.
 on_x86_64 = pytest.mark.skipif(
     platform.machine() != "x86_64", reason="the system call numbers are x86-64's"
 )
@@ -311,7 +311,9 @@ loop.close()
 
 
 def test_the_uring_backend_is_strict_where_io_uring_is_forbidden() -> None:
-    """Under a seccomp filter as containers have it: strict says why, automatic falls back."""
+    """Under a seccomp filter as in containers: the strict backend raises with the reason, the automatic
+    choice falls back.
+    """
     code = """
 try:
     uringcore.new_event_loop(backend="uring")

@@ -67,7 +67,7 @@ class Peer:
                 return self.tls.read(count)
             except ssl.SSLWantReadError:
                 await self._more()
-            except ssl.SSLZeroReturnError:  # both sides have said goodbye
+            except ssl.SSLZeroReturnError:  # both sides have sent close_notify
                 return b""
 
     async def read_exactly(self, count: int) -> bytes:

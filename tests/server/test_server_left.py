@@ -24,12 +24,12 @@ KINDS = {"sessions", "reports"}
 
 
 def there(paths):
-    """Returns those of these directories that exist."""
+    """Returns the existing ones of these directories."""
     return {path for path in paths if os.path.exists(path)}
 
 
 def alone(paths):
-    """Returns those of these directories that only this test's servers remove.
+    """Returns the directories that only this test's servers remove.
 
     Sessions are in /dev/shm, where servers of other tests start too and remove the directories of killed
     ones.

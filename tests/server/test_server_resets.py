@@ -59,7 +59,7 @@ def test_workers_on_both_families(crowd, key, backend, has_key):
 
 
 def test_workers_while_a_generation_takes_over(crowd):
-    """The old processes drain under their indices, and the new processes have the same keys."""
+    """The old processes drain under their indices, and the new processes use the same keys."""
     server = crowd("--host", "", "--timeout-graceful-shutdown", "30")
 
     async def main():

@@ -109,7 +109,7 @@ class Certificates:
 
 
 def make(directory: Path) -> Certificates:
-    """An authority, what it issued, and an authority that nobody trusts."""
+    """An authority, its certificates, and an authority that no peer trusts."""
     authority = Authority(directory)
     return Certificates(
         authority=authority,

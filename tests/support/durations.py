@@ -1,11 +1,11 @@
-"""How long each room's tests took: the columns of tests/README.md, from pytest's JUnit files.
+"""The duration of each room's tests: the columns of tests/README.md, from pytest's JUnit files.
 
     python -m pytest -n 3 --junitxml=loop.xml tests/loop
     python -m tests.support.durations loop.xml
     python -m tests.support.durations --slowest 20 loop.xml
     python -m tests.support.durations --write loop.xml       # into the rows of these rooms
 
-Seconds are those of the tests, fixtures included, added up; a run on several processes takes less.
+The seconds are the sum over the tests, fixtures included; a run on several processes takes less.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def _module(classname: str) -> str:
 
 @dataclass(frozen=True)
 class Room:
-    """What the tests of one room come to."""
+    """The sums over the tests of one room."""
 
     tests: int
     skipped: int

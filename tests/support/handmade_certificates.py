@@ -1,7 +1,8 @@
-"""Certificates that trustme does not make. Each function says what for; all others are certificates.py's.
+"""Certificates that trustme cannot make. Each function's docstring gives the purpose; certificates.py makes
+all others.
 
 trustme has keys of P-256 and RSA with 2,048 bits, extensions of its own choice, certificates of version 3
-that an authority signed, and subjects that begin with an organization. Servers meet others.
+that an authority signed, and subjects that begin with an organization. Servers must handle others too.
 """
 
 from __future__ import annotations
@@ -42,9 +43,9 @@ def with_key(
 def self_signed(
     folder: Path, name: str = "server", *, key: Any = None, authority: bool = False
 ) -> Identity:
-    """A certificate for localhost that signed itself and says whether it is an authority.
+    """A self-signed certificate for localhost, marked as an authority or not.
 
-    ``openssl req -x509`` makes such ones. trustme's always have an authority of their own.
+    ``openssl req -x509`` makes such certificates. trustme's always have a separate authority.
     """
     key = key or ec.generate_private_key(ec.SECP256R1())
     subject = _name("localhost")

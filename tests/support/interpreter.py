@@ -1,7 +1,7 @@
 """The role of the running interpreter among the tested ones.
 
-Tests that take minutes and do not depend on the interpreter run on one of them. It is not the same one for
-all of these tests, so that concurrent runs end at about the same time.
+Tests that take minutes and do not depend on the interpreter run on one of them. Different tests use different
+interpreters, so that concurrent runs end at about the same time.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ def _is_free(family: socket.AddressFamily, port: int) -> bool:
             if family == socket.AF_INET6:
                 probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
             if kind == socket.SOCK_STREAM:
-                # As servers do: connections in TIME_WAIT do not block the port.
+                # Servers set this too: connections in TIME_WAIT do not block the port.
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 probe.bind(("", port))

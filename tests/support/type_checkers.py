@@ -1,7 +1,7 @@
 """mypy and pyright over programs, as users run them. Both come with the development environment alone.
 
-A run takes ten seconds, of which the programs are the least part: a test gives it all of its programs,
-right and wrong ones, and reads what is said of each.
+A run takes ten seconds, most of it independent of the programs: a test passes all of its programs, right and
+wrong ones, and reads the messages about each.
 """
 
 from __future__ import annotations

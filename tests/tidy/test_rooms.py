@@ -42,7 +42,9 @@ def is_type_checking(node: ast.If) -> bool:
 
 
 def run_time_imports(body: list[ast.stmt]) -> Iterator[ast.Import | ast.ImportFrom]:
-    """Yields the imports that run when the module is imported: not those of functions or type checkers."""
+    """Yields the imports that run when the module is imported, without those in functions or for type
+    checkers.
+    """
     for node in body:
         if isinstance(node, ast.Import | ast.ImportFrom):
             yield node

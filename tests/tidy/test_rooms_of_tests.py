@@ -18,7 +18,7 @@ def rows(text: str) -> list[re.Match[str]]:
 
 
 def folders() -> list[str]:
-    """Those with tests, or with files that tests have in common; not caches, nor what a build left."""
+    """Folders with tests, or with files that tests share, without caches and build output."""
     return sorted({path.relative_to(ROOT / "tests").parts[0] for path in ROOT.glob("tests/*/*.py")})
 
 

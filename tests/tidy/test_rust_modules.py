@@ -29,7 +29,7 @@ ORDER = {
         "datagram_queue",
         "connection",
         "endpoint",
-        # Of endpoints and connections a program's streams need the public face only.
+        # A program's streams need only the public interface of endpoints and connections.
         "read_on_demand",
         # Fuzz targets see it; no module needs it.
         "fuzzing",

@@ -58,7 +58,7 @@ def test_the_package_waits_by_what_lets_cancellations_through() -> None:
     assert found == []
 
 
-# Where a test waits for so long, whatever happens: (how often, why no event, condition or `rounds` does).
+# Fixed waits of tests: (their number, the reason why no event, condition or `rounds` can replace them).
 FIXED = {
     "aio/test_special.py": (1, "a thread that opens a file would report nothing"),
     "client/test_pool.py": (1, "longer than a time-out that must not end it"),

@@ -41,7 +41,7 @@ async def item(request, number):
 
 
 async def files(request, rest):
-    # Without the port, which would change the ETag.
+    # The port is omitted, because it would change the ETag.
     host, _, _ = request.get_host().partition(":")
     return JsonResponse({"path": rest, "secure": request.is_secure(), "host": host})
 

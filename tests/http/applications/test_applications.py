@@ -20,7 +20,7 @@ from tests.support.interpreter import is_default_interpreter
 pytestmark = pytest.mark.skipif(
     not is_default_interpreter(), reason="frameworks are compared on the default interpreter"
 )
-# By the module that must be installed.
+# The module that must be installed, by framework.
 FRAMEWORKS = {
     "fastapi": "fastapi",
     "starlette": "starlette",

@@ -203,7 +203,7 @@ async def many_datagrams(scope, receive, send):
 
 
 async def plain_datagram(scope, receive, send):
-    """For a request without datagrams."""
+    """Answers a request without datagrams with a datagram."""
     await send({"type": "http.response.start", "status": 200, "headers": []})
     try:
         await send({"type": "http.datagram.send", "data": b""})

@@ -1,4 +1,4 @@
-"""FastAPI's WebSockets over HTTP/3 beside the same ones over HTTP/1.1, where uvicorn serves them."""
+"""FastAPI's WebSockets over HTTP/3, compared with its WebSockets over HTTP/1.1, which uvicorn serves."""
 
 from __future__ import annotations
 

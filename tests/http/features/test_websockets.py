@@ -324,8 +324,7 @@ def test_so_many_large_messages_of_a_connection_are_on_their_way_at_once(start_f
         for socket in sockets:
             socket.write(head + bytes(size - 1))
         await raw.wait(lambda: sum(sent(socket) >= size for socket in sockets) == 2)
-        # Of the others at most the stream's window, a mebibyte, and the part of each that the
-        # server reads: 256 KiB.
+        # Of the other messages the server reads at most the stream's window, a mebibyte, and 256 KiB of each.
         for _ in range(10):
             assert (await raw.wait_answer(raw.request("/scope"))).status == 200
         waiting = [socket for socket in sockets if sent(socket) < size]
@@ -379,7 +378,7 @@ def test_the_largest_message_is_an_option(start_features):
 
 
 def test_pings_are_sent_and_one_that_is_not_answered_ends_the_connection(start_features):
-    # As long as a busy machine may delay the client's pong.
+    # Longer than a busy machine may delay the client's pong.
     server = start_features("--ws-ping-interval", "0.2", "--ws-ping-timeout", "3")
 
     async def client(raw):

@@ -30,8 +30,7 @@ SEND_TIMEOUT = "--http3-send-timeout"
 IDLE_TIMEOUT = "--http3-idle-timeout"
 KEEP_ALIVE = "--http3-keep-alive"
 REQUESTS = "--http3-max-requests-per-connection"
-# The lines that one client may cause in the log: the limit for a client and a few for the server
-# itself.
+# The maximum of log lines that one client may cause: the limit for a client, and a few of the server itself.
 LOG_LINES = 20
 
 

@@ -130,7 +130,7 @@ def test_a_client_that_answers_at_its_new_address_is_there(server):
             try:
                 there = own_address(raw)
                 for _ in range(100):
-                    # Until the server has the response to its challenge.
+                    # Repeat until the server has the response to its challenge.
                     if (await served(raw))["client"] == there:
                         break
                 assert (await served(raw))["client"] == there

@@ -27,7 +27,7 @@ def test_field_sections_without_end_are_bounded_together(besiege):
         try:
             while raw.closed is None and raw.quic.get_next_available_stream_id() < 4 * 100:
                 raw.bidi(UNFINISHED + bytes(55_000))
-                # As fast as they are sent.
+                # They are read as fast as they are sent.
                 await asyncio.sleep(0.01)
             return await raw.wait_closed_by_server()
         finally:
@@ -81,7 +81,7 @@ def test_the_limit_of_field_sections_is_announced_and_held(besiege):
 
 
 async def refused(raw, stream_id):
-    """With a response or without (RFC 9114 section 4.2.2, RFC 6585 section 5)."""
+    """The refusal comes with a response or without (RFC 9114 section 4.2.2, RFC 6585 section 5)."""
     stream = await raw.wait_over(stream_id)
     if stream.reset is None:
         assert raw.answer(stream_id).status == 431

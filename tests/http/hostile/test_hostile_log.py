@@ -20,7 +20,7 @@ pytestmark = needs_recent_aioquic
 
 DESERTED = "tests.http.hostile.deserted:app"
 CANCELLED = ErrorCode.H3_REQUEST_CANCELLED
-# Text that must be in no log, whatever clients do.
+# Texts that no log may contain, whatever clients send.
 FAULTS = (
     "Traceback",
     "never retrieved",
@@ -88,7 +88,9 @@ def test_requests_stopped_until_the_connection_is_closed(besiege, path):
 
 @pytest.mark.parametrize("action", ACTIONS)
 def test_requests_given_up_at_every_moment(desert, action):
-    """By STOP_SENDING, RESET_STREAM, wrong frames and the end of the connection; each application."""
+    """Requests end by STOP_SENDING, RESET_STREAM, invalid frames or the end of the connection, with each
+    application.
+    """
     server = desert()
 
     async def attack():
@@ -180,7 +182,7 @@ async def round_trip(raw):
 @pytest.mark.parametrize("path", ["/echo", "/flood"])
 @pytest.mark.parametrize("action", [*ACTIONS, "farewell", "end"])
 def test_websockets_that_are_left(desert, path, action):
-    """With and without a Close frame, before they are accepted and after, while their application
+    """Clients leave with and without a Close frame, before the accept and after it, while their application
     sends.
     """
     server = desert()

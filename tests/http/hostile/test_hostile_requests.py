@@ -63,7 +63,7 @@ def test_made_you_reset(besiege):
                     await raw.wait(lambda stream=stream: raw.closed or stream.over)
                     raw.give_up(stream_id, ErrorCode.H3_NO_ERROR)
             assert raw.closed in (None, EXCESSIVE)
-            # As many as a connection may have at once; the resets allow no more.
+            # As many requests as a connection may have at once; the resets allow no more.
             while (await besieged.state("hang")).get("running", 0) > 100:
                 await asyncio.sleep(0.1)
             await besieged.others_served()

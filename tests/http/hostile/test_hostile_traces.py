@@ -31,7 +31,7 @@ def test_a_trace_of_packets_full_of_frames_takes_little(besiege, folder):
         async with siege(server, memory_mib=10) as besieged:
             async with connect_raw(server) as raw:
                 raw.control()
-                # So that the trace of more than one connection is full.
+                # This lets more than one connection fill its trace.
                 async with connect_raw(server) as other:
                     other.control()
                     for number in range(400):

@@ -25,7 +25,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[3]
 HTTP09 = ROOT / "python" / "uringcore" / "h0" / "connection.py"
 LIBRARIES = ("aioquic", "qh3", "aiopquic", "uringcore")
-# They use our HTTP/0.9, which is a page of string handling.
+# These libraries use uringcore's HTTP/0.9, which is a page of string handling.
 NO_HTTP09 = ("qh3", "aiopquic")
 
 

@@ -73,7 +73,7 @@ def hypercorn(place: Place) -> list[str]:
     return [
         *(str(python_with("hypercorn")), "-m", "hypercorn", "--bind", address),
         *("--quic-bind", address, "--certfile", certificate, "--keyfile", key),
-        # In this process itself, which is stopped from outside.
+        # The server runs in this process itself, which is stopped from outside.
         *("--workers", "0", APPLICATION),
     ]
 

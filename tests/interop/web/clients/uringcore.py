@@ -1,4 +1,4 @@
-"""Our client: `uringcore.http3.Client`, and `uringcore get` for a download that goes on where it was left."""
+"""The client of uringcore: `uringcore.http3.Client`, and `uringcore get` to resume a download."""
 
 from __future__ import annotations
 
