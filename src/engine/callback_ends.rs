@@ -1,5 +1,5 @@
-//! The host's callbacks as far as they decide when written bytes leave: held bytes are sent when a callback ends and
-//! `write_delay` says so, at the latest when the turn ends.
+//! Host callbacks, as far as they decide when written bytes leave: held bytes are sent when a callback ends
+//! and `write_delay` decides so, at the latest when the turn ends.
 
 use std::sync::Arc;
 use std::time::Instant;

@@ -35,7 +35,7 @@ impl HeldWrites {
         }
     }
 
-    /// Lists a transport, unless its flag says that it is listed.
+    /// Lists a transport, unless its flag shows that it is listed.
     pub(crate) fn hold_transport(&mut self, key: Key, is_held: &mut bool) {
         if !std::mem::replace(is_held, true) {
             self.holders.push(Holder::Transport(key));

@@ -51,7 +51,7 @@ pub(crate) struct WriteDelay {
     hold: Option<Hold>,
     /// The number of the next writes that are sent at once, under any other rule.
     prompt: u8,
-    /// Until then every write is sent at once.
+    /// Until this time every write is sent at once.
     prompt_until: Instant,
     /// Callbacks that wrote in pieces, minus those that wrote once.
     in_pieces: u8,
@@ -392,10 +392,10 @@ impl WriteDelay {
         };
     }
 
-    /// The turn is over, and nothing is held.
+    /// The turn has ended, and nothing is held.
     pub(crate) fn end_turn(&mut self) {
         if std::mem::take(&mut self.is_untimed) {
-            // At the earliest.
+            // The earliest possible time of the last send.
             self.last_sent = self.work_began;
         }
         self.has_sent = false;

@@ -36,7 +36,7 @@ impl AbandonedStreams {
     }
 }
 
-/// It matters only for a QUIC layer that delivers data after STOP_SENDING.
+/// This matters only for a QUIC layer that delivers data after STOP_SENDING.
 const ABANDONED_MAX: usize = 256;
 
 #[cfg(test)]

@@ -10,8 +10,8 @@ use super::frame::HeaderBuffer;
 
 /// Splits data into capsules as it arrives.
 ///
-/// Bounds: the value of one wanted capsule, whose maximal length the caller sets. All others are skipped as they arrive
-/// (RFC 9297 section 3.2), whatever their length.
+/// Bounds: the value of one wanted capsule, whose maximal length the caller sets. All others are skipped as
+/// they arrive (RFC 9297 section 3.2), at any length.
 #[derive(Debug, Default)]
 pub struct Capsules {
     header: HeaderBuffer,

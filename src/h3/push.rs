@@ -165,7 +165,7 @@ impl Connection {
             return Err(LocalError::NoPush);
         }
         match self.requests.get(&stream_id) {
-            // RFC 9114 section 4.4: a tunnel has none.
+            // RFC 9114 section 4.4: a tunnel has no promises.
             Some(stream) if stream.is_tunnel() => Err(LocalError::FrameUnexpected(
                 "a CONNECT stream has no promises",
             )),
@@ -233,7 +233,7 @@ impl Connection {
                 "CANCEL_PUSH for a push that was not promised",
             ));
         }
-        // For a client it means that no push stream will come, and nothing waits for that.
+        // A client ignores it: no push stream will come, and nothing waits for one.
         if self.role == Role::Server
             && let Some(stream_id) = self.pushes.stream_of(push_id)
             && let Some(stream) = self.requests.remove(&stream_id)

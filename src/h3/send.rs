@@ -282,8 +282,8 @@ impl Connection {
         Ok(prefix)
     }
 
-    /// Announces the end of the connection (RFC 9114 section 5.2): a server rejects request streams from `id` on;
-    /// for a client `id` is a push ID without effect.
+    /// Announces the end of the connection (RFC 9114 section 5.2): a server rejects request streams from `id`
+    /// on; for a client `id` is a push ID without effect.
     ///
     /// # Errors
     ///

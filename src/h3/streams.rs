@@ -23,7 +23,7 @@ pub enum Place {
     Begun,
 }
 
-/// For hosts that look at streams before they pass them in.
+/// Methods for hosts that look at streams before they pass them in.
 impl Connection {
     /// On a server: the state of a request stream.
     pub fn place(&self, stream_id: u64) -> Place {

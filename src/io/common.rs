@@ -202,8 +202,8 @@ fn outcome(kind: OpKind, result: i32, payload: &mut Payload) -> Outcome {
             _ => Outcome::Done(result),
         },
         OpKind::Close => {
-            // close(2) releases the descriptor's number whatever its result. Only a close that was never executed
-            // leaves it open, and then dropping the OwnedFd closes it.
+            // close(2) releases the descriptor's number, whatever it returns. Only a close that was never
+            // executed leaves it open, and then dropping the OwnedFd closes it.
             if let Payload::Descriptor(fd) = std::mem::replace(payload, Payload::None)
                 && result != Err(Errno::CANCELED)
             {

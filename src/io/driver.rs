@@ -163,9 +163,9 @@ impl Driver {
         }
     }
 
-    /// Submits queued operations and waits for a completion, a wake, a signal or the time-out, in one system call.
-    /// `Some(ZERO)` does not block, `None` waits without a time-out. Call
-    /// [`take_completions`](Driver::take_completions) afterwards, whatever it returned. A wake is consumed by
+    /// Submits queued operations and waits for a completion, a wake, a signal or the time-out, in one system
+    /// call. `Some(ZERO)` does not block, `None` waits without a time-out. Call
+    /// [`take_completions`](Driver::take_completions) afterwards, even after an error. A wake is consumed by
     /// returning [`Entered::Woken`], never by a call that does not block.
     ///
     /// Fails if the driver was shut down, or is in use on another thread, and in a forked child if a new ring
@@ -245,7 +245,7 @@ impl Driver {
             // A wake is reported, and consumed, by the call that would have slept.
             let woken = self.common.waker.is_notified();
             if woken || passed >= look {
-                // If the time-out came first, the time says nothing about the work.
+                // If the time-out came first, the time is no measure of the work.
                 let found = woken || timeout == Some(look);
                 self.spin.looked(found.then_some(passed), worked);
                 break;

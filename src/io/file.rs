@@ -434,5 +434,5 @@ fn length(bytes: usize) -> u32 {
     bytes.min(0x7fff_f000) as u32
 }
 
-/// At the file's position; also valid for files without one.
+/// Reads or writes at the file's position; also valid for files without one.
 const CURRENT_POSITION: u64 = u64::MAX;

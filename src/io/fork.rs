@@ -46,7 +46,7 @@ impl Birthplace {
             }
         };
         let pid = std::process::id();
-        // Several threads may store, all of them the same value.
+        // Several threads may store here, all of them an equal value.
         page.store(pid, Ordering::Relaxed);
         Ok(Birthplace { page, pid })
     }

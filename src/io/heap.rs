@@ -2,9 +2,9 @@
 //!
 //! glibc keeps memory that is freed below the top of an arena, and that may be nearly all memory of a burst.
 //!
-//! The allocator stays glibc's, with one `malloc_trim` when a flood is over (`uringcore_limits::budget::flood`).
-//! Measured with twenty clients whose uploads are not read, six seconds after they had gone; the other allocators
-//! were preloaded, so Python used them too:
+//! The allocator stays glibc's, with one `malloc_trim` after a flood (`uringcore_limits::budget::flood`).
+//! Measured with twenty clients whose uploads are not read, six seconds after they had gone; the other
+//! allocators were preloaded, so Python used them too:
 //!
 //! | heap | MiB more at the peak | afterwards | an idle connection |
 //! | --- | --- | --- | --- |
@@ -14,9 +14,9 @@
 //! | mimalloc 2.0 | 286 | 33 | 28.7 KiB |
 //! | jemalloc 5.3, its default times | 279 | 221 | 27.3 KiB |
 //!
-//! A request cost 75 to 103 µs of processor time with each of them; the differences are noise of a busy machine.
-//! mimalloc reduced the time of a sending benchmark by a tenth. But a second heap beside Python's keeps free pages
-//! of its own, and a wheel with another allocator has another dependency to upgrade.
+//! A request cost 75 to 103 µs of processor time with each of them; the differences are noise of a busy
+//! machine. mimalloc reduced the time of a sending benchmark by a tenth. But a second heap beside Python's
+//! keeps free pages of its own, and a wheel with another allocator has another dependency to upgrade.
 
 use std::io;
 use std::process;
@@ -31,7 +31,7 @@ use crate::spawn::SignalMask;
 /// It takes 75 to 150 ms for each gigabyte. The calling thread's arena is locked for most of that time: the thread
 /// can use its cache of small blocks, and waits for larger ones.
 pub fn trim_apart() -> io::Result<()> {
-    // By process: a forked child has no such thread.
+    // Compared by process: a forked child has no such thread.
     static AT_WORK: AtomicU32 = AtomicU32::new(0);
     let here = process::id();
     if AT_WORK.swap(here, Ordering::Relaxed) == here {

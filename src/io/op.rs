@@ -124,11 +124,11 @@ pub(crate) struct Slot {
     pub(crate) progress: u32,
     /// No completion since the current run of the loop began (uring).
     pub(crate) is_silent: bool,
-    /// The close operation that waits for this one.
+    /// The close operation that waits for this operation.
     owner: u32,
-    /// For a close: operations that it still waits for.
+    /// For a close operation: the number of operations that it still waits for.
     pub(crate) waiting_for: u32,
-    /// For a close: its own result once known.
+    /// For a close operation: its own result once available.
     pub(crate) close_result: Option<i32>,
     next: u32,
     previous: u32,
@@ -347,7 +347,7 @@ impl OpTable {
         self.heads[fd as usize] = NIL;
         let slot = &mut self.slots[close as usize];
         slot.waiting_for = waiting_for;
-        // It is on no list any more; `remove` of an unlinked head must not change the list.
+        // The slot is on no list any more; `remove` of an unlinked head must not change the list.
         slot.fd = -1;
     }
 

@@ -59,8 +59,8 @@ impl SentFile {
         }
     }
 
-    /// Distinguishes the file from every other file, whatever is written into it. If the file system stores
-    /// creation times, this includes a later file with the same number.
+    /// Distinguishes the file from every other file, even after writes to it. If the file system stores
+    /// creation times, this includes a later file with an equal inode number.
     pub fn identity(&self) -> io::Result<FileIdentity> {
         let metadata = self.0.metadata()?;
         Ok(FileIdentity {
@@ -134,7 +134,7 @@ mod tests {
             assert_eq!(file.read(4, 3).unwrap(), b"3456");
             assert_eq!(file.read(40, 8).unwrap(), b"89");
             assert_eq!(file.read(4, 10).unwrap(), b"");
-            // It was written a moment ago; a file system without support returns `None`.
+            // The file was written a moment ago; a file system without support returns `None`.
             for (length, offset, expected) in [(4, 3, &b"3456"[..]), (40, 8, b"89"), (4, 10, b"")] {
                 let read = file.read_now(length, offset).unwrap();
                 assert!(read.is_none_or(|read| read == expected));

@@ -136,7 +136,7 @@ const AT_ONCE: Duration = Duration::from_micros(3);
 /// How much sooner than a sleep a successful poll must be. Sleep and wake-up cost twice this if the other side has
 /// a processor of its own.
 const SAVING: Duration = Duration::from_micros(10);
-/// At most the shortest pause, so that the first poll can be compared with an average.
+/// At most the shortest pause, so that an average exists for the first poll.
 const AVERAGE_OF: u32 = 4;
 const PAUSE_MIN: u32 = 8;
 /// At worst one poll in this many short sleeps fails, which costs a tenth of a microsecond each; or a window of
@@ -246,7 +246,7 @@ mod tests {
         // A lone client with long requests.
         let all = (0..10_000).filter(|_| look(SHORT / 4, SHORT * 10));
         assert!(all.count() > 9_500);
-        // With less work it polls again.
+        // With less work the loop polls again.
         assert!(looks(&mut spin, 10_000, |_| SHORT / 4) > 9_500);
     }
 
@@ -256,7 +256,7 @@ mod tests {
         looks(&mut spin, 1000, |_| SHORT / 4);
         let vain = looks(&mut spin, 1000, |_| LONG);
         assert!((1..=4).contains(&vain), "{vain}");
-        // It recovers at once.
+        // The policy recovers at once.
         let found = looks(&mut spin, 1000, |_| SHORT / 4);
         assert!(found > 950, "{found}");
     }

@@ -182,7 +182,8 @@ impl Budget {
         accounts::largest(found, count)
     }
 
-    /// When the clients' flood will be over, if it has receded. Several endpoints may get the same time.
+    /// The time at which a receding flood of clients counts as ended; `None` if there is none. Several
+    /// endpoints may get the same time.
     pub fn flood_over_at(&self, now: Instant) -> Option<Instant> {
         self.flood.look(now, [self.fixed(), self.data()])
     }

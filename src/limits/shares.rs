@@ -67,7 +67,7 @@ enum State<T> {
 #[derive(Default)]
 struct Client {
     working: usize,
-    /// By age.
+    /// Sorted by age.
     keeping: BTreeMap<u64, HolderId>,
     waiting: BTreeSet<HolderId>,
 }
@@ -364,7 +364,7 @@ mod tests {
         for item in 0..6 {
             keeping(&mut shares, 2, 20 + item);
         }
-        // Neither the client that keeps a single item nor those that keep less than others lose anything.
+        // A client with a single item and clients with fewer items than others lose nothing.
         assert_eq!(shares.take_changes().dropped, [0, 1, 2, 3, 20, 21]);
         assert_eq!(shares.used(), MAX);
     }

@@ -49,7 +49,7 @@ fn links_with(argument: &OsString) -> bool {
     rustc.args(flags.split('\x1f').filter(|flag| !flag.is_empty()));
     let done = rustc.stdout(Stdio::null()).stderr(Stdio::null()).status();
     let linked = done.is_ok_and(|status| status.success());
-    // In .comment, where linkers and compilers write their names.
+    // Linkers and compilers write their names into the section .comment.
     let signature = b"Linker: LLD";
     linked
         && fs::read(folder.join("probe.so"))

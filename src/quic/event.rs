@@ -37,7 +37,7 @@ pub enum Event {
     StreamsAvailable { unidirectional: bool },
     /// The peer has reset its side of the stream (RFC 9000 section 19.4).
     StreamReset { stream_id: u64, error_code: u64 },
-    /// The peer has sent STOP_SENDING (RFC 9000 section 19.5). Our side was already reset with the same code, and
+    /// The peer has sent STOP_SENDING (RFC 9000 section 19.5). Our side was already reset with this code, and
     /// the `unsent` bytes of its queue dropped.
     StopSending {
         stream_id: u64,
@@ -154,9 +154,9 @@ pub struct Received {
 /// How the peer's side of a stream has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StreamEnd {
-    /// By a FIN: all data has arrived.
+    /// Ended by a FIN: all data has arrived.
     Finished,
-    /// By a RESET_STREAM (RFC 9000 section 19.4).
+    /// Ended by a RESET_STREAM (RFC 9000 section 19.4).
     Reset { error_code: u64 },
 }
 

@@ -121,7 +121,7 @@ impl ServerTokens {
         })
     }
 
-    /// For a server that replaces one with `others`: a random key is kept.
+    /// Returns the keys for a server that replaces one with `others`: a random key is kept.
     pub fn in_place_of(&self, others: &Self) -> Self {
         match self.is_given {
             true => Self {
@@ -163,7 +163,7 @@ impl TokenLog for UsedTokens {
             .map_err(|_| TokenReuseError)?;
         let period = issued.as_secs() / lifetime.as_secs().max(1);
         let mut periods = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // A token is valid for one period, so those of more than one period before the newest have expired.
+        // A token is valid for one period, so tokens of more than one period before the newest have expired.
         if let Some(newest) = periods
             .last_key_value()
             .map(|(newest, _)| *newest.max(&period))

@@ -133,7 +133,7 @@ pub struct Extent {
 }
 
 impl Extent {
-    /// Also `None` for a Retry packet, which extends to the end of its datagram.
+    /// `None` also for a Retry packet, which extends to the end of its datagram.
     pub fn of(packet: &[u8], packet_type: PacketType) -> Option<Self> {
         let mut rest = LongHeader::read(packet)?.rest;
         match packet_type {

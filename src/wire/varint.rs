@@ -8,7 +8,7 @@ use bytes::BufMut;
 /// The largest value that a variable-length integer can carry.
 pub const MAX: u64 = (1 << 62) - 1;
 
-/// The most bytes that one variable-length integer takes.
+/// The maximum length of a variable-length integer.
 pub const SIZE_MAX: usize = 8;
 
 /// The length of `value` in its shortest form.

@@ -157,7 +157,7 @@ impl OpQueue {
 
 #[derive(Default)]
 struct Descriptor {
-    /// By direction.
+    /// Indexed by direction.
     queues: [OpQueue; 2],
     hint: Hint,
     /// Calls answered without waiting in turn `turn`.

@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 
 /// Items by the time at which they are due, and equal times in the order in which they were set.
 pub struct Timers<T> {
-    /// In order. The first and the last entry are not vacant.
+    /// In order of time. The first and the last entry are not vacant.
     run: VecDeque<TimerEntry>,
     /// The number of the run's first entry. Numbers wrap around at 2^32.
     first: u32,

@@ -125,7 +125,7 @@ impl QuicSocket {
         })
     }
 
-    // For the host -------------------------------------------------------------------------------
+    // Methods of the host ----------------------------------------------------------------------------
 
     /// The state machines, for commands. The next flush sends their packets.
     pub fn protocol(&mut self) -> &mut Endpoint {
@@ -191,8 +191,9 @@ impl QuicSocket {
         }
     }
 
-    /// Closes all connections with `code`. The socket closes when each connection is over (RFC 9000 section 10.2: the
-    /// peer has answered, or three probe time-outs have passed), at the latest after [`CLOSING_MAX`].
+    /// Closes all connections with `code`. The socket closes when each connection has ended (RFC 9000 section
+    /// 10.2: the peer has answered, or three probe time-outs have passed), at the latest after
+    /// [`CLOSING_MAX`].
     pub fn close(&mut self, now: Instant, code: u64, reason: &[u8]) {
         if matches!(self.phase, SocketPhase::Open | SocketPhase::Draining) {
             self.protocol.refuse_incoming();
@@ -219,7 +220,7 @@ impl QuicSocket {
         self.phase != SocketPhase::Open
     }
 
-    // For the engine -----------------------------------------------------------------------------
+    // Methods of the engine --------------------------------------------------------------------------
 
     /// True if the host needs an event to poll the events of connections. Then false until it has taken them all.
     pub(crate) fn take_events_ready(&mut self) -> bool {

@@ -359,7 +359,7 @@ fn those_who_gave_up_waiting_in_line_are_forgotten() {
     assert!(op_queues.skip_turn(), "those who went are counted out");
 }
 
-// With sockets ---------------------------------------------------------------------------------------
+// Tests with sockets ---------------------------------------------------------------------------------
 
 /// A host that waits for the results of its operations and continues short sends.
 struct Host {

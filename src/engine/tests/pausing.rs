@@ -285,7 +285,7 @@ fn a_full_receive_is_followed_by_a_second_and_then_by_those_of_others() {
     }
 }
 
-/// A reader that waits a turn gets one piece per turn, whatever else has arrived for it.
+/// A reader that waits a turn gets one piece per turn, even if more has arrived.
 #[test]
 fn what_a_reader_has_scheduled_comes_before_its_next_bytes() {
     for backend in BACKENDS {

@@ -88,19 +88,20 @@ impl Transports<'_> {
             .unwrap_or(Ok(()))
     }
 
-    /// Sets the sizes of the queue at which its producer has to pause, and may go on.
+    /// Sets the sizes of the queue at which its producer has to pause and may continue.
     pub fn set_marks(&mut self, key: Key, low: usize, high: usize) -> WriteOutcome {
         self.on(key, |one, _, events| one.set_marks(low, high, events))
             .unwrap_or(WriteOutcome::Lost)
     }
 
-    /// A new producer takes over and does not know if it has to pause. The next command that finds the queue above its
-    /// mark returns [`WriteOutcome::PauseWriting`].
+    /// A new producer takes over, without the pause of the old one. The next command that finds the queue
+    /// above its mark returns [`WriteOutcome::PauseWriting`].
     pub fn change_producer(&mut self, key: Key) {
         self.on(key, |one, _, _| one.life().change_producer());
     }
 
-    /// Asks for [`EngineEvent::Flushed`](crate::EngineEvent::Flushed). True: the queue is empty already, and no event follows.
+    /// Requests [`EngineEvent::Flushed`](crate::EngineEvent::Flushed). True: the queue is empty already, and
+    /// no event follows.
     pub fn notify_when_flushed(&mut self, key: Key) -> bool {
         self.on(key, |one, _, _| one.notify_when_flushed())
             .unwrap_or(true)

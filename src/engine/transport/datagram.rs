@@ -37,9 +37,9 @@ pub(crate) struct DatagramSocket {
     pub(crate) life: Lifecycle,
     size: DatagramSize,
     is_shared: bool,
-    /// Of a shared socket: an entry of the event queue represents a datagram to receive.
+    /// For a shared socket: an entry of the event queue represents a datagram to receive.
     is_receivable_queued: bool,
-    /// Of a shared socket: a poll has ended, and the next one uses its registration.
+    /// For a shared socket: a poll has ended, and the next one uses its registration.
     has_waited: bool,
     backlog: Backlog<Box<CopiedDatagram>>,
     /// The buffer for receives by system call, before the size of the datagram is known.

@@ -182,8 +182,8 @@ impl Lifecycle {
         }
     }
 
-    /// The host takes [`EngineEvent::Writable`]: true if the producer may go on. False if it has filled the queue above
-    /// the high mark since: the producer stays paused.
+    /// Called when the host takes [`EngineEvent::Writable`]. True if the producer may continue, false if it
+    /// has filled the queue above the high mark since: then it stays paused.
     pub(crate) fn take_fall(&mut self) -> bool {
         self.is_fall_unreported = false;
         let goes_on = self.shared.is_above() && self.shared.queued() <= self.shared.high_mark();
@@ -211,7 +211,7 @@ impl Lifecycle {
         }
     }
 
-    /// Asks for one [`EngineEvent::Flushed`].
+    /// Requests one [`EngineEvent::Flushed`], or cancels the request.
     pub(crate) fn want_flushed(&mut self, wants: bool) {
         self.wants_flushed = wants;
     }

@@ -127,7 +127,7 @@ impl Transport {
         if self.life().shared.is_quiet() {
             return;
         }
-        // As in `close`.
+        // Sends and stops reading like `close`.
         self.send_now(events);
         self.stop_reading(driver);
         match self {

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering::Relaxed};
 
-/// A view of one transport. Clones show the same transport.
+/// A view of one transport. Clones show one transport.
 #[derive(Clone, Debug)]
 pub struct SharedState(Arc<SharedFields>);
 
@@ -66,7 +66,7 @@ impl SharedState {
         self.has(ABOVE)
     }
 
-    /// The size of the queue at which a paused producer may go on.
+    /// The size of the queue at which a paused producer may continue.
     pub fn low_mark(&self) -> usize {
         self.0.low_mark.load(Relaxed)
     }

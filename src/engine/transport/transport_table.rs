@@ -100,7 +100,8 @@ impl TransportTable {
             }
             EngineEvent::StreamReadable { stream, .. } => {
                 let is_due = self.stream(stream)?.deliver_readable();
-                // Also if the event is not due, or the host fails to receive: the flush arms the receive again.
+                // The stream is marked even if the event is not due, or the host fails to receive: the flush
+                // arms the receive again.
                 self.mark_dirty(stream);
                 is_due.then_some(event)
             }

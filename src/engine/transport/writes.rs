@@ -91,7 +91,7 @@ impl Transports<'_> {
         let Some(transport) = self.transports.by_key.get_mut(key) else {
             return;
         };
-        // It stays in the list: the next bytes that are written are held in its place.
+        // The transport stays in the list: its next written bytes are held there again.
         if transport.life().is_held {
             transport.send_now(self.events);
         }

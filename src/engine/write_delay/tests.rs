@@ -328,14 +328,14 @@ fn computing_behind_a_held_write_makes_the_next_ones_leave_at_once() {
     assert!(!one.write());
     one.work(LONG);
     assert!(one.end_callback());
-    // As long as the computing continues, in pieces or not.
+    // Writes leave at once while the computing continues, in pieces or not.
     for _ in 0..500 {
         one.work(SHORT);
         assert!(one.write() && one.write());
         one.work(LONG);
         assert!(!one.end_callback());
     }
-    // And for a while after it.
+    // They leave at once for a while after it.
     one.end_turn();
     let mut turns = 0;
     loop {
@@ -400,7 +400,8 @@ fn an_answer_before_computing_waits_once_however_many_others_are_written_between
     assert_eq!(late, 1);
 }
 
-/// For how long writes leave at once after a callback that wrote first, and for how long `pass` had that time pass.
+/// Returns the time for which writes leave at once after a callback that wrote first; `pass` makes that time
+/// pass.
 fn prompt_after(time: Duration, pass: impl Fn(&mut Loop, Duration)) -> Duration {
     let mut one = Loop::new();
     one.write();

@@ -19,7 +19,7 @@ pub struct DecoderSettings {
     /// SETTINGS_QPACK_BLOCKED_STREAMS.
     pub blocked_streams: usize,
     /// SETTINGS_MAX_FIELD_SECTION_SIZE, in bytes as RFC 9114 section 4.2.2 counts them. A larger section is
-    /// rejected, whatever its compressed size.
+    /// rejected even if its compressed form is small.
     pub max_field_section_size: usize,
     /// The maximal number of lines in a section.
     pub max_fields: usize,

@@ -150,7 +150,7 @@ const CODE_TABLE: [u32; SYMBOLS] = {
     codes
 };
 
-/// For each byte the code that it begins with, if that has at most eight bits; length 0 otherwise.
+/// For each byte, the code that it begins with if that code has at most eight bits; length 0 otherwise.
 static SHORT: [Short; 256] = {
     let mut table = [Short {
         symbol: 0,

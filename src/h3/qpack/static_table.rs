@@ -5,7 +5,7 @@
 pub enum Match {
     /// Name and value are entry `.0`.
     Field(u8),
-    /// Only the name is that of entry `.0`.
+    /// The line has the name of entry `.0` and another value.
     Name(u8),
     None,
 }

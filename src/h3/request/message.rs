@@ -82,7 +82,7 @@ impl RequestStream {
             return Ok(HeadersKind::Informational);
         }
         self.content_expected = match (self.method, head.status) {
-            // RFC 9110 section 6.4.1: never any content, whatever content-length is.
+            // RFC 9110 section 6.4.1: these have no content, even with a content-length.
             (Method::Head, _) | (_, 204 | 304) => Some(0),
             (Method::Connect, 200..=299) => None,
             _ => head.content_length,

@@ -108,7 +108,7 @@ enum Frame {
     Skip {
         remaining: u64,
     },
-    /// To the end of the stream.
+    /// The rest of the stream belongs to a WebTransport session.
     WebTransport {
         session_id: u64,
     },

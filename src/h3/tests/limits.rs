@@ -178,17 +178,17 @@ fn a_request_too_large_can_be_answered() {
         max_fields: 10,
         ..Settings::default()
     };
-    // By its frame's header, before any of it has arrived.
+    // A section is rejected by its frame's header, before its content has arrived.
     expect_answerable(&small, &varints(&[0x1, 1_025]), false, &[]);
     expect_answerable(&small, &varints(&[0x1, varint::MAX]), false, &[]);
-    // By its size: one line of 1,000 bytes fits without the others.
+    // A section is rejected by its size: one line of 1,000 bytes fits without the others.
     let text = "/".repeat(960);
     let long = [&GET[..], &[("x", &text[..900])]].concat();
     expect_answerable(&small, &headers_frame(&long), false, &GET);
     expect_answerable(&small, &headers_frame(&long), true, &GET);
     let long_path = [&GET[..2], &[(":path", &text[..])]].concat();
     expect_answerable(&small, &headers_frame(&long_path), false, &GET[..2]);
-    // By the number of its lines.
+    // A section is rejected by the number of its lines.
     let many = [&GET[..], &[("x", ""); 7]].concat();
     expect_answerable(&small, &headers_frame(&many), false, &GET);
 }
@@ -467,16 +467,16 @@ fn instructions_of_qpack_without_messages_are_counted() {
         outputs(&mut server);
         server
     };
-    // Of the encoder: an insertion that evicts another, a duplicate, a capacity.
+    // Instructions of the encoder: an insertion that evicts an entry, a duplicate, a capacity.
     let encoder = || with(6, b"\x02\x3f\xe1\x1f\xc0\x01a");
     let left = ALLOWANCE - 2;
     assert_eq!(taken(encoder(), |to, _| give(to, 6, b"\xc0\x01a")), left);
     assert_eq!(taken(encoder(), |to, _| give(to, 6, b"\x00")), left);
     assert_eq!(taken(encoder(), |to, _| give(to, 6, b"\x3f\xe1\x1f")), left);
-    // Of the decoder: cancellations.
+    // Instructions of the decoder: cancellations.
     let decoder = || with(10, b"\x03");
     assert_eq!(taken(decoder(), |to, _| give(to, 10, b"\x44")), ALLOWANCE);
-    // In one piece as one by one.
+    // The limit is equal in one piece and one by one.
     let mut server = encoder();
     give(&mut server, 6, &[0; 4_095]);
     assert_eq!(close_code(&mut server), Some(LOAD));

@@ -34,7 +34,7 @@ fn traffic() -> Vec<(u64, Vec<u8>, bool)> {
         [&[0][..], &frame(0x4, &varints(&[0x1, 4096, 0x7, 16]))].concat(),
         false,
     ));
-    // With the capacity that our encoder sets for a peer with default SETTINGS.
+    // The table has the capacity that our encoder sets for a peer with default SETTINGS.
     written.push((6, b"\x02\x3f\xe1\x1f".to_vec(), false));
     written.push((10, b"\x03".to_vec(), false));
     for request in 0..6u64 {

@@ -457,7 +457,7 @@ fn push_stream(push_id: u64, rest: &[u8]) -> Vec<u8> {
 fn section_4_6_push_ids_end_at_max_push_id() {
     push_closes(0, &promise(9), false, ID_ERROR);
     push_closes(15, &push_stream(9, b""), false, ID_ERROR);
-    // Without MAX_PUSH_ID there is none.
+    // Without MAX_PUSH_ID no push ID is allowed.
     closes(Client, 0, &frame(PUSH_PROMISE, b"\x00"), ID_ERROR);
     closes(Client, 15, b"\x01\x00", ID_ERROR);
 }
@@ -547,7 +547,7 @@ fn section_6_2_1_the_control_stream_is_never_closed() {
     let mut server = ready(Server, Settings::default());
     server.handle_stream_reset(2, 0);
     assert_eq!(close_code(&mut server), Some(closed));
-    // Nor may ours be stopped, or those of QPACK (RFC 9204 section 4.2).
+    // Our control stream must not be stopped either, nor the streams of QPACK (RFC 9204 section 4.2).
     for stream_id in SERVER_UNI {
         let mut server = ready(Server, Settings::default());
         server.handle_stop_sending(stream_id, 0);

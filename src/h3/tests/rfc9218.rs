@@ -192,7 +192,7 @@ fn section_7_an_update_that_comes_first_is_told_with_the_request() {
         let reported = events(&mut server);
         assert!(matches!(reported[0], Event::Headers { stream_id: 4, .. }));
         assert_eq!(reported[1..], [updated(4, 6, true)]);
-        // It belonged to that request, and is reported once.
+        // The update belonged to that request, and is reported once.
         feed_stream(&mut server, 8, &headers_frame(&GET), true, feed);
         assert_eq!(updates(&mut server), []);
     }

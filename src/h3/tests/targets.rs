@@ -6,7 +6,7 @@ use uringcore_h3::{Code, LocalError, Output, QueuedConnection, Role, Settings};
 
 type Fields<'a> = Vec<(&'a str, &'a str)>;
 
-/// A request with these instead of GET's fields of the same names.
+/// A request in which these fields replace GET's fields of equal names.
 fn request<'a>(changes: &[(&'a str, Option<&'a str>)], extra: &[(&'a str, &'a str)]) -> Fields<'a> {
     let mut fields: Fields<'a> = GET.to_vec();
     for &(name, value) in changes {

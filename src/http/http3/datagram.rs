@@ -15,7 +15,7 @@ pub(super) enum Datagrams {
     #[default]
     None,
     Frames,
-    /// Its content consists of capsules, which may contain datagrams.
+    /// The content consists of capsules, which may contain datagrams.
     Capsules(Capsules),
 }
 

@@ -88,8 +88,8 @@ impl Reading {
         }
     }
 
-    /// True if the client's time is over: `timeout` for the next piece, or for all pieces together the time that
-    /// they take at `rate` bytes a second.
+    /// True if the client's time has run out: `timeout` for the next piece, or, for all pieces together, the
+    /// time that they take at `rate` bytes a second.
     pub fn is_over(&self, timeout: Duration, rate: u64, now: Instant) -> bool {
         if !self.is_waiting {
             return false;

@@ -20,13 +20,14 @@ pub struct Head {
     pub fields: Vec<Field>,
     /// The protocol of an extended CONNECT (RFC 9220) other than WebSocket, which defines the content.
     pub protocol: Option<Bytes>,
-    /// It opens a WebSocket (RFC 9220): its content is the client's frames, that of a 2xx response ours.
+    /// The request opens a WebSocket (RFC 9220): its content is the client's frames, the content of a 2xx
+    /// response ours.
     pub is_websocket: bool,
-    /// It requests a WebTransport session (draft-ietf-webtrans-http3 section 3.2).
+    /// The request asks for a WebTransport session (draft-ietf-webtrans-http3 section 3.2).
     pub is_webtransport: bool,
-    /// It uses the newer protocol name for that.
+    /// The request uses the newer protocol name of WebTransport.
     pub(super) names_h3: bool,
-    /// It arrived as 0-RTT data, and the handshake is not complete: an attacker can replay it.
+    /// The request arrived as 0-RTT data, and the handshake is not complete: an attacker can replay it.
     pub is_early: bool,
 }
 
@@ -81,7 +82,7 @@ impl Head {
                     None => cookie = Some(Cookie::One(value)),
                     Some(cookie) => cookie.add(&value),
                 },
-                // RFC 8470 section 5.1: it means 1, whatever its value and number.
+                // RFC 8470 section 5.1: every value counts as 1, and so do repeated fields.
                 b"early-data" => has_early_data = true,
                 _ => {
                     has_host |= &*name == b"host";

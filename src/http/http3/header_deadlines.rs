@@ -30,7 +30,8 @@ impl HeaderDeadlines {
         self.since.is_empty()
     }
 
-    /// Takes those whose time is over, in the order in which they began. It visits all of them, once a second.
+    /// Removes and returns the streams whose time has run out, in the order in which they began. It visits
+    /// all of them, once a second.
     pub fn take_overdue(&mut self, timeout: Duration, now: Instant) -> Vec<u64> {
         let is_over = |since: Instant| now.saturating_duration_since(since) > timeout;
         let overdue = self.since.iter();

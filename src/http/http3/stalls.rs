@@ -1,14 +1,15 @@
-//! Responses of which their client reads nothing, or too little: since when, and when they are abandoned.
+//! Responses of which their client reads nothing, or too little: the times at which they stalled and are
+//! abandoned.
 //!
-//! A response that waits while its client reads one with precedence (RFC 9218 section 10) is not stalled: its time
-//! begins when that one stops. Not here: room in queues (`responses`), and precedence (`priority`).
+//! A response that waits while its client reads one with precedence (RFC 9218 section 10) is not stalled: its
+//! time begins when that one stops. Not here: room in queues (`responses`), and precedence (`priority`).
 //!
-//! The minimum rate is enforced by a balance of time for each response. A gap between two reads costs its length,
-//! and bytes that were read earn the time that they last at the minimum rate. A balance below zero abandons the
-//! response. A response begins with the grace period and never has more than that, so a fast start does not pay for
-//! hours. A gap costs at most the grace period, so a player that pauses with a full buffer and then continues keeps
-//! its response; the time-out ends longer pauses. Responses of one urgency share the client's rate, so each has to
-//! reach a part of it.
+//! The minimum rate is enforced by a balance of time for each response. A gap between two reads costs its
+//! length, and bytes that were read earn the time that they last at the minimum rate. A balance below zero
+//! abandons the response. A response begins with the grace period and never has more than that, so a fast
+//! start does not pay for hours. A gap costs at most the grace period, so a player that pauses with a full
+//! buffer and then continues keeps its response; the time-out ends longer pauses. Responses of one urgency
+//! share the client's rate, so each has to reach a part of it.
 
 use std::time::{Duration, Instant};
 
@@ -108,7 +109,8 @@ struct Round {
     /// When something was read, with and without this check.
     taken: Taken,
     before: Taken,
-    /// By urgency: waiting responses, and responses of which something was read since the last check.
+    /// Indexed by urgency: the number of waiting responses, and of responses that were read from since the
+    /// last check.
     waiting: [usize; URGENCIES],
     takers: [usize; URGENCIES],
 }
@@ -160,8 +162,8 @@ impl Taken {
         }
     }
 
-    /// When something was last read of a response that has precedence: the more urgent ones and, if they are not
-    /// incremental, those of equal urgency.
+    /// The time of the last read from a response that has precedence: a more urgent one or, if the response
+    /// is not incremental, one of equal urgency.
     fn before(&self, priority: Priority) -> Option<Instant> {
         let equals = usize::from(!priority.incremental);
         let count = (usize::from(priority.urgency) + equals).min(URGENCIES);

@@ -65,7 +65,7 @@ impl Site {
         Self::over(Pair::new(client, server), client_says, limits)
     }
 
-    /// At an endpoint with these settings.
+    /// Creates both ends, with an endpoint of these settings.
     fn at(endpoint: quic::EndpointSettings) -> Self {
         let (client, server) = with_transport(|_| {});
         let pair = Pair::with(client, server, endpoint);

@@ -1,6 +1,6 @@
 //! Error codes: the protocol's own, and those of applications, which are mapped to a range of HTTP/3's codes.
 //!
-//! Not here: when a code is sent.
+//! Other modules decide when a code is sent.
 
 use uringcore_h3::Code;
 
@@ -10,7 +10,8 @@ pub const ALPN_ERROR: Code = Code(0x0817_b3dd);
 pub const SESSION_GONE: Code = Code(0x170d_7b68);
 pub const BUFFERED_STREAM_REJECTED: Code = Code(0x3994_bd84);
 
-/// For a stream that the peer reset or stopped with a code outside the applications' range (section 4.4).
+/// Stands for a code outside the applications' range, with which the peer reset or stopped a stream (section
+/// 4.4).
 pub const NO_CODE: u64 = u64::MAX;
 
 /// Maps an application's code to the wire.

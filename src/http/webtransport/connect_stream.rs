@@ -161,7 +161,7 @@ impl Sessions {
         }
     }
 
-    /// Asks the peer to end a session.
+    /// Requests the peer to end a session.
     pub(super) fn drain(&mut self, below: &mut Below<'_>, id: u64) {
         let session = self.table.get_mut(&id).filter(|session| session.is_open);
         if session.is_some_and(|session| !std::mem::replace(&mut session.has_said_drain, true)) {

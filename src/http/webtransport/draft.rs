@@ -12,20 +12,20 @@ use super::Limits;
 /// A draft of draft-ietf-webtrans-http3. Later ones are greater.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Draft {
-    /// Also 03 to 06.
+    /// Covers drafts 02 to 06.
     Two,
-    /// Also 08 to 12.
+    /// Covers drafts 07 to 12.
     Seven,
-    /// Also 13.
+    /// Covers drafts 13 and 14.
     Fourteen,
-    /// Also 16.
+    /// Covers drafts 15 and 16.
     Fifteen,
 }
 
 impl Draft {
     pub const ALL: [Self; 4] = [Self::Two, Self::Seven, Self::Fourteen, Self::Fifteen];
 
-    /// Its number.
+    /// The draft's number.
     pub fn name(self) -> &'static str {
         match self {
             Self::Two => "02",

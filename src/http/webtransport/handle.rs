@@ -105,8 +105,8 @@ impl<'a> Handle<'a> {
         });
     }
 
-    /// Asks the peer to end a session (section 4.7). Both sides continue until one of them closes it; this emits no
-    /// event.
+    /// Requests the peer to end a session (section 4.7). Both sides continue until one of them closes it;
+    /// this emits no event.
     pub fn drain(&mut self, quic: &mut quic::Connection, session_id: u64, now: Instant) {
         self.run(quic, now, |sessions, below| {
             sessions.drain(below, session_id)

@@ -23,7 +23,7 @@ pub(super) struct Session {
     pub draft: Option<Draft>,
     /// Flow control, if both peers negotiated it.
     pub flow: Option<Flow>,
-    /// Its data streams.
+    /// The session's data streams.
     pub streams: FxHashSet<u64>,
     pub capsules: Capsules,
     /// Data that arrived on the CONNECT stream before the session was accepted; capsules are parsed after that

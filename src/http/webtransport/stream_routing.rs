@@ -67,7 +67,7 @@ impl Sessions {
                     stream.rest.end = Some(StreamEnd::Reset { error_code });
                 }
                 Quic::StopSending { error_code, .. } => stream.stopped = Some(error_code),
-                // It is reported once the stream has its session.
+                // The event is reported once the stream has its session.
                 _ => {}
             }
             return None;
@@ -93,11 +93,11 @@ impl Sessions {
         match event {
             // A CONNECT stream of ours, or one of a session that has ended.
             _ if self.is_own(stream_id) => self.http_event(stream_id, event),
-            // It ended with its session before this event.
+            // The stream ended with its session before this event.
             Quic::StreamReadable { .. } if !below.quic.is_receiving(stream_id) => None,
             Quic::StreamReadable { .. } => {
                 let arrived = match self.table.is_empty() {
-                    // It is probably not a session's, and then this is most of a request.
+                    // The stream probably does not belong to a session; then this is most of a request.
                     true => below.quic.read_stream(stream_id, REQUEST_BYTES),
                     false => Received::default(),
                 };
@@ -207,7 +207,7 @@ impl Sessions {
                 return self.given_up_unnamed(below, stream_id, reset);
             }
             if arrived.end.is_some() {
-                // It ends before its owner is known: HTTP/3 reports the error.
+                // The stream ends before its owner is known: HTTP/3 reports the error.
                 return self.hand_over(below, stream_id, beginning, arrived, pulls);
             }
             self.beginnings.insert(stream_id, beginning);

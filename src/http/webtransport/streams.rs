@@ -301,7 +301,7 @@ impl Sessions {
         };
         let mut writable = Vec::new();
         while let Some(&stream_id) = session.held_up.front() {
-            // A stream that was abandoned meanwhile has none.
+            // A stream that was abandoned meanwhile has no waiting data.
             if let Some(stream) = self.streams.get_mut(&stream_id)
                 && let Some(waiting) = &mut stream.waiting
             {

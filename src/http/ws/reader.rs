@@ -12,7 +12,7 @@ use super::frame::{HEADER_MAX, Header, Opcode, Side, apply_mask};
 pub enum Event {
     Text(String),
     Binary(Vec<u8>),
-    /// The answer is a Pong with the same payload (RFC 6455 section 5.5.2).
+    /// The reply is a Pong with an equal payload (RFC 6455 section 5.5.2).
     Ping(Vec<u8>),
     Pong(Vec<u8>),
     /// The last event; nothing after it is read.

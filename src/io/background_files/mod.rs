@@ -34,10 +34,10 @@ use writer::Writer;
 pub struct Limits {
     /// Bytes of one file.
     pub file_bytes: u64,
-    /// Bytes of all files in the folder, including those of other processes and of earlier runs. The oldest that
-    /// are not being written are removed.
+    /// The maximum size of all files in the folder, including those of other processes and of earlier runs.
+    /// The oldest files that are not being written are removed.
     pub total_bytes: u64,
-    /// Files in the folder, with the same rule.
+    /// The maximum number of files in the folder, by the same count.
     pub files: usize,
     /// Files that this process has open at a time.
     pub open: usize,
@@ -326,9 +326,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// For one file. A quarter of it wakes the thread at once.
+/// The buffer of one file. A quarter of it wakes the thread at once.
 const BUFFER_MAX: usize = 256 << 10;
-/// For all files together.
+/// The buffers of all files together.
 const BUFFERS_MAX: usize = 2 << 20;
 /// For the record of [`BackgroundFile::finish`].
 pub const LAST_RECORD_MAX: usize = 1 << 10;

@@ -62,7 +62,7 @@ impl Epoll {
             let _ = self.set.change(raw, 1, 0, 0);
         }
         common.stats.syscalls += 1;
-        // SAFETY: this code owns the descriptor, given up by `into_raw_fd`, and closes it once.
+        // SAFETY: this code owns the descriptor, which `into_raw_fd` released, and closes it once.
         let result = unsafe { libc::close(fd.into_raw_fd()) };
         let result = if result < 0 { -Errno::last().0 } else { 0 };
         self.finish(common, index, result);

@@ -47,7 +47,7 @@ use set::{ReadyEvent, Set};
 
 pub(crate) struct Epoll {
     set: Set,
-    /// By descriptor.
+    /// Indexed by descriptor.
     watches: Vec<Watch>,
     /// The generation of the latest registration of all.
     generation: u32,
@@ -158,7 +158,8 @@ impl Epoll {
             }
         }
         if orphans {
-            // Without a descriptor for it the orphaned registrations stay, and the next wait finds them again.
+            // If this fails for lack of a descriptor, the orphaned registrations stay, and the next wait
+            // finds them again.
             let _ = self.move_to_new_set(common);
         }
         Ok(match (woken, block && count == 0) {
@@ -168,8 +169,8 @@ impl Epoll {
         })
     }
 
-    /// True if an event comes from the descriptor's registration, and not from that of a file that had the number
-    /// before.
+    /// True if an event comes from the descriptor's present registration, not from an earlier file with that
+    /// number.
     fn is_known(&self, event: &ReadyEvent) -> bool {
         let watch = self.watches.get(event.fd as usize);
         watch.is_some_and(|watch| watch.registered != 0 && watch.generation == event.generation)
@@ -346,7 +347,7 @@ impl Epoll {
         let mut used = false;
         for &index in indexes.iter().rev() {
             let slot = common.table.at(index);
-            // It is tried when there are buffers, because readable data stays readable.
+            // The operation is tried when there are buffers, because readable data stays readable.
             used |= slot.phase == OpPhase::Starved;
             if events & (direction(slot) | TROUBLE) != 0 && slot.phase == OpPhase::Polling {
                 used = true;
@@ -391,7 +392,7 @@ impl Epoll {
         common.stats.rearms += 1;
         common.table.set_phase(index, OpPhase::Polling);
         self.attempt(common, index, 0);
-        // It is still registered, unless it was starved for longer.
+        // The descriptor is still registered, unless it was starved for longer.
         self.change(fd, false);
     }
 

@@ -131,7 +131,7 @@ pub fn file_of(fd: RawFd) -> Option<FileId> {
 /// Receives one message directly, without the ring.
 pub fn recv_message(fd: RawFd, size: usize) -> io::Result<Incoming> {
     let mut payload = IncomingPayload::new(size);
-    // SAFETY: the header points into the payload, which lives until the call is over.
+    // SAFETY: the header points into the payload, which lives until the call returns.
     let received = unsafe { libc::recvmsg(fd, payload.header(), libc::MSG_DONTWAIT) };
     if received < 0 {
         Err(io::Error::last_os_error())

@@ -20,7 +20,7 @@ pub fn check_watchable(fd: RawFd) -> io::Result<()> {
     if flags < 0 {
         return Err(io::Error::last_os_error());
     }
-    // Such a descriptor has a status like any other, and a poll of the ring would fail later.
+    // Such a descriptor has a status like any other, but a poll of the ring would fail later.
     if flags & libc::O_PATH != 0 {
         return Err(io::Error::from_raw_os_error(libc::EBADF));
     }
@@ -31,7 +31,7 @@ pub fn check_watchable(fd: RawFd) -> io::Result<()> {
     }
     // SAFETY: fstat succeeded, so the structure is filled.
     match unsafe { status.assume_init() }.st_mode & libc::S_IFMT {
-        // Only the file system or the driver knows: a terminal can be watched and /dev/null cannot,
+        // Only the file system or the driver decides this: a terminal can be watched and /dev/null cannot,
         // /proc/self/mounts can and a file on a disk cannot.
         libc::S_IFREG | libc::S_IFDIR | libc::S_IFCHR | libc::S_IFBLK => ask_epoll(fd),
         _ => Ok(()),

@@ -136,7 +136,7 @@ fn a_file_is_made_written_synced_read_and_resized(backend: Backend) {
     };
     let all = Bytes::from(data.clone());
     assert_eq!(done(&mut rig, write(all, None)), Ok(1_000_000));
-    // At the position, which the write moved; then at offsets, which do not move it.
+    // Read and write at the position, which the write moves; then at offsets, which do not move it.
     assert_eq!(read(&mut rig, &file, 10, None, false), b"");
     assert_eq!(
         done(&mut rig, write(Bytes::from_static(b"xyz"), Some(5))),

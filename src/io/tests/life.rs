@@ -371,7 +371,7 @@ fn a_forked_childs_child_goes_on(backend: Backend) {
             let reported = theirs.write_all(b"grandchild").is_ok();
             reported && rig.read_exactly(recv, 10) == b"grandchild"
         });
-        // Only then: a receive armed here would take the other's bytes.
+        // Receive only now: a receive armed earlier would take the other's bytes.
         let went_on = ended_well(grandchild);
         let outcome = rig.next_of(cancelled).outcome;
         went_on && matches!(outcome, Outcome::Received(Err(Errno::CANCELED)))
@@ -526,7 +526,7 @@ fn after_shutdown_everything_is_cancelled(backend: Backend) {
     ));
     assert!(rig.done.is_empty());
     assert!(!rig.driver.needs_enter());
-    // Closed all the same.
+    // The connection is closed nevertheless.
     assert_eq!(theirs.read(&mut [0; 1]).unwrap(), 0);
     rig.driver.shutdown(Duration::from_secs(1));
 }

@@ -80,7 +80,7 @@ fn an_unheld_poll_is_a_poll(backend: Backend) {
         assert_ne!(rig.result_of(poll).unwrap() & libc::POLLIN as u32, 0);
         assert_eq!((&ours).read(&mut [0; 2]).unwrap(), 2);
     }
-    // Beside a wait in another direction for the same file, for which the set has no room.
+    // A wait in another direction for the same file has no room in the set.
     let write = rig.driver.poll_unheld(fd, Interest::Write, 1);
     let read = rig.driver.poll_unheld(fd, Interest::Read, 1);
     assert!(rig.result_of(write).is_ok());
@@ -218,7 +218,7 @@ fn a_duplicate_of_a_closed_descriptor_is_not_heard(backend: Backend) {
     theirs.write_all(b"for the file of before").unwrap();
     rig.turn(Duration::from_millis(20));
     assert!(rig.done.is_empty(), "readiness of a file that is not ours");
-    // It does not keep the driver from sleeping either.
+    // The operation does not keep the driver from sleeping either.
     let begin = Instant::now();
     rig.turn(Duration::from_millis(50));
     rig.turn(Duration::from_millis(50));
@@ -337,7 +337,7 @@ fn timeouts_are_kept(backend: Backend) {
     let mut rig = Rig::new(backend);
     let (ours, _theirs) = tcp_pair();
     for armed in [false, true] {
-        // Without a time-out, and with one that exceeds the kernel's range.
+        // Wait without a time-out, and with one that exceeds the kernel's range.
         let waker = rig.driver.waker();
         let thread = thread::spawn(move || {
             thread::sleep(Duration::from_millis(10));

@@ -60,7 +60,7 @@ fn a_suspended_driver_changes_threads_with_operations_in_flight(backend: Backend
             rig.driver.suspend(Duration::from_secs(5));
             Mover(rig)
         };
-        // To another thread and back.
+        // The driver moves to another thread and back.
         rig = if round % 2 == 0 {
             { thread::spawn(run).join().unwrap() }.0
         } else {
@@ -111,7 +111,7 @@ fn suspending_sends_what_is_queued(backend: Backend) {
     assert_eq!(&four, b"last");
     assert_eq!(rig.result_of(send), Ok(4));
     assert!(rig.take(recv).is_none());
-    // Also by a driver that has not resumed since.
+    // This also works for a driver that has not resumed since.
     rig.driver.suspend(Duration::from_secs(5));
     let send = rig
         .driver
@@ -276,7 +276,7 @@ fn what_is_silent_is_armed_no_more(backend: Backend) {
     let after = rig.driver.stats();
     assert_eq!(after.rearms, before.rearms);
     assert!(after.syscalls - before.syscalls < 100, "{after:?}");
-    // Only an operation that is used again is back in the ring.
+    // Only an operation that is used again is armed in the ring.
     for round in 0..5 {
         let client = TcpStream::connect(address).unwrap();
         drop(rig.accepted(accept));
@@ -389,7 +389,7 @@ fn what_is_in_the_idle_epoll_holds_no_file(backend: Backend) {
     rig.driver.recv(ours.as_raw_fd(), 1);
     rig.driver.accept(listener.as_raw_fd(), 2);
     run_until_silent(&mut rig);
-    // In the middle of a run.
+    // The peer closes in the middle of a run.
     rig.turn(Duration::from_millis(1));
     drop(ours);
     drop(listener);
@@ -431,7 +431,7 @@ fn what_is_in_the_idle_epoll_changes_threads(backend: Backend) {
     assert!(rig.done.is_empty());
 }
 
-/// For the set only; `leaks.rs` has the equivalent for the epoll backend.
+/// Tests the set only; `leaks.rs` has the equivalent for the epoll backend.
 #[test]
 fn a_duplicate_of_what_is_in_the_idle_epoll_wakes_nobody() {
     let mut rig = Rig::new(Backend::Uring);

@@ -400,7 +400,7 @@ fn a_full_slab_answers_enobufs(backend: Backend) {
         refused.outcome,
         Outcome::Done(Err(Errno::NO_BUFFERS))
     ));
-    // A close is accepted all the same.
+    // A close is accepted nevertheless.
     rig.close(ours);
     rig.next_of(first);
     rig.next_of(second);

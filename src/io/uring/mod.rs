@@ -13,16 +13,16 @@
 //! | `end` | the end of a ring |
 //! | `inherited` | a ring's operations in a forked child |
 //!
-//! Here: operations from their start to their completion, and `enter`.
+//! This file has operations from their start to their completion, and `enter`.
 //!
 //! Some facts about io_uring that shape this:
 //!
-//! - SINGLE_ISSUER binds the ring to the thread that enables it: `enter` from another one is EEXIST.
+//! - SINGLE_ISSUER binds the ring to the thread that enables it: `enter` from another one fails with EEXIST.
 //!   We enable at the first `enter`. When another thread takes an idle driver over it gets a
-//!   second ring; operations can't follow, for they belong to the thread that submitted them. That
+//!   second ring; operations cannot follow, because they belong to the thread that submitted them. That
 //!   is why they are taken back when the driver comes to rest (`suspend`).
 //! - With DEFER_TASKRUN completions appear only inside an `enter` with GETEVENTS. The TASKRUN flag
-//!   in shared memory says whether there is any.
+//!   in shared memory shows if there are any.
 //! - A multishot ends with ENOBUFS when the buffer ring is empty; nothing resumes it. The
 //!   operation then is [`OpPhase::Starved`] until a buffer is back.
 

@@ -40,9 +40,9 @@ use crate::op::{OpId, OpKind, OpPhase, Payload, Slot};
 /// An operation that was taken back.
 pub(super) struct Suspended {
     pub(super) op: OpId,
-    /// Its descriptor's file; `None` if that is not checked.
+    /// The file of the operation's descriptor; `None` if that is not checked.
     pub(super) file: Option<FileId>,
-    /// It had no completion in the run before this suspension, nor in any since.
+    /// The operation had no completion in the run before this suspension, nor in any since.
     pub(super) is_silent: bool,
 }
 
@@ -313,7 +313,7 @@ impl Uring {
             }
             let is_silent = slot.is_silent;
             let file = match slot.kind {
-                // Its descriptor may be a directory, or none.
+                // The descriptor may be a directory, or absent.
                 OpKind::File => None,
                 _ => file_of(slot.fd),
             };
@@ -341,7 +341,7 @@ impl Uring {
             (libc::ECANCELED, _) => true,
             // A worker thread was interrupted.
             (libc::EINTR, Payload::File(request)) => request.may_repeat(),
-            // The close has released the number all the same.
+            // The close has released the number nevertheless.
             (libc::EINTR, Payload::Descriptor(_)) => false,
             (libc::EINTR, _) => true,
             _ => false,
@@ -356,7 +356,7 @@ pub(super) fn close_now(common: &mut Common, index: u32) {
     let result = match payload {
         Payload::Descriptor(fd) => {
             common.stats.syscalls += 1;
-            // SAFETY: this code owns the descriptor, given up by `into_raw_fd`, and closes it once.
+            // SAFETY: this code owns the descriptor, which `into_raw_fd` released, and closes it once.
             match unsafe { libc::close(fd.into_raw_fd()) } {
                 0 => 0,
                 _ => -Errno::last().0,

@@ -43,7 +43,7 @@ impl Charge {
         Self { queued, bytes: 0 }
     }
 
-    /// A charge for another queue of the same connection.
+    /// Makes a charge for another queue of the connection.
     pub fn beside(&self) -> Self {
         Self::new(self.queued.clone())
     }

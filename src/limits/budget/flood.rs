@@ -1,11 +1,11 @@
-//! When memory that clients have filled is returned to the system: some seconds after a flood.
+//! The return of memory that clients have filled to the system, some seconds after a flood.
 //!
 //! All endpoints of a process share one, because they share the heap. Not here: how the heap is trimmed
 //! (`uringcore_io::heap`).
 //!
-//! A flood is over when the clients' data, or their connections, have fallen to a quarter of their peak, and the
-//! peak was at least a sixteenth of the budget (between 16 MiB and 32 MiB). The heap is trimmed three seconds
-//! later.
+//! A flood has ended when the clients' data, or their connections, have fallen to a quarter of their peak,
+//! and the peak was at least a sixteenth of the budget (between 16 MiB and 32 MiB). The heap is trimmed three
+//! seconds later.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -30,7 +30,7 @@ struct Schedule {
 }
 
 impl Flood {
-    /// For a budget of this limit.
+    /// Creates the state for a budget of this limit.
     pub fn within(limit: usize) -> Self {
         Self {
             least: (limit / PART).clamp(LEAST, MOST),
@@ -114,7 +114,7 @@ mod tests {
         assert_eq!(flood.look(begin, [LEAST + 1, 0]), None);
         let at = begin + DELAY;
         assert_eq!(flood.look(begin, [LEAST, 0]), Some(at));
-        // A second endpoint that looks gets the same end.
+        // A second endpoint that calls this gets an equal time.
         assert_eq!(flood.look(begin + DELAY / 2, [0, 0]), Some(at));
         assert!(!flood.take_over(begin));
         assert!(flood.take_over(at) && !flood.take_over(at));

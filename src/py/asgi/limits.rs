@@ -22,7 +22,7 @@ impl WebSocketLimits {
         ping_timeout: Option<f64>,
     ) -> PyResult<Self> {
         let seconds = |name: &str, value: Option<f64>| match value {
-            // In uvicorn 0 means "never".
+            // uvicorn uses 0 for "never".
             None | Some(0.0) => Ok(None),
             Some(value) => arguments::span(value).map(Some).ok_or_else(|| {
                 PyValueError::new_err(format!("{name}: not a number of seconds: {value}"))

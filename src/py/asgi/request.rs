@@ -247,7 +247,7 @@ impl Request {
     }
 }
 
-/// For `receive`.
+/// Methods for `receive`.
 impl Request {
     /// The next message, or a wait for it.
     pub(super) fn next_message(slf: &Bound<'_, Self>) -> PyResult<Asked<Py<PyAny>>> {
@@ -281,7 +281,7 @@ impl Request {
         });
         match part {
             Asked::Wait => {
-                // Without datagrams, this is the end.
+                // Without datagrams, this is the end of the body.
                 if this.datagrams.is_none() {
                     this.with_wire(py, |wire| wire.wait_for_body(py));
                 }

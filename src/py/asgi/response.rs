@@ -264,7 +264,7 @@ impl Request {
         let (py, this) = (slf.py(), slf.get());
         let more_body = is_true(message, intern!(py, "more_body"))?;
         let content = match optional(message, intern!(py, "body"))? {
-            // As over HTTP/1.1, where uvicorn sends nothing for it.
+            // As over HTTP/1.1, where uvicorn sends nothing for an empty body.
             Some(body) if !body.is_none() => buffer::contiguous(&body, "body")?,
             _ => Bytes::new(),
         };

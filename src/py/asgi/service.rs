@@ -34,7 +34,7 @@ use crate::event_loop::tasks;
 #[pyclass(frozen, module = "uringcore._uringcore")]
 pub struct AsgiService {
     pub application: Py<PyAny>,
-    /// For requests without X-Forwarded fields.
+    /// Called for requests without X-Forwarded fields.
     pub direct: Py<PyAny>,
     pub event_loop: Py<PyAny>,
     #[cfg(Py_3_12)]
@@ -49,7 +49,7 @@ pub struct AsgiService {
     pub overloaded: Option<Py<PyAny>>,
     /// Every application begins in an empty context instead of a copy of the server's.
     pub fresh_context: bool,
-    /// Without it no request is a WebSocket.
+    /// If absent, no request is a WebSocket.
     pub websockets: Option<Py<WebSocketLimits>>,
     pub lines: GilCell<Lines>,
     changing: GilCell<Changing>,
@@ -57,11 +57,11 @@ pub struct AsgiService {
 
 /// The cause of a fault.
 pub enum Blame<'a, 'py> {
-    /// With the exception that it raised, if any.
+    /// An application failed, with the exception that it raised, if any.
     Application(Option<PyErr>),
     /// An application raised this after the client at this address had gone. Clients can cause it at any rate.
     Departure(&'a Bound<'py, PyAny>, PyErr),
-    /// By its address.
+    /// A client failed, with its address.
     Client(&'a Bound<'py, PyAny>),
     /// The server's own code, which raised this.
     Server(PyErr),

@@ -1,7 +1,7 @@
 //! The application's run for a request: the coroutine around it, and its task.
 //!
-//! There is always a task, because anyio and `asyncio.timeout` ask for the current one. From CPython 3.12 on it starts
-//! eagerly, so an application that waits for nothing has returned when the task is made.
+//! There is always a task, because anyio and `asyncio.timeout` need the current one. From CPython 3.12 on it
+//! starts eagerly, so an application that waits for nothing has returned when the task is made.
 
 use std::borrow::Cow;
 use std::ptr::null_mut;
@@ -283,7 +283,7 @@ impl Run {
             Err(error)
                 if self.is_cancelled.load(Ordering::Relaxed) && is_cancellation(py, &error) =>
             {
-                // The server's limit for a graceful stop: tell the client by an error code, and end.
+                // The server's limit for a graceful stop: notify the client by an error code, and end.
                 request.get().end(py, Ending::Cancelled);
                 Err(error)
             }

@@ -210,7 +210,7 @@ impl Request {
     }
 }
 
-/// For `receive`.
+/// Methods for `receive`.
 impl Request {
     /// The next message, or a request to wait for it; `None` if this is not a WebSocket.
     pub(super) fn next_socket_message(&self, py: Python<'_>) -> Option<PyResult<Asked<Py<PyAny>>>> {
@@ -272,7 +272,7 @@ fn disconnect_message(py: Python<'_>, close: &Close) -> PyResult<Py<PyAny>> {
     Ok(message.into_any().unbind())
 }
 
-/// For `send`.
+/// Methods for `send`.
 impl Request {
     /// Takes a message of the application; `None` if this is not a WebSocket.
     pub(super) fn take_socket_message(
@@ -408,7 +408,7 @@ impl Request {
                 None,
             )
         } else {
-            // As in uvicorn.
+            // uvicorn does this too.
             return Ok(Sent::Taken);
         };
         Self::send_rest(slf, whole, false)
@@ -435,8 +435,8 @@ impl Request {
         Ok(Sent::Taken)
     }
 
-    /// Fails if the WebSocket is over: a message that waits for space is not sent any more, and `send` raises this
-    /// error.
+    /// Fails if the WebSocket has ended: a message that waits for space is not sent any more, and `send`
+    /// raises this error.
     pub(super) fn check_socket(&self, py: Python<'_>) -> PyResult<()> {
         match self.is_socket_over(py) {
             true => Err(ClientDisconnected::new_err("the connection was closed")),

@@ -27,7 +27,7 @@ pub enum Refused {
 pub enum Ending {
     /// The response is complete, and no more of the request is needed.
     NoMoreWanted,
-    /// It was cancelled.
+    /// The request was cancelled.
     Cancelled,
     /// The application failed in the middle of a response.
     Failed,
@@ -40,7 +40,7 @@ pub trait Wire: Send + Sync {
     /// Sends a response's status, as the first field, and its fields. `end`: nothing follows.
     fn headers(&self, py: Python<'_>, fields: &Fields<'_>, end: bool) -> Result<(), Refused>;
 
-    /// As `headers`, with content.
+    /// Sends the headers like `headers`, followed by content.
     fn respond(
         &self,
         py: Python<'_>,

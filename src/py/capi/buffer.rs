@@ -62,13 +62,13 @@ fn is_held(bytes: &Bound<'_, PyBytes>) -> bool {
 
 /// Bytes that a stream is to send.
 pub enum Outgoing<'a> {
-    /// Of a `bytes` object. They are copied into the queue.
+    /// The contents of a `bytes` object. They are copied into the queue.
     Copied(&'a [u8]),
-    /// Of a `bytes` object that is kept until they are sent, or a copy of any other object's.
+    /// The contents of a `bytes` object, which is kept until they are sent, or a copy of any other object's.
     Kept(Bytes),
 }
 
-/// Joins pieces with `len` bytes in total, copied once, whatever the number of pieces.
+/// Joins pieces with `len` bytes in total, in one copy.
 pub fn bytes_of<'py, P: AsRef<[u8]>>(
     py: Python<'py>,
     pieces: impl Iterator<Item = P> + Clone,
@@ -134,12 +134,13 @@ pub fn bytes_like(data: &Bound<'_, PyAny>) -> PyResult<Bytes> {
     )))
 }
 
-/// Any C-contiguous buffer, whatever its item format, as bytes. `bytes` are held as by [`hold_bytes`], others copied.
+/// Any C-contiguous buffer of any item format, as bytes. `bytes` are held as by [`hold_bytes`], others
+/// copied.
 ///
 /// # Errors
 ///
-/// `TypeError` for an object without the buffer protocol, `BufferError` for a buffer that is not contiguous; both
-/// name the argument.
+/// `TypeError` for an object without the buffer protocol, `BufferError` for a buffer that is not contiguous;
+/// both name the argument.
 pub fn contiguous(data: &Bound<'_, PyAny>, name: &str) -> PyResult<Bytes> {
     if let Ok(bytes) = data.cast::<PyBytes>() {
         return Ok(hold_bytes(bytes));

@@ -61,7 +61,7 @@ impl<T> GilCell<T> {
             .unwrap_or_else(std::sync::PoisonError::into_inner))
     }
 
-    /// For a caller that owns the cell exclusively and needs no token.
+    /// Access for a caller that owns the cell exclusively and needs no token.
     #[cfg(not(Py_GIL_DISABLED))]
     pub fn get_mut(&mut self) -> &mut T {
         self.0.get_mut()
@@ -74,8 +74,8 @@ impl<T> GilCell<T> {
             .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// For `__traverse__`, which has no token and must not run Python code. `None` if the value is borrowed, which the
-    /// collector treats as "still alive".
+    /// Access for `__traverse__`, which has no token and must not run Python code. `None` if the value is
+    /// borrowed, which the collector treats as "still alive".
     #[cfg(not(Py_GIL_DISABLED))]
     pub fn traverse<R>(&self, run: impl FnOnce(&T) -> R) -> Option<R> {
         self.0.try_borrow().ok().map(|value| run(&value))

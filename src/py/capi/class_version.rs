@@ -7,7 +7,7 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 
-/// The version, which differs after every change. 0 if the class has none; then nothing is known.
+/// The version, which differs after every change; 0 if the class has none.
 pub fn of(class: &Bound<'_, PyType>) -> u32 {
     // SAFETY: the class is alive (`class`).
     unsafe { read(class.as_type_ptr()) }

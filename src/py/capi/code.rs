@@ -37,18 +37,18 @@ pub fn out_of_range(name: &str, bits: u32, given: impl fmt::Display) -> PyErr {
     ))
 }
 
-/// For a parameter `code`.
+/// Converts a parameter `code`.
 pub fn code(given: &Bound<'_, PyAny>) -> PyResult<u64> {
     of_bits(given, "code", VARINT_BITS)
 }
 
-/// For a parameter `error_code`.
+/// Converts a parameter `error_code`.
 pub fn error_code(given: &Bound<'_, PyAny>) -> PyResult<u64> {
     of_bits(given, "error_code", VARINT_BITS)
 }
 
-/// For a parameter `reason_phrase`. PyO3 names an argument in a note of the exception, which Python 3.10 does not
-/// have.
+/// Converts a parameter `reason_phrase`. PyO3 names an argument in a note of the exception, which Python 3.10
+/// does not have.
 pub fn reason_phrase(given: &Bound<'_, PyAny>) -> PyResult<String> {
     let Ok(text) = given.cast::<PyString>() else {
         let kind = given.get_type().name()?;

@@ -24,7 +24,7 @@ pub fn given_or_copied(
 
 /// The context of the callbacks of a transport, or of a server's connections.
 pub enum CallbackContext {
-    /// As CPython 3.15 and later do it: every callback, `connection_lost` among them, runs in it.
+    /// Every callback, `connection_lost` among them, runs in this context, as on CPython 3.15 and later.
     Given(Py<PyAny>),
     /// A copy of the creator's context; `connection_lost` runs in a copy of the closer's.
     Copied(Py<PyAny>),
@@ -63,7 +63,8 @@ impl CallbackContext {
         })
     }
 
-    /// The context of `connection_lost` if the transport is closed now. `None` if it is that of all callbacks.
+    /// The context of `connection_lost` if the transport is closed now. `None` if it is the context of all
+    /// callbacks.
     pub fn at_the_end(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
         match self {
             Self::Given(_) => Ok(None),
@@ -83,8 +84,8 @@ impl CallbackContext {
 pub struct Inside<'py>(Bound<'py, PyAny>);
 
 impl<'py> Inside<'py> {
-    /// For a callback that must run in any case. A callback that runs the loop by itself leaves its context entered,
-    /// and no context is entered twice. Then a copy is entered.
+    /// Enters a context for a callback that must run in any case. A callback that runs the loop by itself
+    /// leaves its context entered, and no context is entered twice. Then a copy is entered.
     pub fn of(context: &Bound<'py, PyAny>) -> PyResult<Self> {
         match Self::exactly(context) {
             Err(error) if error.is_instance_of::<PyRuntimeError>(context.py()) => {

@@ -20,7 +20,7 @@ pub fn os_error(errno: Errno) -> PyErr {
     PyOSError::new_err((errno.0, text))
 }
 
-/// As [`os_error`], with the one or two paths of the operation.
+/// Like [`os_error`], with the one or two paths of the operation.
 pub fn named_os_error(py: Python<'_>, errno: Errno, names: Option<Py<PyTuple>>) -> PyErr {
     let error = os_error(errno);
     let Some(names) = names else { return error };

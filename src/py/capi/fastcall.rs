@@ -20,7 +20,7 @@ pub struct Arguments<'a, 'py> {
 }
 
 impl<'a, 'py> Arguments<'a, 'py> {
-    /// For a method that takes no arguments.
+    /// Checks the arguments of a method that takes none.
     pub fn check_empty(&self, method: &str) -> PyResult<()> {
         match self.positional.is_empty() && self.has_no_names() {
             true => Ok(()),
@@ -196,7 +196,7 @@ pub fn add_methods(
 ) -> PyResult<()> {
     let py = class.py();
     for method in methods {
-        // It lives as long as the process, like the class.
+        // The definition lives as long as the process, like the class.
         let definition = Box::leak(Box::new(ffi::PyMethodDef {
             ml_name: method.name.as_ptr(),
             ml_meth: ffi::PyMethodDefPointer {

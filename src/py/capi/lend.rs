@@ -15,14 +15,14 @@ use crate::capi::view::View;
 
 /// Memory of ours with the buffer protocol, for the length of one call.
 ///
-/// **Invariant.** If there is no view of the memory when the call ends, none is made later: the loan counts its views
-/// and exports no more of them. If there is a view, the lender is notified and the memory stays for ever. CPython's
-/// own view of plain memory (`PyMemoryView_FromMemory`) cannot tell these cases apart, because a `memoryview` of that
-/// view leaves no trace in it.
+/// **Invariant.** If there is no view of the memory when the call ends, none is made later: the loan counts
+/// its views and exports no more of them. If there is a view, the lender is notified and the memory stays
+/// forever. CPython's own view of plain memory (`PyMemoryView_FromMemory`) cannot tell these cases apart,
+/// because a `memoryview` of that view leaves no trace in it.
 ///
-/// The collector does not track a loan, but it does track the tuple in which a C function may get its arguments. Code
-/// that runs during the call (a debug callback of OpenSSL, another thread) can find the loan there and keep a view of
-/// it.
+/// The collector does not track a loan, but it does track the tuple in which a C function may get its
+/// arguments. Code that runs during the call (a debug callback of OpenSSL, another thread) can find the loan
+/// there and keep a view of it.
 #[pyclass(frozen, module = "uringcore._uringcore")]
 pub(super) struct Loan {
     data: AtomicPtr<u8>,
@@ -201,5 +201,5 @@ impl Drop for Target<'_> {
     }
 }
 
-/// Marks a loan that is over. It is not a count of views.
+/// Marks an ended loan. It is not a count of views.
 const ENDED: usize = usize::MAX;

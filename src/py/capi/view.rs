@@ -4,8 +4,7 @@ use pyo3::exceptions::PyMemoryError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 
-/// A contiguous view of a Python buffer as bytes, whatever its item format: PyO3's `PyBuffer` insists
-/// on a format.
+/// A contiguous view of a Python buffer of any item format as bytes; PyO3's `PyBuffer` requires a format.
 pub struct View<'py>(ffi::Py_buffer, Python<'py>);
 
 impl<'py> View<'py> {

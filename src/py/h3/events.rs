@@ -113,7 +113,7 @@ event_class! {
 event_class! {
     /// An HTTP datagram arrived (RFC 9297).
     DatagramReceived((data, stream_id)) {
-        /// Its payload.
+        /// The datagram's payload.
         data: Py<PyAny>,
         /// The request's stream.
         stream_id: u64,

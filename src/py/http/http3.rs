@@ -210,8 +210,8 @@ impl Http3Connection {
             .fold(Ok(()), Result::and)
     }
 
-    /// The connection is over: every application is notified. If the client was closed because of the requests that it
-    /// cancelled, their applications are cancelled.
+    /// The connection has ended: every application is notified. If the client was closed because of the
+    /// requests that it cancelled, their applications are cancelled.
     fn closed(&self, py: Python<'_>) -> PyResult<()> {
         let cancels = self.state.with(py, |state| {
             state.http.as_ref().is_some_and(Connection::is_abused)
@@ -312,7 +312,7 @@ impl StreamProtocol for Streams {
 }
 
 impl Http3Connection {
-    /// Runs `run` on both halves of the connection. `None` if the connection or its loop is over.
+    /// Runs `run` on both halves of the connection. `None` if the connection or its loop has ended.
     pub fn reach<R>(
         &self,
         py: Python<'_>,
@@ -477,8 +477,8 @@ impl Http3Connection {
         if head.is_websocket {
             scope::for_websocket(&scope, head)?;
         }
-        // As the application sees it: ASGI's method is in upper case, and an application that gets HEAD may send no
-        // content.
+        // The method as the application sees it: ASGI's method is in upper case, and an application that gets
+        // HEAD may send no content.
         let is_head = head.method.eq_ignore_ascii_case(b"HEAD");
         let wire = Exchange {
             connection: slf.clone().unbind(),

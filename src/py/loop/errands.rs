@@ -57,7 +57,7 @@ impl LoopCore {
         for errand in errands {
             match errand {
                 Errand::StopListener(key) => {
-                    // The enter of this turn fails with the same error.
+                    // If this fails, the enter of this turn fails with the same error.
                     let _ = engine.listeners().stop(key);
                 }
                 Errand::ShareSockets => engine.share_sockets(),

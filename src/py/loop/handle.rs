@@ -34,7 +34,7 @@ struct HandleState {
     call: Option<Call>,
     context: Option<Py<PyAny>>,
     cancelled: bool,
-    /// For threads that wait while the callback runs, as in CPython 3.14's `call_soon_threadsafe`.
+    /// Used by threads that wait while the callback runs, as in CPython 3.14's `call_soon_threadsafe`.
     shared: Option<Arc<Running>>,
 }
 
@@ -113,7 +113,7 @@ impl Handle {
     /// handle. An error is for the loop's exception handler.
     pub fn run(&self, py: Python<'_>, alone: bool) -> PyResult<()> {
         let begun = self.state.with(py, |state| {
-            // Under the same borrow as the look at the callback, so that a cancel sees either of them.
+            // Marked within the borrow that reads the callback, so that a cancel sees either of them.
             let busy = state.shared.clone().map(Busy::begin);
             let (call, context) = match (alone, &state.call, &state.context) {
                 (true, Some(_), Some(_)) => (state.call.take()?, state.context.take()?),
@@ -269,7 +269,7 @@ impl Handle {
             let when = PyFloat::new(py, timer.get().when());
             text.push_str(&format!(" when={}", when.repr()?));
         }
-        // At the interpreter's end nothing can be imported any more, and the repr is shorter.
+        // At the interpreter's end no module can be imported any more, and the repr is shorter.
         if let (Some(callback), Some(args)) = (this.callback(py), this.args(py)?)
             && let Ok(helpers) = py.import(intern!(py, "asyncio.format_helpers"))
         {

@@ -147,8 +147,9 @@ fn descriptor(file: &Bound<'_, PyAny>) -> PyResult<RawFd> {
     }
 }
 
-/// A descriptor by the same rules without a check of its range (a closed socket's number is -1): an int, or else the int
-/// of `fileno()`. Errors that mean "no file object" become a single one, and all others are passed on.
+/// Finds a descriptor by these rules without a check of its range (a closed socket's number is -1): an int,
+/// or else the int of `fileno()`. Errors that mean "no file object" become a single one, and all others are
+/// passed on.
 pub fn descriptor_number<'py>(file: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     if file.is_instance_of::<PyInt>() {
         Ok(file.clone())

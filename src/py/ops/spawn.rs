@@ -140,8 +140,8 @@ impl Spawn {
         Ok(fd)
     }
 
-    /// Returns the child as `(pid, pidfd, None)`, which belong to the caller; pidfd is -1 if the kernel has none. Or the
-    /// error as `(-1, -1, (stage, errno))`, with the stage "setup", "chdir" or "exec".
+    /// Returns the child as `(pid, pidfd, None)`, which belong to the caller; pidfd is -1 if the kernel does
+    /// not support it. Or the error as `(-1, -1, (stage, errno))`, with the stage "setup", "chdir" or "exec".
     fn finish(&self, py: Python<'_>) -> PyResult<Finished> {
         let ChildState::Started(mut started) = self.state.take(py) else {
             return Err(PyRuntimeError::new_err("the child was not started"));

@@ -65,7 +65,7 @@ impl Waiter {
 #[derive(Default)]
 pub struct Waiters {
     list: Vec<Option<(Key, Waiter)>>,
-    /// By the address of a future that `list` keeps alive.
+    /// Keyed by the address of a future that `list` keeps alive.
     by_future: HashMap<usize, Key, BuildHasherDefault<AddressHasher>>,
 }
 
@@ -296,7 +296,7 @@ pub fn drop_orphan(_: &Bound<'_, LoopCore>, _: Subject<'_, '_>, outcome: Outcome
     Ok(())
 }
 
-/// For `Plan::convert`: a count of bytes, or another number.
+/// For `Plan::convert`: converts a count of bytes, or another number.
 pub fn count(
     slf: &Bound<'_, LoopCore>,
     _: Subject<'_, '_>,

@@ -29,7 +29,7 @@ impl ClientHelloReader {
         }
     }
 
-    /// True if packets had different data for the same bytes, so that there is no message.
+    /// True if packets had different data for one range, so that there is no message.
     #[getter]
     fn is_contradictory(&self, py: Python<'_>) -> bool {
         self.0.with(py, |reader| reader.is_contradictory())

@@ -600,7 +600,7 @@ impl QuicConnectionCore {
         stats_to_dict(py, &stats.unwrap_or_default())
     }
 
-    // Without a loop -----------------------------------------------------------------------------
+    // Methods for connections without a loop ---------------------------------------------------------
 
     /// The next event, or None.
     fn next_event(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {

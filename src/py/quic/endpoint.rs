@@ -458,7 +458,7 @@ impl QuicEndpoint {
         Ok(dict)
     }
 
-    // Without a loop -----------------------------------------------------------------------------
+    // Methods for connections without a loop ---------------------------------------------------------
 
     /// Handles one datagram from the caller's socket of this number, and delivers the events.
     #[pyo3(signature = (data, addr, now, socket = 0))]

@@ -126,7 +126,7 @@ pub fn checked(py: Python<'_>, settings: EndpointSettings) -> PyResult<EndpointS
 /// slots, is a slot, and `sockets` has for each slot the index of the socket that gets its datagrams, in the order in which
 /// the sockets were bound.
 #[pyfunction]
-#[expect(clippy::needless_pass_by_value)] // As they come from Python.
+#[expect(clippy::needless_pass_by_value)] // Values arrive from Python in this form.
 fn steer_by_connection_id(fd: RawFd, sockets: BytesLike<'_>) -> PyResult<()> {
     uringcore_io::net::steer_by_connection_id(fd, &sockets).map_err(|error| error::io_error(&error))
 }

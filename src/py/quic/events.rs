@@ -106,7 +106,7 @@ event_class! {
 /// A DATAGRAM frame has arrived (RFC 9221).
 #[pyclass(module = "uringcore.quic.events", extends = QuicEvent, subclass, frozen, get_all)]
 pub struct DatagramFrameReceived {
-    /// Its contents.
+    /// The datagram's contents.
     pub data: Py<PyBytes>,
     /// True if it may be 0-RTT data, which an attacker may have recorded and may send again: do nothing with it that must
     /// not be repeated (RFC 9001 section 9.2). aioquic has no such attribute.

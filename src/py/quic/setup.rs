@@ -337,7 +337,7 @@ impl Common {
     }
 }
 
-/// What the numbers stand for in a registry of IANA's; `unknown` describes one that is not supported.
+/// The name of a number in a registry of IANA's; `unknown` describes an unsupported number.
 fn registered<T>(
     py: Python<'_>,
     numbers: Option<&List<u16>>,
@@ -447,7 +447,7 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<QuicServerSetup>()
 }
 
-/// Bytes of received DATAGRAM frames that may wait for the turn's end, whatever the size of one.
+/// Bytes of received DATAGRAM frames of any size that may wait for the turn's end.
 const DATAGRAM_RECEIVE_BYTES: usize = 1 << 20;
 /// The largest announced value: no UDP datagram is longer.
 const DATAGRAM_FRAME_BYTES: u64 = 65_535;

@@ -30,8 +30,8 @@ pub fn launch(
     let this = slf.get();
     this.check_closed()?;
     let address = socket.as_ptr() as usize;
-    // Operations of a closed socket object whose number belongs to `socket` now must not delay those of the new one, and
-    // with epoll would take its bytes.
+    // Operations of a closed socket object whose number now belongs to `socket` must not delay the new
+    // operations, and with epoll would take their bytes.
     forget_closed(slf, fd, address)?;
     let queue_id = OpQueueId::new(fd, op.direction());
     let (future, key) = waiting::reserve(slf, plan, socket, queue_id)?;
@@ -94,7 +94,8 @@ fn begin(slf: &Bound<'_, LoopCore>, Start { key, queue_id, op }: Start) -> PyRes
     Ok(())
 }
 
-/// Removes the operations of closed sockets that had the number `fd`. Those of the socket object at `address` stay.
+/// Removes the operations of closed sockets that had the number `fd`, except those of the socket object at
+/// `address`.
 pub fn forget_closed(slf: &Bound<'_, LoopCore>, fd: RawFd, address: usize) -> PyResult<()> {
     let py = slf.py();
     let this = slf.get();

@@ -11,7 +11,7 @@ use pyo3::{PyTraverseError, PyVisit, intern};
 
 use crate::event_loop::loop_core::LoopCore;
 
-/// By the address of the socket object.
+/// Keyed by the address of the socket object.
 #[derive(Default)]
 pub struct Orphans(HashMap<usize, OfSocket>);
 

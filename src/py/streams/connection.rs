@@ -167,7 +167,7 @@ impl ConnectionBase {
             .inbox(py, |inbox| inbox.datagrams_dropped())
     }
 
-    /// Waits until all streams that this side has finished are acknowledged, or the connection is over.
+    /// Waits until all streams that this side has finished are acknowledged, or the connection has ended.
     fn wait_delivered(slf: Py<Self>) -> Waiting {
         Waiting::on(Job::WaitAllFinished(slf))
     }

@@ -30,7 +30,7 @@ pub enum Unsent {
 }
 
 impl Unsent {
-    /// For `send_all`.
+    /// Used by `send_all`.
     pub fn in_pieces(data: &Bound<'_, PyAny>) -> PyResult<Self> {
         if let Ok(bytes) = data.cast::<PyBytes>() {
             return Ok(Self::Cut(buffer::hold_bytes(bytes)));

@@ -29,7 +29,7 @@ pub struct StreamManager {
     reach: Box<dyn Reach>,
     /// The loop's `create_future`.
     new_future: Py<PyAny>,
-    /// In debug mode: a function that returns the position of the program.
+    /// In debug mode, a function that returns the program's current line.
     made_at: Option<Py<PyAny>>,
     state: GilCell<ManagerState>,
 }

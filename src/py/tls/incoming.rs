@@ -506,7 +506,7 @@ impl TlsProtocol {
 
 /// Bytes of one turn that are decrypted together: as many as asyncio reads from a socket at once.
 const GATHER_BYTES_MAX: usize = 256 * 1024;
-/// The most bytes that one `data_received` gets.
+/// The maximum number of bytes that one `data_received` gets.
 const ROUND_BYTES_MAX: usize = 1024 * 1024;
 /// Up to this size, the object that OpenSSL filled is passed on. Above it, several records share one object.
 const ONE_READ_BYTES_MAX: usize = 4 * 1024;

@@ -252,7 +252,7 @@ impl Library {
         let mut info = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();
         // SAFETY: the call fills the structure, and it accepts any address.
         let status = unsafe { libc::dladdr(address as *const c_void, info.as_mut_ptr()) };
-        // SAFETY: all zeros is a valid value of it, whatever the call did.
+        // SAFETY: all zeros is a valid value of it, even if the call failed.
         let name = unsafe { info.assume_init() }.dli_fname;
         if status == 0 || name.is_null() {
             return Err("the file of CPython's _ssl module was not found".to_owned());

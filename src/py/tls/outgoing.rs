@@ -137,7 +137,8 @@ impl TlsProtocol {
         let Some(front) = front else {
             return Ok(None);
         };
-        // A write that failed with want-read must be repeated with these bytes, so the cut depends on nothing else.
+        // A write that failed with want-read must be repeated with these bytes, so the cut must not depend on
+        // anything else.
         let piece = front.slice(..front.len().min(this.piece_bytes_max()));
         let count = match this.in_ssl(py, |ssl| ssl.write_slice(py, &piece)) {
             Ok(Step::Done(count)) => count,

@@ -241,7 +241,7 @@ unsafe extern "C" fn read(bio: *mut Bio, target: *mut c_char, size: c_int) -> c_
             (functions.bio_set_flags)(bio, BIO_FLAGS_READ | BIO_FLAGS_SHOULD_RETRY);
             return -1;
         }
-        // At most `size`.
+        // The count is at most `size`.
         count as c_int
     }
 }

@@ -64,7 +64,7 @@ pub struct TlsState {
     pub extra: Py<PyDict>,
     pub handshake_timer: Option<Py<PyAny>>,
     pub shutdown_timer: Option<Py<PyAny>>,
-    /// In the loop's time. Set only in debug mode.
+    /// In seconds of the loop's clock. Set only in debug mode.
     pub handshake_began: Option<f64>,
 
     pub records: RecordBoundaries,
@@ -463,7 +463,7 @@ impl TlsProtocol {
         self.ssl.public(py).clone()
     }
 
-    /// For tests and for users who measure the cost of the fallback.
+    /// Used by tests, and by users who measure the cost of the fallback.
     #[getter]
     fn _is_past_the_module(&self) -> bool {
         self.ssl.is_past_the_module()

@@ -242,7 +242,7 @@ impl TlsProtocol {
         Self::end_with(slf, error, message, false)
     }
 
-    /// As `fatal_error`. With `flush`, the transport beneath first sends the bytes that it has accepted.
+    /// Ends like `fatal_error`. With `flush`, the transport below first sends the bytes that it has accepted.
     fn end_with(slf: &Bound<'_, Self>, error: PyErr, message: &str, flush: bool) -> PyResult<()> {
         let this = slf.get();
         let py = slf.py();

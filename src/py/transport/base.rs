@@ -77,7 +77,7 @@ pub struct TransportState {
 #[derive(Default)]
 pub struct Rare {
     pub lost_error: Option<Py<PyAny>>,
-    /// The context of `connection_lost`, if it differs from that of the other callbacks.
+    /// The context of `connection_lost`, if it differs from the context of the other callbacks.
     pub lost_context: Option<Py<PyAny>>,
     /// The future of a sendfile that waits for an empty queue.
     pub empty_waiter: Option<Py<PyAny>>,
@@ -275,7 +275,7 @@ impl BaseTransport {
         256 * 1024
     }
 
-    // For `_extra_info.py` -------------------------------------------------------------------------
+    // Used by `_extra_info.py` -----------------------------------------------------------------------
 
     #[getter(_kept)]
     fn kept(&self, py: Python<'_>) -> Option<Py<PyDict>> {

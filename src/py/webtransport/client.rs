@@ -134,7 +134,7 @@ impl WebTransportClient {
         Ok(is_due)
     }
 
-    /// The connection is over: no events are delivered any more.
+    /// The connection has ended: no events are delivered any more.
     fn closed(&self, py: Python<'_>) {
         let last = self.state.with(py, |state| {
             let client = state.client.as_mut()?;
@@ -173,8 +173,8 @@ impl WebTransportClient {
 }
 
 impl WebTransportClient {
-    /// Runs `run` on both halves of the connection, which the first call starts. `None` if the connection is over or
-    /// has not begun, or if its loop is closed.
+    /// Runs `run` on both halves of the connection, which the first call starts. `None` if the connection has
+    /// ended or has not begun, or if its loop is closed.
     fn run<R>(
         &self,
         py: Python<'_>,

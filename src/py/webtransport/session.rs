@@ -21,8 +21,8 @@ use crate::streams::stream_manager::StreamManager;
 
 /// The connection that a session is on, in either role.
 pub trait Host: Send + Sync {
-    /// Calls `run` once, unless the connection or its loop is over. The resulting events are delivered before this
-    /// returns.
+    /// Calls `run` once, unless the connection or its loop has ended. The resulting events are delivered
+    /// before this returns.
     fn reach(
         &self,
         py: Python<'_>,
@@ -70,7 +70,7 @@ type Headers = List<(PyBackedBytes, PyBackedBytes)>;
 
 #[pymethods]
 impl SessionCore {
-    /// Its streams and datagrams.
+    /// The session's streams and datagrams.
     #[getter]
     fn manager(&self, py: Python<'_>) -> Py<StreamManager> {
         self.manager.clone_ref(py)
@@ -134,7 +134,7 @@ impl SessionCore {
         })
     }
 
-    /// Its counters.
+    /// The session's counters.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let mut now = None;
         self.host.reach(py, &mut |handle, _, _| {
@@ -221,7 +221,7 @@ impl SessionCore {
         }
     }
 
-    /// Stores the counters of a session that is over.
+    /// Stores the counters of an ended session.
     pub fn keep_stats(&self, py: Python<'_>, stats: SessionStats) {
         let stats = SessionStats {
             streams_open: 0,

@@ -28,7 +28,7 @@ impl StreamTransport for SessionTransport<'_> {
             now,
             ..
         } = self;
-        // An error means that the session is over, which the connection's events handle.
+        // An error means that the session has ended, which the connection's events handle.
         let opened = self
             .handle
             .open_stream(quic, *session_id, unidirectional, *now);
@@ -119,7 +119,7 @@ impl Reach for SessionReach {
         self.reach(py, &mut |stream_transport| run(stream_transport))
     }
 
-    /// A stream that is over is kept until the program has dropped it.
+    /// An ended stream is kept until the program has dropped it.
     fn keeps_streams(&self) -> bool {
         true
     }

@@ -54,7 +54,7 @@ impl ClientHelloReader {
         self.packets.as_ref().and_then(FirstPackets::client_hello)
     }
 
-    /// True if packets had different data for the same bytes. There is no ClientHello then, because it is unknown
+    /// True if packets had different data for one range. There is no ClientHello then, because it is unknown
     /// which of them TLS would read.
     pub fn is_contradictory(&self) -> bool {
         self.packets

@@ -33,8 +33,8 @@ pub(crate) fn destination(datagram: &[u8]) -> Option<&[u8]> {
 }
 
 impl FirstPackets {
-    /// For the connection that begins with `datagram`. `None` if the datagram does not begin with a readable
-    /// Initial packet.
+    /// Starts reading the connection that begins with `datagram`. `None` if the datagram does not begin with
+    /// a readable Initial packet.
     pub fn new(datagram: &[u8]) -> Option<Self> {
         let packet = Initial::at(datagram)?;
         let mut packets = Self {
@@ -86,7 +86,7 @@ impl FirstPackets {
         self.opened > 0
     }
 
-    /// True if packets had different data for the same bytes.
+    /// True if packets had different data for one range.
     pub fn is_contradictory(&self) -> bool {
         self.is_contradictory
     }

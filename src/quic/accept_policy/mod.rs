@@ -481,7 +481,7 @@ mod tests {
             accept_policy.decide(later, client, Retry::Never, 0),
             Verdict::Ignore
         );
-        // At most the burst is saved, however long it is quiet.
+        // The rate saves up one burst at most, after any time of silence.
         let much_later = begin + Duration::from_secs(3600);
         for _ in 0..2 {
             assert_eq!(

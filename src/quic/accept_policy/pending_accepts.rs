@@ -191,7 +191,7 @@ impl PendingAccepts {
         pending.is_some_and(|pending| pending.is_asked)
     }
 
-    /// Asks the host about a connection with a complete ClientHello.
+    /// Passes a connection with a complete ClientHello to the host, for its decision.
     pub fn ask(
         &mut self,
         now: Instant,

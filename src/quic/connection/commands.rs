@@ -44,9 +44,9 @@ impl Connection {
         Ok(())
     }
 
-    /// Begins a stream that was just opened with `head`; the caller keeps no other reference to it. If the stream
-    /// is reset the head is delivered all the same: the reset is sent after the peer has acknowledged the head, as
-    /// RESET_STREAM_AT would do (draft-ietf-quic-reliable-stream-reset).
+    /// Begins a stream that was just opened with `head`; the caller keeps no other reference to it. The head
+    /// is delivered even if the stream is reset: the reset is sent after the peer has acknowledged the head,
+    /// as RESET_STREAM_AT would do (draft-ietf-quic-reliable-stream-reset).
     pub fn send_head(&mut self, stream_id: u64, head: Bytes) {
         self.streams.send_head(stream_id, head);
     }

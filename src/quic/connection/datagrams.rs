@@ -181,7 +181,7 @@ impl DatagramSender {
         self.queue.push_all_first(early.into_iter());
     }
 
-    /// With `early_max` all of it is 0-RTT data, and no longer datagram is passed on.
+    /// With `early_max` all datagrams are 0-RTT data, and no longer datagram is passed on.
     fn feed_up_to(
         &mut self,
         conn: &mut quinn::Connection,

@@ -43,7 +43,7 @@ impl PathObserver {
         self.sealed = Sealed::default();
     }
 
-    /// Also removes the limit.
+    /// Returns the sealed packets and removes the limit.
     pub fn take_sealed(&mut self) -> Sealed {
         self.limit = PacketLimit::default();
         std::mem::take(&mut self.sealed)
@@ -124,7 +124,7 @@ impl PathObserver {
 
 /// RFC 9000 section 14.1.
 const EXPANDED: usize = 1_200;
-/// In one datagram: more than one is useless.
+/// The maximum in one datagram: more than one is useless.
 const RESPONSES_MAX: usize = 16;
 
 #[cfg(test)]

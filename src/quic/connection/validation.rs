@@ -195,7 +195,7 @@ impl Connection {
             return;
         }
         if sealed.is_partial {
-            // For the state machine the whole packet is lost, and that loss says nothing about the path.
+            // The state machine counts the whole packet as lost, but this loss is no sign of congestion.
             congestion_gauge::forgive(self.quinn.congestion_state(), transmit.size as u64);
             transmit.ecn = None;
         }

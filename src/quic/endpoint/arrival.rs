@@ -144,10 +144,10 @@ impl Endpoint {
             }
             Some(DatagramEvent::Response(transmit)) => {
                 self.log_stray(now, packets, "unknown_connection_id");
-                // Of all stateless answers only a reset has a short header.
+                // Of all stateless responses only a reset has a short header.
                 let is_reset = self.scratch.first().is_some_and(|first| first & 0x80 == 0);
-                // A client's endpoint answers first packets with a reset, whatever their connection ID: such an
-                // answer is useless, and the ID is not validated as that of a short header is.
+                // A client's endpoint answers first packets with a reset, for any connection ID: such an
+                // answer is useless, and the ID was not checked, in contrast to a short header's.
                 if is_reset && is_long {
                     self.stats.responses_dropped += 1;
                     return true;

@@ -152,8 +152,8 @@ impl Endpoint {
                 let finds_more = !is_enough && self.shed_connections(now, open, wanted - freed);
                 is_in_vain &= freed == 0 && !finds_more;
             }
-            // The host will release the rest soon, and so will closed connections and other endpoints: no other
-            // account pays for bytes that this one is about to release.
+            // The host will release the rest soon, and so will closed connections and other endpoints: no
+            // other account pays for bytes that this one will release.
             excess = excess.saturating_sub(held);
         }
         match is_in_vain {

@@ -103,7 +103,7 @@ pub struct Endpoint {
     keeps_to_peer: bool,
     /// The socket of the datagram being handled.
     pub(super) arrival: u32,
-    /// Its bytes that no connection has counted.
+    /// Bytes of its datagrams that no connection has counted.
     arrival_bytes: usize,
     /// Controls the next connection IDs.
     pub(super) next_id: NextId,
@@ -378,7 +378,7 @@ impl Endpoint {
         }
     }
 
-    /// The next event, all of one connection before those of the next.
+    /// The next event. All events of one connection come before those of the next.
     pub fn poll_event(&mut self) -> Option<(ConnectionKey, Event)> {
         self.poll_event_past(&mut |_, _, event| Some(event))
     }

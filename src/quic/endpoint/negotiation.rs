@@ -231,7 +231,7 @@ mod tests {
         let negotiation = packet(0xc0, 0, &ours, server, &VERSION_2.to_be_bytes());
         let retry = packet(0xf0, VERSION_1, &ours, b"unknown!", &[0; 32]);
         assert!(!endpoint.is_genuine_retry(meta.remote, &retry));
-        // Only the index changes: code that still finds the handshake has searched the connections.
+        // Only the index changes: the caller has found the handshake by a search of the connections.
         let index = endpoint.connections.len() - 1;
         let entry = &mut endpoint.connections[index];
         let elsewhere = Handshakes::default().enter(index, meta.remote, Some(&ours));

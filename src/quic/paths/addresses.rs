@@ -67,9 +67,9 @@ struct Repeat {
 pub(crate) struct Room {
     /// `None`: no limit.
     pub current: Option<u64>,
-    /// For a PATH_RESPONSE to an address that the client probes from; `None`: no limit.
+    /// The limit of a PATH_RESPONSE to an address that the client probes from; `None`: no limit.
     pub response: Option<u64>,
-    /// The next datagram probes the validated address, whatever the limits.
+    /// The next datagram probes the validated address, regardless of the limits.
     pub asks_old: bool,
 }
 
@@ -111,7 +111,7 @@ impl Addresses {
             .get_or_insert_with(|| TokenBucket::new(MOVES).into());
         moves.try_take(now);
         let limits = self.limits();
-        // It probes the previous address only if that was not being validated itself.
+        // This probes the previous address only if that was not being validated itself.
         limits.asks_old |= !limits.is_validating;
         limits.is_validating = true;
         (limits.challenge, limits.repeat) = (None, None);
@@ -285,7 +285,7 @@ impl Addresses {
             .filter(|repeat| repeat.is_due)
             .map(|repeat| (repeat.to, repeat.data.len() as u64))?;
         if self.room_of(to).is_some_and(|room| room < size) {
-            // It is sent when more bytes have arrived from there.
+            // The datagram is sent when more bytes have arrived from this address.
             return None;
         }
         let mut repeat = self.limits.as_mut()?.repeat.take()?;

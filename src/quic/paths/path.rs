@@ -118,7 +118,7 @@ impl Path {
         }
     }
 
-    /// Such a datagram was authentic. Returns true if this ends a trial.
+    /// Records an authentic datagram at this local address. Returns true if this ends a trial.
     pub fn proved(&mut self, local: Local) -> bool {
         if self.has_preferred {
             self.route.local = local;

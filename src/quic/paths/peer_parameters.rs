@@ -43,7 +43,7 @@ impl PeerParameters {
         found
     }
 
-    /// The preferred address of the same family as `remote`, in the form for its socket. `None` if a server at
+    /// The preferred address of the family of `remote`, in the form for its socket. `None` if a server at
     /// `remote` must not send its clients there.
     pub fn preferred_like(&self, remote: SocketAddr) -> Option<PreferredAddress> {
         let (address, id) = self.address_like(remote).zip(self.preferred_id)?;

@@ -325,7 +325,7 @@ mod tests {
         assert_eq!(left_out, 1200 - FRAMES_MAX);
     }
 
-    /// The other parser of frames, `wire::frames`, finds the same frames.
+    /// The other parser of frames, `wire::frames`, finds equal frames.
     #[test]
     fn both_readers_see_the_same_frames_in_anything() {
         let mut seed = 1_u64;

@@ -256,7 +256,7 @@ impl Recorder {
         state.flight.discard(Space::Initial);
         state.flight.discard(Space::Data);
         let mut data = Object::new();
-        // No `frames`: it has none, and qvis fails on an empty list.
+        // `frames` is missing: the packet has none, and qvis fails on an empty list.
         data.raw("header", &header::without_number("retry", header));
         data.raw("raw", &raw(header.len() + token_len));
         state.trail.push("transport:packet_received", data.finish());

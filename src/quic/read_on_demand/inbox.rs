@@ -46,7 +46,7 @@ impl Key {
 /// read on demand; its flow-control windows bound it.
 #[derive(Debug)]
 pub struct Inbox {
-    /// By direction: bidirectional first.
+    /// Indexed by direction, bidirectional first.
     waiting: [VecDeque<u64>; 2],
     numbers: Numbers,
     /// The program's streams, and others that wait, each with the error code if the peer has stopped it.
@@ -66,13 +66,13 @@ enum Numbers {
 }
 
 impl Inbox {
-    /// For all streams of a connection.
+    /// Creates an inbox for all streams of a connection.
     pub fn new(is_client: bool, datagram_bytes_max: usize) -> Self {
         let opened = [0; 2];
         Self::of(Numbers::All { is_client, opened }, datagram_bytes_max)
     }
 
-    /// For the streams of a session, each of which is announced.
+    /// Creates an inbox for the streams of a session, each of which is announced.
     pub fn of_session(datagram_bytes_max: usize) -> Self {
         Self::of(Numbers::Some, datagram_bytes_max)
     }

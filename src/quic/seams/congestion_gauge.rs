@@ -184,7 +184,7 @@ impl Controller for Observed {
         if self.gauge.recovery.is_none_or(|(start, _)| sent > start) {
             let cause = match (is_persistent_congestion, lost_bytes) {
                 (true, _) => Cause::Persistent,
-                // Only ECN reports have no lost bytes.
+                // Only ECN reports come without lost bytes.
                 (false, 0) => Cause::Ecn,
                 (false, _) => Cause::Loss,
             };

@@ -233,7 +233,7 @@ mod tests {
         let now = Instant::now();
         assert_eq!(credit.kept_until(FIRST, now), now + KEPT_FOR);
         credit.rest(bare.server.connection());
-        // Without more data the time does not move.
+        // Without more data the time stays.
         let later = now + Duration::from_secs(7);
         assert_eq!(credit.kept_until(FIRST, later), now + KEPT_FOR);
         assert_eq!(credit.kept_until(FIRST + 1, later), later + KEPT_FOR);

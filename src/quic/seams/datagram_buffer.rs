@@ -1,11 +1,11 @@
-//! How many bytes of DATAGRAM frames the state machine holds.
+//! The number of bytes of DATAGRAM frames in the state machine.
 //!
-//! quinn-proto writes DATAGRAM frames before STREAM frames. So it gets no more of them than may leave before stream
-//! data (`quic::connection::datagrams`), and the sender needs to know how much is not sent yet. quinn-proto reports
-//! only the free room.
+//! quinn-proto writes DATAGRAM frames before STREAM frames. So it gets no more of them than may leave before
+//! stream data (`quic::connection::datagrams`), and the sender needs to know how much is not sent yet.
+//! quinn-proto reports only the free room.
 //!
-//! Assumed of quinn-proto: that order; that the free room is the configured buffer less its content and less the
-//! overhead of one datagram; and that sent datagrams leave the buffer.
+//! Assumed of quinn-proto: that order; that the free room is the configured buffer less its content and less
+//! the overhead of one datagram; and that sent datagrams leave the buffer.
 
 use bytes::Bytes;
 use quinn_proto as quinn;

@@ -1,12 +1,15 @@
-//! The size of DATAGRAM frames (RFC 9221 section 3) that each side announces, and the reaction to larger ones.
+//! The size of DATAGRAM frames (RFC 9221 section 3) that each side announces, and the reaction to larger
+//! ones.
 //!
 //! Assumed of quinn-proto:
 //!
 //! - It announces its buffer for received datagrams, 65,535 at most, and no smaller limit.
-//! - It accepts frames that fit in that buffer, whatever was announced. A datagram that exceeds the buffer, or any
+//! - It accepts frames that fit in that buffer, even above the announced limit. A datagram that exceeds the
+//!   buffer, or any
 //!   datagram if there is no buffer, makes it close the connection with PROTOCOL_VIOLATION.
 //! - A packet key may return a payload that is longer than the sealed one.
-//! - It takes a peer's limit of 0 or 1 for one that an empty frame fits. A frame has a type and, as quinn-proto writes
+//! - It takes a peer's limit of 0 or 1 for one that an empty frame fits. A frame has a type and, as
+//!   quinn-proto writes
 //!   it, a length: two bytes. A peer that announces 0 accepts no frame and closes the connection for one.
 //!
 //! Not here: how much received data waits for the host (`quic::settings`).

@@ -26,7 +26,7 @@ pub type Wrap = fn(Box<dyn HkdfExpander>) -> Box<dyn HkdfExpander>;
 /// A copy of `suite` whose expanders of secrets are wrapped. rustls requires suites to be static, so each is made once
 /// a process and never freed.
 pub fn with_expanders(suite: SupportedCipherSuite, wrap: Wrap) -> SupportedCipherSuite {
-    /// By the addresses of the suite and of the function.
+    /// Keyed by the addresses of the suite and of the function.
     static MADE: Mutex<BTreeMap<(usize, usize), &'static Tls13CipherSuite>> =
         Mutex::new(BTreeMap::new());
     let SupportedCipherSuite::Tls13(inner) = suite else {

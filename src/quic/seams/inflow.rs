@@ -90,7 +90,7 @@ impl Arrived {
         self.end & FINAL != 0
     }
 
-    /// Adds data of the same stream.
+    /// Adds more data of the stream.
     fn extend(&mut self, end: u64, packet_bytes: usize) {
         // No data is beyond a final size: the state machine closes the connection for that.
         self.end = self.end.max(end);

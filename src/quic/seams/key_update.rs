@@ -1,13 +1,14 @@
-//! When a key update may be initiated (RFC 9001 section 6.1).
+//! The condition for initiating a key update (RFC 9001 section 6.1).
 //!
-//! Only the first update is unconditional. Before a later one the peer must have acknowledged a packet of the current
-//! keys. Otherwise it may not have them yet, and could not decrypt anything. quinn-proto leaves that check to its host.
-//! So a PING is sent first, once for each update.
+//! Only the first update is unconditional. Before a later one the peer must have acknowledged a packet of the
+//! current keys. Otherwise it may not have them yet, and could not decrypt anything. quinn-proto leaves that
+//! check to its host. So a PING is sent first, once for each update.
 //!
-//! Assumed of quinn-proto: it rejects an update only while it keeps the previous keys; a side that followed the peer's
-//! update can update again as soon as it has dropped those, whatever the peer has acknowledged.
+//! Assumed of quinn-proto: it rejects an update only while it keeps the previous keys; a side that followed
+//! the peer's update can update again as soon as it has dropped those, even if the peer has acknowledged
+//! nothing.
 //!
-//! Not here: when an update is wanted (`quic::connection`), and the observer of the acknowledgement.
+//! `quic::connection` decides about updates and observes the acknowledgement.
 
 /// The state of a connection's keys. Keys are identified by the number of updates before them.
 #[derive(Debug, Default)]

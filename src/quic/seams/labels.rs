@@ -20,7 +20,7 @@ use uringcore_wire::header::VERSION_2;
 
 use super::hkdf;
 
-/// While it is open, keys that rustls derives on this thread are those of another version.
+/// While a scope is open, keys that rustls derives on this thread belong to another version.
 pub struct Scope {
     before: Option<u32>,
 }

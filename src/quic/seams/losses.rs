@@ -27,7 +27,7 @@ pub struct Sent {
     pub is_ack_eliciting: bool,
     /// True if it counts as bytes in flight: ack-eliciting or padded (RFC 9002 section 2).
     pub is_in_flight: bool,
-    /// A path MTU probe, whose loss says nothing about congestion (RFC 9000 section 14.4).
+    /// A path MTU probe, whose loss is no sign of congestion (RFC 9000 section 14.4).
     pub is_probe: bool,
 }
 
@@ -235,7 +235,7 @@ mod tests {
         assert_eq!(numbers(&lost[..3]), expected);
         assert_eq!(numbers(&lost[3..]), [(6, Trigger::Time)]);
         assert_eq!(flight.bytes(), 200);
-        // 9 is newer than the largest acknowledged packet, so it is not lost, whatever the count.
+        // Packet 9 is newer than the largest acknowledged packet, so it is not lost, regardless of the count.
         assert_eq!(numbers(&flight.lost(5, false)), [(7, Trigger::Time)]);
         assert_eq!(flight.bytes(), 100);
         flight.discard(Space::Data);

@@ -36,7 +36,7 @@ struct State {
 pub struct Probe {
     /// The connection ID of the packet. It must not be the one in use on the current path.
     pub destination: Vec<u8>,
-    /// Its frames.
+    /// The packet's frames.
     pub payload: Vec<u8>,
     /// The length of the whole packet.
     pub length: usize,

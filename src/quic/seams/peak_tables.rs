@@ -1,13 +1,13 @@
 //! The tables of an endpoint after a peak.
 //!
-//! quinn-proto's endpoint never frees the tables of its connections. So an endpoint without connections is replaced by
-//! a new one with the same configuration (`quic::endpoint::table`).
+//! quinn-proto's endpoint never frees the tables of its connections. So an endpoint without connections is
+//! replaced by a new one with the same configuration (`quic::endpoint::table`).
 //!
-//! Assumed of quinn-proto: its tables never shrink, and an endpoint without connections and pending accepts has no
-//! state that a new one would lack: keys for resets and tokens are in the configuration. The test below checks the
-//! first half; the second follows from the fields of its `Endpoint`.
+//! Assumed of quinn-proto: its tables never shrink, and an endpoint without connections and pending accepts
+//! has no state that a new one would lack: keys for resets and tokens are in the configuration. The test
+//! below checks the first half; the second follows from the fields of its `Endpoint`.
 //!
-//! This file has only the test: when an endpoint is replaced is the table's own state.
+//! This file has only the test: the table itself decides about the replacement.
 
 #[cfg(test)]
 mod tests {

@@ -26,7 +26,7 @@ pub struct Phases {
 }
 
 impl Phases {
-    /// `secrets` are those of the second phase.
+    /// `secrets` belong to the second phase.
     pub fn new(secrets: Secrets) -> Self {
         Self {
             secrets: Arc::new(Mutex::new(secrets)),

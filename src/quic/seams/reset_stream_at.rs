@@ -85,7 +85,7 @@ impl ResetSlot {
         for (start, end, reset) in &found {
             let frame = &mut payload[*start..*end];
             frame.fill(0);
-            // With a length and without an offset: not longer than the replaced frame.
+            // The frame has a length and no offset, so it is not longer than the replaced frame.
             frame[0] = 0x0a;
             let size = varint::size(reset.stream_id);
             varint::fill(&mut frame[1..=size], reset.stream_id);

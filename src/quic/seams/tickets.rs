@@ -50,7 +50,7 @@ enum Seam {
     Closed,
     /// Nonces and secrets are recorded.
     Listening(Vec<Derived>),
-    /// The next secret is replaced by this one.
+    /// This secret replaces the next one.
     Answering(Vec<u8>),
 }
 

@@ -30,7 +30,7 @@ pub struct ClientSettings {
     /// name and from any issuer while its dates are valid, and no other is accepted. Only used with `verify`.
     pub certificate_hashes: Option<Vec<[u8; 32]>>,
     pub client_cert: Option<(Vec<CertificateDer<'static>>, Arc<PrivateKeyDer<'static>>)>,
-    /// Only these, in this order. `None`: all, AES-128-GCM first.
+    /// Only these suites, in this order. `None`: all, AES-128-GCM first.
     pub cipher_suites: Option<Vec<CipherSuite>>,
     /// Groups for the key exchange, only these, in this order. `None`: X25519, P-256 and P-384, for
     /// whose first one a key share is sent.

@@ -31,7 +31,7 @@ pub struct ServerSettings {
     /// Used instead of `cert_chain` for clients that request one of their names.
     pub named: Vec<NamedIdentity>,
     pub client_auth: ClientAuth,
-    /// Only these, in this order. `None`: all, AES-128-GCM first.
+    /// Only these suites, in this order. `None`: all, AES-128-GCM first.
     pub cipher_suites: Option<Vec<CipherSuite>>,
     /// Groups for the key exchange, only these, in this order. `None`: X25519, P-256 and P-384, and
     /// X25519MLKEM768 for clients that sent a key share of it.
@@ -104,7 +104,7 @@ impl ServerSettings {
 /// A server's settings, checked and built. Cheap to clone.
 #[derive(Clone)]
 pub struct ServerSetup {
-    /// Without the tokens, which belong to an endpoint.
+    /// The configuration without the tokens, which belong to an endpoint.
     config: quinn::ServerConfig,
     crypto: Arc<ServerCrypto>,
     tokens: ServerTokens,

@@ -146,7 +146,7 @@ impl TransportSettings {
         .collect()
     }
 
-    /// For a server.
+    /// Builds the configuration of a server.
     pub(crate) fn build_server(&self) -> Result<quinn::TransportConfig, ConfigError> {
         let mut config = self.build()?;
         config.receive_window(varint("max_data", credit::first(self.max_data))?);

@@ -14,9 +14,9 @@ pub trait EmptyPlaces: fmt::Debug + Send + Sync {
 /// One of several workers on a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Worker {
-    /// From 0.
+    /// Counts from 0.
     pub index: u8,
-    /// From 1.
+    /// The number of workers, at least 1.
     pub count: u8,
 }
 

@@ -59,7 +59,7 @@ impl Streams {
                     send.state = SendState::Waiting;
                     send.fin = true;
                 }
-                // It is reset as soon as it is opened.
+                // The stream is reset as soon as it is opened.
                 SendState::Reset | SendState::GivenUp | SendState::Absent => send.early = None,
             }
             let Some(early) = send.early.take() else {

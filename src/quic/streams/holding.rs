@@ -28,7 +28,7 @@ pub(crate) struct Held {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Shedding {
     pub stream_id: u64,
-    /// Its unread and unsent bytes.
+    /// The stream's unread and unsent bytes.
     pub bytes: usize,
     /// Bytes of it that were read and sent since the last search.
     pub progress: u64,

@@ -74,7 +74,7 @@ pub(super) struct Streams {
     given_up: Vec<(u64, VarInt)>,
     /// The peer may send RESET_STREAM_AT.
     takes_reset_at: bool,
-    /// Stopped streams whose end is not known here: the state machine knows it, or will be given it when a
+    /// Stopped streams without a recorded end: the state machine has it, or will get it when a
     /// RESET_STREAM_AT arrives. No event reports the others that have ended, so above a bound the oldest are
     /// dropped.
     awaited: BTreeSet<u64>,
@@ -267,8 +267,8 @@ impl Streams {
         Ok(())
     }
 
-    /// Begins a stream that was just opened with `head`; the caller keeps no other reference to it. If the stream
-    /// is reset the head is delivered all the same, as with RESET_STREAM_AT.
+    /// Begins a stream that was just opened with `head`; the caller keeps no other reference to it. The head
+    /// is delivered even if the stream is reset, as with RESET_STREAM_AT.
     pub fn send_head(&mut self, id: u64, head: Bytes) {
         if let Some(stream) = self.table.get_mut(&id) {
             stream.send.head = Some(Head::new(head));

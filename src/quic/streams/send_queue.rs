@@ -104,7 +104,7 @@ impl SendQueue {
     }
 }
 
-/// From this size on a write is a piece of its own.
+/// A write of at least this size is a piece of its own.
 const PIECE_MIN: usize = 16 << 10;
 /// Joined writes grow to this size, and larger ones are cut to it.
 const PIECE_MAX: usize = 64 << 10;

@@ -48,7 +48,7 @@ pub(crate) enum SendState {
     Open,
     /// The FIN was passed on and is not acknowledged.
     Finished,
-    /// To be reset once the peer has the head.
+    /// The stream will be reset once the peer has the head.
     GivenUp,
     Reset,
 }
@@ -181,7 +181,7 @@ pub(crate) enum Flushed {
     Blocked,
     /// More could be passed on, but other streams take their turn.
     Share,
-    /// The peer's limit, which the state machine does not know, blocks the rest.
+    /// A limit of the peer that the state machine does not track blocks the rest.
     Held,
 }
 
@@ -218,8 +218,8 @@ pub(crate) fn read_stream(conn: &mut quinn::Connection, id: u64, max: usize) -> 
     };
     let mut room = max;
     loop {
-        // Without room a chunk is empty, and exists if the stream has more data: so the stream's end is returned
-        // together with its last byte.
+        // Without room a chunk is empty, and exists if the stream has more data: this way the stream's end is
+        // returned together with its last byte.
         match chunks.next(room) {
             Ok(Some(_)) if room == 0 => break,
             Ok(Some(chunk)) => {
@@ -266,7 +266,7 @@ pub(crate) fn index(id: u64) -> u64 {
     id >> 2
 }
 
-/// For numbers that were checked before.
+/// Converts a number that was checked before.
 pub(crate) fn varint(value: u64) -> VarInt {
     VarInt::from_u64(value).unwrap_or(VarInt::MAX)
 }

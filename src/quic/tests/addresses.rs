@@ -202,7 +202,7 @@ fn a_usual_chain_of_certificates_needs_no_further_round_trip() {
     let mut pair = Pair::new(client_settings(), server_with_names(50));
     let begin = pair.now;
     let (_, server) = pair.establish();
-    // To the new address, back, and to the new one again.
+    // The server sends to the new address, back, and to the new one again.
     assert!(pair.now - begin <= 3 * pair.link.latency);
     let flight: usize = pair.sent_to[&addr(CLIENT)].iter().sum();
     assert!(flight > 3_000, "{flight}");

@@ -86,7 +86,7 @@ fn is_early(event: &Event) -> bool {
     }
 }
 
-/// The data of [`speak`] arrives, once.
+/// Checks that the data of [`speak`] arrives once.
 fn arrives(pair: &mut Pair, long: &[u8], datagrams_are_reliable: bool) -> ConnectionKey {
     pair.run_until("everything", |pair| {
         let Some((key, _)) = pair.server.events.first() else {

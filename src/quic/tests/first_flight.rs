@@ -141,7 +141,7 @@ fn a_held_connection_that_is_closed_has_never_been() {
     assert!(pair.client.endpoint.connection(closed).is_none());
     assert_eq!(pair.client.endpoint.len(), 1);
 
-    // With its endpoint as well, which then has nothing to wait for.
+    // The endpoint closes as well; then it has nothing to wait for.
     let now = pair.now;
     pair.client.endpoint.close_all(now, 0, b"");
     assert!(pair.client.endpoint.may_end());

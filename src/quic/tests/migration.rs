@@ -205,7 +205,7 @@ fn the_servers_preferred_address_is_used_once_the_handshake_is_confirmed() {
     // The first address is not needed any more, in either direction.
     pair.dead = vec![pair.server.addr];
     transfer(&mut pair, client, server, 0, |_| {});
-    // From there the client may migrate again.
+    // At this address the client may migrate again.
     transfer(&mut pair, client, server, 4, |pair| {
         migrate(pair, client, 1).unwrap()
     });

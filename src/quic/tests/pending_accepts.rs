@@ -74,7 +74,7 @@ fn who_waits_is_a_handshake_under_way_and_one_of_its_address() {
         waiting.iter().any(|key| pair.client.has(*key, completed))
     });
     pair.run_until("its end", |pair| pair.server.endpoint.handshakes() == 3);
-    // They continue without an answer, and this client sends nothing more.
+    // The handshakes continue without an answer, and this client sends nothing more.
     pair.client.is_mute = true;
     pair.run_for(Duration::from_secs(12));
     assert_eq!(pair.server.endpoint.handshakes(), 0);

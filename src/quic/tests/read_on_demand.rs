@@ -90,7 +90,7 @@ fn the_end_comes_with_the_last_byte() {
     assert_eq!((data.len(), end), (400, None));
     let (data, end) = read(&mut pair, server, 0, 600);
     assert_eq!((data.len(), end), (600, Some(StreamEnd::Finished)));
-    // It has ended on this side: nothing can be read or stopped.
+    // The stream has ended on this side: nothing can be read or stopped.
     assert_eq!(read(&mut pair, server, 0, 600), (Vec::new(), None));
     conn(&mut pair, server).stop_stream(0, 1).unwrap_err();
 }

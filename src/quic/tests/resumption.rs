@@ -36,7 +36,7 @@ fn a_ticket_resumes_the_session_in_another_setup() {
         assert!(!ticket.early_data && ticket.lifetime == Duration::from_secs(86_400));
         assert!(!format!("{ticket:?}").contains("secret"));
 
-        // As in another process: only the ticket is shared.
+        // Like another process: only the ticket is shared.
         pair.client_setup = ClientSetup::new(&with_ticket(&ticket)).unwrap();
         let (client, server) = pair.establish();
         assert_eq!(outcome(&pair.client, client), Some((true, false)));
@@ -465,7 +465,7 @@ fn tokens_of_new_token_frames_validate_the_address_once() {
         });
     let token = token.expect("the server sends tokens");
 
-    // In another setup, as in another process, with a server that validates every address.
+    // Another setup, like another process, with a server that validates every address.
     let mut retrying = server_settings();
     retrying.retry = Retry::Always;
     let mut pair = Pair::new(client_settings(), retrying);
@@ -530,7 +530,7 @@ fn asking_server() -> ServerSettings {
 fn a_host_that_is_asked_may_take_its_time() {
     for names in [0, 20] {
         let mut client = client_settings();
-        // With so many names that the hello takes several datagrams.
+        // The many protocol names make a hello of several datagrams.
         client
             .alpn
             .extend((0..names).map(|number| format!("{number:0200}").into_bytes()));

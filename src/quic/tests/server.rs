@@ -44,7 +44,7 @@ fn flood(pair: &mut Pair, packets: &[(SocketAddr, Vec<u8>)]) {
     for (remote, packet) in packets {
         pair.deliver_from(*remote, packet);
         let endpoint = &mut pair.server.endpoint;
-        // Until a wave is over the link is busy with it.
+        // The link is busy until the wave has passed.
         if !pair.has_strangers {
             while endpoint.poll_transmit(pair.now, &mut buffer).is_some() {}
         }

@@ -347,7 +347,7 @@ fn streams_beyond_the_peers_limit_wait_their_turn() {
         conn.send_stream(bidi, pattern(bidi, 3_000), true).unwrap();
         conn.send_stream(uni, pattern(uni, 3_000), true).unwrap();
     }
-    // One is reset while it waits: the peer must get it all the same, or it would wait for good.
+    // One stream is reset while it waits: the peer must get it nevertheless, or it would wait forever.
     conn.reset_stream(80, 5).unwrap();
     pair.run_until("the first streams", |pair| {
         pair.server

@@ -491,7 +491,7 @@ fn every_group_works_and_unknown_combinations_do_not() {
         let (key, _) = pair.establish();
         let stats = pair.client.endpoint.peek(key).unwrap().stats();
         assert_eq!(stats.group.and_then(Group::from_u16), Some(group));
-        // Of the client's first group the server has none, so it asks for another key share.
+        // The server lacks the client's first group, so it requests another key share.
         let (mut client, mut server) = (client_settings(), server_settings());
         client.groups = Some(groups.iter().rev().copied().collect());
         server.groups = Some(vec![group]);

@@ -263,7 +263,7 @@ fn dropped_packets_and_changed_keys_are_in_the_log() {
     net.deliver(Who::Client, &late, None);
     late[1..5].copy_from_slice(&[0x1a, 0x2a, 0x3a, 0x4a]);
     net.deliver(Who::Client, &late, None);
-    // And one for another connection.
+    // The second copy is for another connection.
     tampered[1..=id.len()].copy_from_slice(&vec![1; id.len()]);
     net.deliver(Who::Client, &tampered, None);
     let update = |net: &mut Pair, who: Who, key| {

@@ -27,7 +27,7 @@ fn who_asks_late_for_batches_is_told_of_one_that_was() {
     conn.report_batches();
     pair.client.take_events();
     assert_eq!(reported(&pair.client, client), 0);
-    // And here the datagram that has made the connection; no batch is reported twice.
+    // This includes the datagram that made the connection; no batch is reported twice.
     let (server, _) = pair.server.events[0];
     for _ in 0..2 {
         let conn = pair.server.endpoint.connection(server).unwrap();
@@ -299,7 +299,8 @@ fn keys_change_by_volume_on_both_sides() {
         let (client, _, _) = transferred(link, |_| {});
         // The state machine updates them once early on, so that the mechanism stays exercised.
         assert!(client.key_updates <= 1, "{client:?}");
-        // As often as possible: no update begins before the last one is complete, and none breaks the connection.
+        // Keys are updated as often as possible: no update begins before the last one is complete, and none
+        // breaks the connection.
         let (client, _, _) = transferred(link, |t| t.key_update_packets = Some(1));
         assert!(client.key_updates > 4, "{client:?}");
     }

@@ -81,7 +81,7 @@ fn a_ticket_is_shown_and_taken_by_connections_that_begin_with_its_version() {
         .map(|of| VERSIONS.map(|first| (of, first)))
         .concat()
     {
-        // A client that does not know the ticket's version leaves the check to the server.
+        // A client without the ticket's version leaves the check to the server.
         for is_known in [true, false] {
             let (mut ticket, ..) = credentials(&mut pair, &only(of));
             ticket.version = ticket.version.filter(|_| is_known);

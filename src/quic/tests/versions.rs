@@ -293,7 +293,7 @@ fn forged_version_negotiation_cannot_bring_another_version() {
     pair.run_until("the handshake", |pair| pair.client.has(key, completed));
     assert_eq!(pair.client.endpoint.stats().connections_begun_again, 1);
     assert_eq!(version(&mut pair, Who::Client, key), VERSION_2);
-    // With a server that supports no other version it succeeds.
+    // A connection to a server that supports no other version succeeds.
     let mut pair = Pair::new(client(TURNED, None), server(&[VERSION_1]));
     let (key, first) = first_flight(&mut pair);
     pair.deliver(Who::Client, &forged(&first, &[VERSION_1]), None);
@@ -306,20 +306,20 @@ fn version_negotiation_is_passed_over_where_it_must_be() {
     let begun_again = |pair: &Pair| pair.client.endpoint.stats().connections_begun_again;
     let mut pair = Pair::new(client(BOTH, None), server(BOTH));
     let (key, first) = first_flight(&mut pair);
-    // It contains the version that is used.
+    // The packet contains the version in use.
     pair.deliver(Who::Client, &forged(&first, BOTH), None);
-    // It has other connection IDs.
+    // The packet has other connection IDs.
     for at in [8, 18] {
         let mut other = forged(&first, &[VERSION_2]);
         other[at] ^= 1;
         pair.deliver(Who::Client, &other, None);
     }
-    // It is truncated, or empty.
+    // The packet is truncated, or empty.
     let whole = forged(&first, &[VERSION_2]);
     for length in 0..whole.len() {
         pair.deliver(Who::Client, &whole[..length], None);
     }
-    // It is for a server.
+    // The packet goes to a server.
     pair.deliver(Who::Server, &whole, None);
     let completed = |event: &Event| matches!(event, Event::HandshakeCompleted { .. });
     pair.run_until("the handshake", |pair| pair.client.has(key, completed));
@@ -341,7 +341,7 @@ fn version_negotiation_comes_too_late_after_anything_else() {
         let mut pair = Pair::new(client(BOTH, None), server);
         let (key, first) = first_flight(&mut pair);
         let forged = forged(&first, &[VERSION_2]);
-        // Only the server's first datagram arrives.
+        // Only the server's first datagram is sent before the client falls silent.
         pair.run_until("an answer", |pair| pair.server.sent > 0);
         pair.client.is_mute = true;
         pair.run_for(Duration::from_millis(25));

@@ -103,7 +103,7 @@ const HEADER_BYTES: usize = 5;
 const CONTENT_TYPES: std::ops::RangeInclusive<u8> = 20..=24;
 /// The first byte of every legacy_record_version.
 const VERSION_MAJOR: u8 = 3;
-/// The bound of TLS 1.2 (RFC 5246, section 6.2.3); that of TLS 1.3 is lower.
+/// The bound of TLS 1.2 (RFC 5246, section 6.2.3); TLS 1.3 has a lower one.
 const CIPHERTEXT_BYTES_MAX: u64 = (1 << 14) + 2048;
 
 #[cfg(test)]

@@ -59,7 +59,7 @@ fn expect_close(role: Role, stream_id: u64, data: &[u8], fin: bool, code: Code) 
         feed_stream(&mut connection, stream_id, data, fin, feed);
         assert_eq!(close_code(&mut connection), Some(code), "{feed:?}");
         assert!(connection.is_closed());
-        // Nothing more is done, whatever arrives.
+        // The closed connection does nothing more with any input.
         events(&mut connection);
         connection.handle_stream_data(8, headers_frame(&GET).into(), true);
         connection.handle_datagram(Bytes::new());

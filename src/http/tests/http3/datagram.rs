@@ -114,7 +114,7 @@ fn datagrams_go_both_ways_beside_the_stream_of_their_request() {
         .command(|http, quic, _| http.max_datagram_size(quic, 0))
         .unwrap();
     assert!((1000..1500).contains(&size), "{size}");
-    // As a network drops one that is too large.
+    // A too large datagram is dropped, as in a network.
     assert!(site.answer_with(0, &vec![1; size + 1]).is_ok());
     assert!(site.answer_with(0, &vec![2; size]).is_ok());
     site.run();

@@ -94,13 +94,13 @@ fn a_request_whose_response_is_not_wanted_before_its_head_is_whole_is_not_told()
     site.raw(0, first, false);
     stop(&mut site, &[0]);
     let quic = site.pair.client.endpoint.connection(site.client).unwrap();
-    // It may be in flight when the server stops reading.
+    // This data may be in flight when the server stops reading.
     let _ = quic.send_stream(0, Bytes::copy_from_slice(rest), true);
     site.run();
     assert_eq!(requests(&site.take_events()), []);
     assert!(site.http.is_drained());
     assert_eq!(site.http.open_requests(), 0);
-    // It counts as abandoned, and the connection continues.
+    // The request counts as abandoned, and the connection continues.
     site.ask(4, GET, true);
     assert_eq!(requests(&site.take_events()), [4]);
     site.respond(4, b"x", true).unwrap();

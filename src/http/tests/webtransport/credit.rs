@@ -241,7 +241,7 @@ fn what_a_reset_keeps_from_leaving_is_credit_to_the_byte() {
     site.on(Ours, |handle, quic, now| {
         handle.reset_stream(quic, second, 1, now).unwrap();
     });
-    // It has the credit that the other has returned, and the same amount more.
+    // The session has the credit that the other one has returned, and as much again.
     assert!(!is_full(&mut site, third));
     site.send(Ours, third, &[0; 1_000], false);
     assert!(!is_full(&mut site, third));

@@ -253,7 +253,7 @@ struct Raw {
 }
 
 impl Raw {
-    /// With these SETTINGS, which include the newest draft's and datagrams.
+    /// Creates both ends; the client sends these SETTINGS, which include the newest draft's and datagrams.
     fn new(settings: &[u8]) -> Self {
         let (client, server) = with_transport(|transport| {
             transport.datagram_recv_bytes = Some(1 << 16);

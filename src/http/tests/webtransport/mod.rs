@@ -506,7 +506,7 @@ fn a_request_beside_sessions_is_answered_as_ever() {
     let session = site.open();
     let body = site.open_stream(Ours, session, false);
     site.send(Ours, body, b"stream", false);
-    // Its header section is a literal one: a GET of "/".
+    // The header section is a literal one: a GET of "/".
     let stream = site.quic(Ours).next_stream_id(false);
     let get = b"\x01\x08\x00\x00\xd1\xd7\xc1\x50\x01a";
     let quic = site.quic(Ours);
@@ -541,7 +541,7 @@ fn there_are_many_sessions_on_one_connection() {
     let mut site = Site::new();
     let mut open = Vec::new();
     while open.len() < 1_000 {
-        // As many at a time as QUIC lets the client open.
+        // The limit is the number of streams that QUIC lets the client open at a time.
         let sessions: Vec<u64> = (0..100).map(|_| site.connect(request()).unwrap()).collect();
         site.run();
         for session in &sessions {
@@ -699,7 +699,7 @@ fn both_sides_ask_for_the_end_of_a_session() {
         assert_eq!(site.take(side), []);
         assert_eq!(site.take(other), [What::Draining]);
     }
-    // The session continues all the same.
+    // The session continues nevertheless.
     all_but_the_end(&mut site, session);
 }
 

@@ -7,7 +7,7 @@ fn a_client_asks_for_no_more_sessions_than_the_server_takes() {
     for (draft, credit, max) in [
         (Draft::Seven, 0, 2),
         (Draft::Fourteen, 10, 2),
-        // Without flow control of sessions there is one, whatever the other settings.
+        // Without flow control of sessions there is one, regardless of the other settings.
         (Draft::Fifteen, 0, 1),
     ] {
         let limits = Limits {

@@ -115,7 +115,7 @@ impl TimerHandle {
         (self.when() + 0.0).to_bits()
     }
 
-    /// As in asyncio: equal callbacks with equal arguments at equal times.
+    /// As in asyncio, handles are equal if their callbacks, arguments and times are.
     fn __eq__(slf: &Bound<'_, Self>, other: &Bound<'_, PyAny>) -> PyResult<bool> {
         let Ok(other) = other.cast::<TimerHandle>() else {
             return Ok(false);

@@ -72,7 +72,7 @@ impl QuicConnectionCore {
         self.state.with(py, |state| state.notify_finished)
     }
 
-    /// The connection is over: keeps the values that may still be read.
+    /// The connection has ended: keeps the values that may still be read.
     pub fn finish(&self, py: Python<'_>, endpoint: &QuicEndpoint, key: ConnectionKey) {
         let summary = endpoint
             .with_connection(py, key, |connection| Summary {
@@ -186,7 +186,7 @@ impl QuicConnectionCore {
         }
     }
 
-    /// As `running`, for reads: they change nothing, so nothing is flushed afterwards.
+    /// Like `running`, for reads: they change nothing, so nothing is flushed afterwards.
     pub fn peek<R>(
         &self,
         py: Python<'_>,
@@ -318,8 +318,8 @@ pub(super) fn stats_to_dict<'py>(
     Ok(dict)
 }
 
-/// A wrong stream ID and a finished stream are the caller's mistakes. A stream that was reset or is over may be
-/// caused by the peer, so that error is a `ConnectionResetError` in addition to aioquic's exception.
+/// A wrong stream ID and a finished stream are the caller's mistakes. The peer may have reset or ended a
+/// stream, so that error is a `ConnectionResetError` in addition to aioquic's exception.
 fn refused(error: CommandError) -> PyResult<()> {
     let message = error.to_string();
     match error {

@@ -27,7 +27,7 @@ pub(super) enum Home {
         key: Key,
         context: Py<PyAny>,
     },
-    /// In this object. The caller moves the packets and passes the time.
+    /// The endpoint is in this object. The caller moves the packets and passes the time.
     Own(Box<GilCell<Own>>),
 }
 

@@ -65,7 +65,7 @@ impl StoreAnswer {
 }
 
 impl QuicEndpoint {
-    /// Asks the program's store for a client's token and tickets. The handshake waits until the store has answered.
+    /// Looks up a client's token and tickets in the program's store. The handshake waits for the result.
     /// Returns true if a handshake has begun.
     pub(super) fn ask_store(
         slf: &Bound<'_, Self>,
@@ -228,7 +228,7 @@ impl QuicEndpoint {
     }
 }
 
-/// Asks a store that answers at once. If the store raises for a token, the token is not used.
+/// Calls a store that returns at once. If the store raises for a token, the token is not used.
 fn ask_now(
     py: Python<'_>,
     store: &ForeignStore,

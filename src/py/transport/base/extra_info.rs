@@ -94,5 +94,5 @@ pub fn address(this: &BaseTransport, py: Python<'_>, name: &str) -> PyResult<Opt
     found.map(|addr| address::to_python(py, &addr)).transpose()
 }
 
-/// References at a transport's end: the loop's, and that of its last callback.
+/// The references at a transport's end: the loop's, and its last callback's.
 const OUR_REFERENCES: isize = 2;

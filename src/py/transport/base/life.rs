@@ -28,7 +28,8 @@ impl BaseTransport {
         if receiver != Receiver::Tls {
             check_protocol(protocol)?;
         }
-        // At the interpreter's end, when a program may still ask, the module has gone from `sys.modules`.
+        // Created now, because at the interpreter's end, when a program may still read it, the module has
+        // gone from `sys.modules`.
         extra_info::answers(py)?;
         Ok(Self {
             owner: owner.clone().unbind(),

@@ -24,7 +24,7 @@ pub struct Given(Option<Box<(Py<PyAny>, Py<PyAny>)>>);
 pub enum Pause {
     /// Above the high mark: asyncio's transports over sockets.
     Above,
-    /// At the high mark already: asyncio's TLS.
+    /// Pause at the high mark already, like asyncio's TLS.
     At,
 }
 

@@ -532,7 +532,7 @@ impl Bare {
         Self::begin_with_names(version, transport, 1)
     }
 
-    /// With this many names in the certificate.
+    /// Begins with a certificate of this many names.
     pub fn begin_with_names(
         version: u32,
         mut transport: quinn::TransportConfig,

@@ -30,7 +30,7 @@ fn a_search_that_found_nothing_is_repeated_when_more_is_held() {
     other.set(3 * MIB);
     look(&mut pair, &[server]);
     assert_eq!(pair.server.endpoint.stats().streams_shed, 0);
-    // In the same turn, before the host has polled an event.
+    // The charge grows in this turn, before the host has polled an event.
     charge.set(4 * MIB);
     look(&mut pair, &[server]);
     look(&mut pair, &[server]);

@@ -230,7 +230,7 @@ pub struct Peer {
     pub sent: usize,
     /// While true, all packets of this side are lost.
     pub is_mute: bool,
-    /// Until when the link is busy with packets of this side.
+    /// The time until which the link is busy with packets of this side.
     pub link_busy_until: Option<Instant>,
 }
 

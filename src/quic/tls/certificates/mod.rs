@@ -41,7 +41,7 @@ pub const SERVER_NAMES_MAX: usize = 4096;
 pub(super) struct ServerCertificates {
     default: OfOneName,
     exact: FxHashMap<String, OfOneName>,
-    /// By the part after the asterisk and its dot.
+    /// Keyed by the part after the asterisk and its dot.
     wildcards: FxHashMap<String, OfOneName>,
 }
 
@@ -203,9 +203,9 @@ fn names_of(
     for name in given {
         let name = lower_case(name)?;
         let is_covered = match name.starts_with(WILDCARD) {
-            // Only a wildcard covers all names of a wildcard.
+            // A wildcard's names are covered only by an equal wildcard.
             true => present.binary_search(&name).is_ok(),
-            // Its clients request none of the names, or send no SNI.
+            // Clients of this entry request none of the other names, or send no SNI.
             false if name == ALL_OTHERS => true,
             false => DnsName::try_from(name.as_str()).is_ok_and(|name| {
                 leaf.verify_is_valid_for_subject_name(&ServerName::DnsName(name))
@@ -293,7 +293,7 @@ mod tests {
             (&[Scheme::ECDSA_NISTP256_SHA256], &ecdsa),
             // The server's order, not the client's.
             (&[Scheme::ED25519, Scheme::RSA_PSS_SHA512], &rsa),
-            // It cannot sign for this client, which gets an alert.
+            // The certificate cannot sign for this client, which gets an alert.
             (&[Scheme::ECDSA_NISTP521_SHA512], &ecdsa),
         ] {
             assert!(

@@ -154,8 +154,8 @@ impl ServerCertVerifier for ServerVerifier {
                 true => Err(error),
                 false => Ok(ServerCertVerified::assertion()),
             },
-            // A self-signed certificate made by `openssl req -x509` is marked as an authority, and webpki rejects
-            // authorities as servers. A pinned certificate is trusted all the same.
+            // A self-signed certificate made by `openssl req -x509` is marked as an authority, and webpki
+            // rejects authorities as servers. A pinned certificate is trusted nevertheless.
             _ if pinned.contains(end_entity) => {
                 Validity::of(end_entity)?.check(now)?;
                 if *check_hostname {

@@ -39,7 +39,7 @@ pub(crate) struct ClientCrypto {
     /// `None`: nothing is resumed.
     sessions: Option<Arc<Sessions>>,
     clock: HostClock,
-    /// In order of preference.
+    /// Versions in order of preference.
     supported: Vec<u32>,
     /// The version in the first packets, if it differs from the state machine's.
     first: Option<u32>,

@@ -353,7 +353,7 @@ impl crypto::Session for Session {
     /// 0-RTT packets have the original version, even if the handshake continues with another (RFC 9369 section
     /// 4.1).
     fn early_crypto(&self) -> Option<(Box<dyn crypto::HeaderKey>, Box<dyn crypto::PacketKey>)> {
-        // They need the limits of the server that issued the ticket.
+        // 0-RTT packets need the limits of the server that issued the ticket.
         if self.side().is_client() && !early_data::may_begin(&self.transport_parameters()) {
             return None;
         }

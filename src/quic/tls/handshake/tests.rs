@@ -246,7 +246,7 @@ fn what_is_no_hello_is_judged_by_tls() {
     assert!(server.session.read_handshake(&endless).is_err());
 }
 
-/// True if packets that `from` seals with these keys of later phases are opened by those of `to`.
+/// True if packets that `from` seals with these keys of later phases open with the keys of `to`.
 fn later(
     from: &KeyPair<Box<dyn crypto::PacketKey>>,
     to: &KeyPair<Box<dyn crypto::PacketKey>>,

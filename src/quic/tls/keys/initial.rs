@@ -70,7 +70,7 @@ impl Drop for InitialKeys {
 }
 
 impl InitialKeys {
-    /// A version without keys of its own gets those of version 1: a first flight that only provokes a Version
+    /// A version without its own keys gets the keys of version 1: a first flight that only provokes a Version
     /// Negotiation packet has to look like one.
     fn of(&self, version: u32) -> &quic::Keys {
         let (keys, version) = match version {
@@ -84,7 +84,7 @@ impl InitialKeys {
         keys.get_or_init(|| initial_suite().keys(&self.client_dst_cid, side, version))
     }
 
-    /// For properties that do not depend on the version, such as the suite's.
+    /// Keys for properties that do not depend on the version, such as the suite's.
     fn any(&self) -> &quic::Keys {
         self.of(self.versions.original())
     }
@@ -99,7 +99,7 @@ impl InitialKeys {
     }
 }
 
-/// For packets of ours.
+/// Keys for our own packets.
 struct LocalInitial(Arc<InitialKeys>);
 
 impl crypto::PacketKey for LocalInitial {
@@ -142,7 +142,7 @@ impl crypto::HeaderKey for LocalInitial {
     }
 }
 
-/// For packets of the peer. A packet of an unacceptable version stays as it is, and fails to open.
+/// Keys for packets of the peer. A packet of an unacceptable version stays as it is, and fails to open.
 struct RemoteInitial(Arc<InitialKeys>);
 
 impl crypto::PacketKey for RemoteInitial {

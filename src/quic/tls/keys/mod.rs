@@ -181,7 +181,7 @@ impl crypto::HeaderKey for HeaderKey {
     }
 }
 
-/// For packets of ours, and for those sealed instead of one.
+/// Keys for our own packets, and for packets that are sealed in place of one.
 struct LocalHeaderKey {
     key: Box<dyn quic::HeaderProtectionKey>,
     tap: Arc<Tap>,

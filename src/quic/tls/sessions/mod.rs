@@ -39,7 +39,7 @@ pub struct MemorySessions {
 #[derive(Default)]
 struct Kept {
     sessions: HashMap<Vec<u8>, Vec<u8>>,
-    /// In the order of arrival; some may be gone.
+    /// Tickets in the order of arrival; some may be gone.
     order: VecDeque<Vec<u8>>,
 }
 
@@ -135,7 +135,7 @@ impl rustls::server::StoresServerSessions for ConnectionSessions {
         self.sessions.store.put(key, value)
     }
 
-    /// Only TLS 1.2 reads without taking.
+    /// Only TLS 1.2 reads without removing.
     fn get(&self, _key: &[u8]) -> Option<Vec<u8>> {
         None
     }

@@ -27,8 +27,8 @@ pub(in crate::tls) struct Sessions {
     verifier: Arc<dyn ServerCertVerifier>,
     credentials: Arc<dyn ResolvesClientCert>,
     clock: HostClock,
-    /// By version. A configuration with an imported ticket sends 0-RTT data, and tickets that it receives later
-    /// were not chosen for that: they are not stored.
+    /// Keyed by version. A configuration with an imported ticket sends 0-RTT data, and tickets that it
+    /// receives later were not chosen for that: they are not stored.
     earlier: Vec<(u32, ClientSessionMemoryCache)>,
 }
 
@@ -142,6 +142,6 @@ impl TicketInbox {
     }
 }
 
-/// As many servers as rustls remembers by default.
+/// rustls's default number of servers.
 const SERVERS_MAX: usize = 256;
 const INBOX_MAX: usize = 16;

@@ -34,7 +34,7 @@ pub(super) fn known(version: u32) -> Option<Version> {
 /// A reserved version (RFC 9000 section 15), which every peer must ignore.
 pub(crate) fn reserved() -> u32 {
     let mut bytes = [0; 4];
-    // Without randomness any reserved version will do.
+    // Without randomness, any reserved version is acceptable.
     let _ = aws_lc_rs::rand::fill(&mut bytes);
     u32::from_be_bytes(bytes) & 0xf0f0_f0f0 | 0x0a0a_0a0a
 }
@@ -48,10 +48,10 @@ pub(crate) fn reserved_besides(asked: u32) -> u32 {
 /// How a client chose its first version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Beginning {
-    /// By its own choice.
+    /// The client's own choice.
     #[default]
     Chosen,
-    /// By a Version Negotiation packet, which anybody could have sent (RFC 9368 section 4).
+    /// Reported by a Version Negotiation packet, which anybody could have sent (RFC 9368 section 4).
     Reported,
 }
 
@@ -64,7 +64,7 @@ pub(crate) struct Versions {
     /// The version in the packets of the first flight. It differs from `original` only for a client that tries a
     /// version without keys, to provoke an answer.
     first: u32,
-    /// In order of preference. A client's list contains `original`.
+    /// Versions in order of preference. A client's list contains `original`.
     supported: Vec<u32>,
     beginning: Beginning,
     /// 0: undecided.
