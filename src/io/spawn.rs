@@ -353,7 +353,7 @@ fn set_default(signal: c_int) {
 #[repr(C)]
 struct KernelAction([usize; 8]);
 
-/// The position of the handler in it.
+/// The position of the handler in the kernel's `sigaction`.
 const HANDLER_WORD: usize = if cfg!(any(target_arch = "mips", target_arch = "mips64")) {
     1
 } else {

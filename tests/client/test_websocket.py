@@ -281,7 +281,7 @@ def test_a_connection_that_ends_under_it(peer, run):
     run(main())
 
 
-# Frames, without a connection. Tests in `src/http` have the rules of reading them.
+# Frames without a connection. `src/http` tests how they are read.
 
 
 def read(reader, data):

@@ -20,5 +20,5 @@ def pytest_collection_modifyitems(items):
     minutes.
     """
     for folder in ("rfc", "hostile"):
-        reason = "rules and attacks on the wire are played on the default interpreter"
+        reason = "tests of the wire run on the default interpreter"
         only_on_default(items, Path(__file__).parent / folder, reason)

@@ -227,7 +227,7 @@ def is_open(descriptor: int) -> bool:
 
 
 async def at_rest(count: Callable[[], int]) -> int:
-    """Wait until a count of the loop's operations grows by the waiting alone; return it."""
+    """Wait until a count of the loop's operations grows only because of the wait itself; return the count."""
     now = count()
     while True:
         last = now

@@ -20,7 +20,7 @@ KERNEL_BYTES = 1 << 19
 async def _pair() -> tuple[asyncio.Transport, Recorder, asyncio.Transport, Recorder]:
     loop = asyncio.get_running_loop()
     one, other = connected_pair()
-    # The kernel doubles it, and without this option would let it grow with the written data.
+    # The kernel doubles the size. Without this option the buffer would grow with the written data.
     one.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, KERNEL_BYTES // 4)
     other.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, KERNEL_BYTES // 4)
     left, left_protocol = await loop.create_connection(Recorder, sock=one)

@@ -56,7 +56,7 @@ def test_a_handle_that_is_kept_stays_what_it_was(run: Runner) -> None:
         ran: list[int] = []
         loop.call_soon(ran.append, 1)
         await asyncio.sleep(0)
-        # The cancelled one was another one, reused or not.
+        # The cancelled handle was a different one, reused or not.
         assert ran == [1]
 
     run(main())

@@ -128,7 +128,7 @@ def test_the_one_idle_loop_of_three_serves(
 
 
 class Around:
-    """An object that passes on to a socket what it is asked for, as gunicorn's listeners do."""
+    """A wrapper that forwards attributes to a socket, like gunicorn's listeners."""
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock

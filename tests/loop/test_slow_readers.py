@@ -1,4 +1,4 @@
-"""Readers that pause again and again: all arrives, in order, and what waits is not gone through anew."""
+"""Readers that pause repeatedly: all data arrives in order, and waiting data is not scanned again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How TLS connections end: goodbyes answered and not, ends of file, aborts, servers that close."""
+"""Ends of TLS connections: answered and unanswered close_notify, ends of file, aborts, servers that close."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ def test_public_objects_are_documented() -> None:
             bare.add(name)
         if isinstance(found, type):
             bare |= {f"{name}.{one}" for one, value in members(found) if not inspect.getdoc(value)}
-    # asyncio has no text for it.
+    # asyncio has no docstring for it.
     assert bare <= {"UringEventLoop.create_unix_server"}
 
 

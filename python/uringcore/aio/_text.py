@@ -61,7 +61,7 @@ class AsyncTextIOWrapper(TextReader):
 
     @property
     def buffer(self) -> AsyncBufferedIOBase:
-        """The binary file below."""
+        """The underlying binary file."""
         return self._below()
 
     @property

@@ -218,7 +218,7 @@ class QuicTransport(asyncio.BaseTransport):
         await asyncio.shield(self._closed)
 
     def flush(self) -> None:
-        """Sends what is queued. The uringcore loop does that by itself at the end of a turn."""
+        """Sends queued data. uringcore's loop does this automatically at the end of a turn."""
         if self._driver is not None:
             self._driver.flush()
 

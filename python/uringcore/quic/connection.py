@@ -113,7 +113,7 @@ class _HttpConnection(Protocol):
 
 
 class QuicConnectionAdapter(_LoggerAdapter):
-    """Puts the connection's id in front of what is logged."""
+    """Puts the connection's id in front of log messages."""
 
     def process(
         self, msg: str, kwargs: MutableMapping[str, Any]

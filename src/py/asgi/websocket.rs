@@ -258,7 +258,7 @@ fn receive_message(py: Python<'_>, event: &Event) -> PyResult<Py<PyAny>> {
         Event::Binary(content) => {
             message.set_item(intern!(py, "bytes"), PyBytes::new(py, content))?;
         }
-        // No other event is queued.
+        // These events are never queued for the application.
         Event::Ping(_) | Event::Pong(_) | Event::Close(_) => {}
     }
     Ok(message.into_any().unbind())

@@ -49,7 +49,7 @@ impl Endpoint {
         else {
             return;
         };
-        // A datagram without room counts as lost: without it the handshake begins after a while.
+        // A datagram that does not fit counts as lost: the wait for the ClientHello then ends by its time-out.
         let Some(pending) = self.pending_accepts.push(number, &datagram) else {
             return;
         };

@@ -266,7 +266,7 @@ fn what_the_host_keeps_costs_no_more_streams_than_needed_and_none_that_is_one_wa
 fn streams_without_bytes_of_a_connection_whose_host_keeps_nothing_are_not_shed() {
     let (mut pair, _) = pair(2 * MIB);
     let [(idle_client, idle), (client, heavy)] = [(); 2].map(|()| pair.establish());
-    // Those of the older connection would be the first to be shed.
+    // Streams of the older connection would be shed first.
     open(&mut pair, idle_client, both_ways(0..4), false);
     open(&mut pair, idle_client, one_way(0..4), false);
     open(&mut pair, client, both_ways(0..4), false);

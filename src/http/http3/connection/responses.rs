@@ -207,7 +207,7 @@ impl Connection {
         true
     }
 
-    /// The host waits for content of the request.
+    /// Records that the host waits for content of the request.
     pub fn wait_for_body(&mut self, stream_id: u64, now: Instant) {
         if let Some(exchange) = self.exchanges.get_mut(stream_id) {
             exchange.wait(now);
