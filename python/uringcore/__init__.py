@@ -21,8 +21,8 @@
 | ``devcert`` | certificates for development |
 | ``_policy`` | ``run``, ``new_event_loop``, ``install``, the policy |
 | ``_uringcore`` | the extension module, in Rust |
-| ``_sockets``, ``_own_methods`` | the ``sock_*`` methods; socket classes that override ``recv`` or ``send`` |
-| ``_sharing`` | sockets that only the loop reads, so that it may read ahead |
+| ``_sockets``, ``_socket_overrides`` | the ``sock_*`` methods; classes that override ``recv`` or ``send`` |
+| ``_exclusive_sockets`` | sockets that only the loop reads, so that it may read ahead |
 | ``_tls`` | ``start_tls`` and TLS transports |
 | ``_processes``, ``_children``, ``_popen`` | child processes: waiting, starting, checks of arguments |
 | ``_unix_signals`` | signal handlers |
@@ -32,12 +32,12 @@
 | ``_extra_info`` | the values of ``get_extra_info`` |
 | ``_event_fields`` | the extension's events as dataclasses |
 | ``_native_frames`` | frames for the extension's coroutines |
-| ``_pickling``, ``_raising`` | exceptions: pickled with their fields; raised more than once |
-| ``_within`` | a timeout that never swallows a cancellation |
+| ``_pickling``, ``_fresh_exceptions`` | exceptions: pickled with their fields; raised more than once |
+| ``_time_limit`` | a timeout that never swallows a cancellation |
 | ``_client_log`` | bounds for log lines that clients cause |
 | ``_private_files`` | files that hold secrets |
 | ``_buffer`` | aioquic's extension module of this name |
-| ``_buffers`` | checks of buffer arguments |
+| ``_buffer_arguments`` | checks of buffer arguments |
 | ``__main__`` | ``python -m uringcore`` |
 """
 

@@ -14,7 +14,7 @@ from asyncio.transports import BaseTransport
 from typing import Any
 
 from . import _uringcore
-from ._own_methods import stock_get_extra_info
+from ._socket_overrides import stock_get_extra_info
 
 __all__ = ["everything", "find", "keep_addresses"]
 

@@ -36,8 +36,11 @@ from . import _native_frames as _native_frames
 from . import _transports as _transports
 from . import _uringcore
 from ._debug import DebugHandles
+from ._exclusive_sockets import SharedSockets
 from ._forks import open_loops
-from ._own_methods import (
+from ._processes import ProcessMixin
+from ._selector import ReadyView, WatchersView
+from ._socket_overrides import (
     DATAGRAM_METHODS,
     STREAM_METHODS,
     TRANSPORTS_TAKE_A_CONTEXT,
@@ -45,9 +48,6 @@ from ._own_methods import (
     accepts_otherwise,
     are_replaced,
 )
-from ._processes import ProcessMixin
-from ._selector import ReadyView, WatchersView
-from ._sharing import SharedSockets
 from ._sockets import SocketCalls
 from ._tls import SSL_HANDSHAKE_TIMEOUT, SSL_SHUTDOWN_TIMEOUT, TlsTransports
 from ._unix_signals import SignalMixin

@@ -12,7 +12,7 @@ import pytest
 
 from tests.client.peer import BODY, until
 from tests.client.test_pool import client_for
-from uringcore._within import within
+from uringcore._time_limit import within
 from uringcore.http3 import (
     HTTP3Error,
     InvalidRequestError,

@@ -20,7 +20,7 @@ from uringcore.http3 import (
     RequestResetError,
     Timeouts,
 )
-from uringcore.http3 import _pooled as pooled
+from uringcore.http3 import _pooled_connection as pooled
 from uringcore.http3._origin_connection import connect
 from uringcore.http3._resolution import Route
 from uringcore.http3._url import parse_url

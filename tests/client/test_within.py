@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 
-from uringcore._within import within
+from uringcore._time_limit import within
 
 
 def test_the_exception_of_a_wait_that_is_cancelled_twice_is_not_reported():

@@ -13,7 +13,7 @@ import uringcore
 from tests.quic.harness import Echo, Recorder, eventually, patterned, serving
 from tests.support.ports import free_port
 from uringcore.asyncio import QuicConnectionProtocol, connect
-from uringcore.quic import _foreign as foreign
+from uringcore.quic import _foreign_loops as foreign
 from uringcore.quic import events
 from uringcore.quic._errors import QuicConnectionRefusedError, QuicIdleTimeoutError
 from uringcore.quic.connection import QuicConnection

@@ -2,8 +2,8 @@
 
 import pytest
 
+from uringcore.quic._available_memory import UNKNOWN, available_memory, default_memory
 from uringcore.quic._errors import QuicConfigurationError
-from uringcore.quic._memory import UNKNOWN, available_memory, default_memory
 from uringcore.quic.limits import ServerLimits
 
 GIB = 1 << 30

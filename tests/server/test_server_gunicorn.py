@@ -32,7 +32,7 @@ from tests.support.children import bound
 from tests.support.oracle import asked_for, victim
 from tests.support.ports import free_port
 from uringcore.contrib.gunicorn import Worker
-from uringcore.quic._memory import default_memory
+from uringcore.quic._available_memory import default_memory
 
 
 class Gunicorn(Server):

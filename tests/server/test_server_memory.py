@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from uringcore.devcert import DevelopmentCertificate
-from uringcore.quic._memory import MEMORY_MIN, default_memory
+from uringcore.quic._available_memory import MEMORY_MIN, default_memory
 from uringcore.quic.limits import ServerLimits
 from uringcore.server import Config
 from uringcore.server import _config as module

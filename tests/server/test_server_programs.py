@@ -307,7 +307,7 @@ def trust(server):
 
 def test_other_exceptions_of_a_stop_are_all_shown():
     """Only cancellations are merged."""
-    from uringcore.server._cancellations import one_traceback
+    from uringcore.server._cancellation_log import one_traceback
 
     logger = logging.getLogger("uvicorn.error")
     shown = []

@@ -23,8 +23,8 @@ from uringcore.h3.connection import ErrorCode, H3Connection
 from uringcore.h3.events import GoAwayReceived
 from uringcore.quic.configuration import QuicConfiguration
 from uringcore.quic.events import ConnectionTerminated, ProtocolNegotiated
+from uringcore.server._client_watch import LINGER_MAX_SECONDS, ClientWatch
 from uringcore.server._lingering import close_lingering
-from uringcore.server._watch import LINGER_MAX_SECONDS, ClientWatch
 
 SLOW_BYTES = 16 << 20
 """More than the kernel buffers for a client that does not read."""

@@ -46,12 +46,12 @@ def test_one_without_it_is_found() -> None:
 
 
 def test_the_package_waits_by_what_lets_cancellations_through() -> None:
-    """`asyncio.wait_for` does not, before CPython 3.12; see `uringcore._within`."""
+    """`asyncio.wait_for` does not, before CPython 3.12; see `uringcore._time_limit`."""
     package = TESTS.parent / "python" / "uringcore"
     found = [
         f"{path.relative_to(package)}:{node.lineno}"
         for path in sorted(package.rglob("*.py"))
-        if path.name != "_within.py"
+        if path.name != "_time_limit.py"
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("asyncio.wait_for")
     ]

@@ -17,7 +17,7 @@ from tests.webtransport.pairs import asked_of, serving
 from uringcore._uringcore import MemorySessionStore, Stream
 from uringcore.webtransport._asgi import AsgiSession
 from uringcore.webtransport._link import SessionLink
-from uringcore.webtransport._numbered import NumberedStreams
+from uringcore.webtransport._numbered_streams import NumberedStreams
 from uringcore.webtransport._session_transport import SessionTransport
 
 PROCESSES, CLIENTS, SESSIONS = 2, 20, 500

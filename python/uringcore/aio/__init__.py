@@ -18,12 +18,12 @@ A program written for aiofiles runs with ``import uringcore.aio as aiofiles``. F
 | ``_file`` | position and close of binary files |
 | ``_buffer`` | bytes read ahead, and bytes that wait to be written |
 | ``_descriptor`` | single operations on an open descriptor |
-| ``_turns`` | the order of operations on one file |
+| ``_file_lock`` | the order of operations on one file |
 | ``_operation`` | one operation in progress, and its result after a cancellation |
 | ``_files`` | the two implementations of operations: the ring, and threads |
 | ``os``, ``ospath`` | functions of ``os`` and ``os.path`` |
 | ``tempfile``, ``_temporary`` | temporary files and directories; the classes of two of them |
-| ``_standard`` | standard input, output and error |
+| ``_standard_streams`` | standard input, output and error |
 | ``threadpool`` | aiofiles' names for the classes above |
 
 On a uringcore loop with io_uring every operation that may wait is an operation of the ring: opening,
@@ -52,7 +52,7 @@ from . import os, ospath, tempfile
 from ._buffered import AsyncBufferedIOBase, AsyncBufferedReader
 from ._open import open  # noqa: A004 - the name is the point
 from ._raw import AsyncFileIO
-from ._standard import stderr, stderr_bytes, stdin, stdin_bytes, stdout, stdout_bytes
+from ._standard_streams import stderr, stderr_bytes, stdin, stdin_bytes, stdout, stdout_bytes
 from ._text import AsyncTextIOWrapper
 
 __all__ = [

@@ -13,8 +13,8 @@ from collections.abc import Iterable
 from typing import Any, AnyStr, Generic, TypeVar
 
 from ._buffer import Buffer
+from ._file_lock import Turns
 from ._files import DIRECT_MAX_BYTES, PIECE_MAX_BYTES
-from ._turns import Turns
 
 __all__ = ["AsyncIOBase", "as_bytes", "as_size"]
 

@@ -16,9 +16,9 @@ from fcntl import F_GETFL, fcntl
 from functools import partial
 from typing import Any, Final
 
+from ._file_lock import Turns
 from ._files import DIRECT_MAX_BYTES, PIECE_MAX_BYTES, Files, Opened
 from ._operation import Operation
-from ._turns import Turns
 
 __all__ = ["PIPE_BUF_BYTES", "Descriptor"]
 

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 from typing import Protocol
 
-from uringcore._raising import fresh
+from uringcore._fresh_exceptions import fresh
 from uringcore.quic.connection import QuicConnection
 
 __all__ = ["QuicStreamAdapter"]

@@ -16,10 +16,10 @@ from uringcore._uringcore import LoopCore
 from uringcore.asyncio._first_flight import FirstFlight
 from uringcore.asyncio._stream import QuicStreamAdapter, StreamFlow
 from uringcore.quic import events
-from uringcore.quic._closing import check_code, check_reason
+from uringcore.quic._close_arguments import check_code, check_reason
 from uringcore.quic._errors import error_from_event
-from uringcore.quic._foreign import ForeignDriver, OwnConnection
-from uringcore.quic._life import ConnectionLife
+from uringcore.quic._foreign_loops import ForeignDriver, OwnConnection
+from uringcore.quic._lifecycle import ConnectionLife
 from uringcore.quic._migration import DriverSockets
 from uringcore.quic._transport import QuicTransport
 from uringcore.quic.connection import NetworkAddress, QuicConnection

@@ -17,14 +17,13 @@ import inspect
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from typing import Any, Literal
 
-from uringcore._buffers import contiguous_bytes
+from uringcore._buffer_arguments import contiguous_bytes
 from uringcore._uringcore import ReceiveStream
-from uringcore.quic._closing import check_code, check_reason
+from uringcore.quic._close_arguments import check_code, check_reason
 from uringcore.quic._errors import DatagramSendError, QuicError, StreamResetError
 from uringcore.quic._native.link import Life
 from uringcore.quic.configuration import QuicConfiguration
 from uringcore.webtransport._client import connect as connect_session
-from uringcore.webtransport._configured import client_config, server_config
 from uringcore.webtransport._event_classes import (
     WT_SESSION_GONE,
     WebTransportDatagramReceived,
@@ -40,8 +39,9 @@ from uringcore.webtransport._event_classes import (
     WebTransportStreamReset,
 )
 from uringcore.webtransport._link import CODE_BITS, REASON_BYTES_MAX, check_path
-from uringcore.webtransport._numbered import PIECE_MAX, MessageMakers, NumberedStreams
+from uringcore.webtransport._numbered_streams import PIECE_MAX, MessageMakers, NumberedStreams
 from uringcore.webtransport._outbox import Outboxes
+from uringcore.webtransport._quic_configuration import client_config, server_config
 from uringcore.webtransport._server import Server as SessionServer
 from uringcore.webtransport._server import serve as serve_sessions
 from uringcore.webtransport._session import Session, within

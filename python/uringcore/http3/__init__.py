@@ -17,7 +17,7 @@
 | ``_client`` | ``Client``: requests to any origin, and second tries |
 | ``_methods`` | ``request``, ``get``, ``post`` and others, on top of ``stream`` |
 | ``_connection_slots`` | the connections to one origin, and the requests that wait for them |
-| ``_pooled`` | one of these connections, from its first packet to its last |
+| ``_pooled_connection`` | one of these connections, from its first packet to its last |
 | ``_resolution`` | the address of an origin, with the tickets and tokens of its last connections |
 | ``_origin_connection`` | one connection without a pool, for ``uringcore get`` |
 | ``_connection`` | QUIC's events made HTTP's, and requests sent |

@@ -40,7 +40,7 @@ from uringcore.http3._exchange import InterimHandler, Response
 from uringcore.http3._limits import Limits, Timeouts
 from uringcore.http3._methods import Methods
 from uringcore.http3._origin_connection import client_configuration
-from uringcore.http3._pooled import PooledConnection
+from uringcore.http3._pooled_connection import PooledConnection
 from uringcore.http3._request import Content, Headers, Request, pairs, to_bytes
 from uringcore.http3._resolution import Memories, Route
 from uringcore.http3._url import parse_url

@@ -9,7 +9,7 @@ import sys
 from typing import Literal
 
 from uringcore import new_event_loop, run
-from uringcore._within import within
+from uringcore._time_limit import within
 from uringcore.http3._failures import EPILOG, INTERRUPTED, TIMED_OUT, WRONG_USAGE, Failure, named
 from uringcore.http3._transfer import Transfer
 from uringcore.quic._errors import QuicConnectionError

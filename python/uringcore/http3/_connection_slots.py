@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from uringcore.http3._errors import ConnectError, ConnectTimeoutError, HTTP3Error, PoolTimeoutError
 from uringcore.http3._limits import Limits, Timeouts
-from uringcore.http3._pooled import PooledConnection
+from uringcore.http3._pooled_connection import PooledConnection
 
 __all__ = ["ConnectionSlots"]
 

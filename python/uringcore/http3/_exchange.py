@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import Any, Protocol
 
-from uringcore._raising import fresh
+from uringcore._fresh_exceptions import fresh
 from uringcore.h3.connection import ErrorCode
 from uringcore.http3._errors import ReadTimeoutError, RequestFailedError, RequestResetError
 from uringcore.http3._limits import Timeouts

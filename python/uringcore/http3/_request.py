@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, AsyncIterable, Iterable, Mapping
 from typing import Any
 
-from uringcore._buffers import contiguous_bytes, is_buffer
+from uringcore._buffer_arguments import contiguous_bytes, is_buffer
 from uringcore.http3._errors import ConnectionLostError, HTTP3Error, InvalidRequestError, URLError
 from uringcore.http3._url import Origin, parse_url, target
 

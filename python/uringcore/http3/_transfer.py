@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from typing import Any, BinaryIO
 
 from uringcore import _uringcore
-from uringcore._within import within
+from uringcore._time_limit import within
 from uringcore.http3._download import Download, remote_name
 from uringcore.http3._exchange import Response
 from uringcore.http3._failures import (

@@ -18,21 +18,21 @@ import os
 from collections.abc import AsyncIterator, Awaitable, Sequence
 from typing import Any, TypeVar
 
-from uringcore._raising import fresh
+from uringcore._fresh_exceptions import fresh
+from uringcore._time_limit import within
 from uringcore._uringcore import (
     WebSocketFault,
     WebSocketReader,
     websocket_close_frame,
     websocket_frame,
 )
-from uringcore._within import within
 from uringcore.http3._connection import HTTP3ClientProtocol
 from uringcore.http3._errors import HTTP3Error, ReadTimeoutError, RequestFailedError
 from uringcore.http3._exchange import Exchange
 from uringcore.http3._limits import Timeouts
 from uringcore.http3._request import Fields, Headers, Request, pairs
 from uringcore.http3._url import Origin
-from uringcore.quic._closing import check_reason
+from uringcore.quic._close_arguments import check_reason
 
 __all__ = [
     "MAX_MESSAGE_BYTES",

@@ -39,24 +39,24 @@ The modules behind them:
 | file | noun |
 | --- | --- |
 | ``_endpoint``, ``_transport`` | opening a UDP socket with its connections; its transport |
-| ``_foreign`` | the transport on a loop that is not uringcore's |
+| ``_foreign_loops`` | the transport on a loop that is not uringcore's |
 | ``_sockets`` | UDP sockets: resolved, bound, with their buffers |
 | ``_targets`` | checks of hosts and ports |
 | ``_eyeballs`` | the choice among a name's addresses (RFC 8305) |
 | ``_setup``, ``_fields`` | a configuration for the extension; the fields of a configuration |
 | ``_credentials``, ``_certificates`` | loading certificates and keys; selecting a server's certificate |
 | ``_acceptance`` | the limits of a server's endpoint, and the protocol object of a new connection |
-| ``_closing`` | checks of arguments of closes and resets |
-| ``_memory`` | the memory of this process, and the part that clients may fill |
+| ``_close_arguments`` | checks of arguments of closes and resets |
+| ``_available_memory`` | the memory of this process, and the part that clients may fill |
 | ``_store_thread`` | the thread that calls a session store |
 | ``_records`` | records of frames and parameters |
 | ``_headers`` | headers of packets in the clear, for programs that route datagrams |
 | ``_exposition`` | the text format of OpenMetrics |
 | ``_process_group`` | the processes of a ``PortGroup`` |
 | ``_place_states`` | the state of each place on their port |
-| ``_life``, ``_migration`` | a connection's handshake, pings and end; a client's move to another network |
-| ``_handshake``, ``_private_names``, ``_tables`` | attributes of aioquic's connection that programs read |
-| ``_hello_hook`` | a ClientHello for programs that replace aioquic's handler |
+| ``_lifecycle``, ``_migration`` | a connection's handshake, pings and end; a client's change of network |
+| ``_aioquic_private_names``, ``_aioquic_tables``, ``_handshake`` | aioquic's attributes that programs read |
+| ``_client_hello_hook`` | a ClientHello for programs that replace aioquic's handler |
 | ``_peer_names`` | names of peers that are not IP addresses |
 """
 

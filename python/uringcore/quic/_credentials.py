@@ -13,7 +13,7 @@ import ssl
 from pathlib import Path
 from typing import Any
 
-from uringcore._buffers import contiguous_bytes, is_buffer
+from uringcore._buffer_arguments import contiguous_bytes, is_buffer
 from uringcore._private_files import warn_if_exposed
 from uringcore._uringcore import QuicClientSetup
 from uringcore.quic._errors import QuicConfigurationError

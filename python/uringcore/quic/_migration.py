@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from uringcore.quic import events
-from uringcore.quic._foreign import ForeignDriver
+from uringcore.quic._foreign_loops import ForeignDriver
 from uringcore.quic._sockets import further_socket
 from uringcore.quic.connection import NetworkAddress, QuicConnection
 

@@ -12,7 +12,7 @@ import ssl
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
-from uringcore._buffers import contiguous_bytes
+from uringcore._buffer_arguments import contiguous_bytes
 from uringcore._uringcore import QuicClientSetup, QuicServerSetup
 from uringcore.quic._credentials import identity, roots
 from uringcore.quic._errors import QuicConfigurationError

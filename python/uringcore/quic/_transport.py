@@ -1,7 +1,7 @@
 """One UDP socket with its QUIC connections: the transport that ``create_quic_endpoint`` returns.
 
 On uringcore's loop the socket belongs to the loop's engine and packets never reach Python. On any other loop
-``_foreign`` moves them. :mod:`uringcore.quic._endpoint` opens it.
+``_foreign_loops`` moves them. :mod:`uringcore.quic._endpoint` opens it.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import socket
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from uringcore._buffers import contiguous_bytes
+from uringcore._buffer_arguments import contiguous_bytes
 from uringcore._uringcore import LoopCore, QuicEndpoint, QuicServerSetup
 from uringcore.quic._acceptance import Acceptance, ProtocolFactory
-from uringcore.quic._closing import check_code, check_reason
+from uringcore.quic._close_arguments import check_code, check_reason
 from uringcore.quic._errors import QuicConfigurationError
 from uringcore.quic._eyeballs import Attempt
-from uringcore.quic._foreign import ForeignDriver, say_what_is_faster
+from uringcore.quic._foreign_loops import ForeignDriver, say_what_is_faster
 from uringcore.quic._sockets import (
     further_socket,
     is_connected,

@@ -24,6 +24,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 from uringcore._uringcore import QuicClientSetup, QuicConnectionCore, QuicEndpoint, QuicServerSetup
 from uringcore.buffer import UINT_VAR_MAX, UINT_VAR_MAX_SIZE
 from uringcore.quic import events
+from uringcore.quic._aioquic_private_names import (
+    END_STATES,
+    PrivateNames,
+    QuicConnectionId,
+    QuicConnectionState,
+)
+from uringcore.quic._aioquic_tables import NetworkPath, Stream, StreamCodes, Streams
+from uringcore.quic._client_hello_hook import HelloHook, destination_of
 from uringcore.quic._errors import (
     QuicAlpnError,
     QuicCertificateError,
@@ -33,16 +41,8 @@ from uringcore.quic._errors import (
     QuicTlsError,
 )
 from uringcore.quic._handshake import HandshakeView
-from uringcore.quic._hello_hook import HelloHook, destination_of
 from uringcore.quic._memory_logger import QuicLoggerTrace
 from uringcore.quic._peer_names import PeerNames
-from uringcore.quic._private_names import (
-    END_STATES,
-    PrivateNames,
-    QuicConnectionId,
-    QuicConnectionState,
-)
-from uringcore.quic._tables import NetworkPath, Stream, StreamCodes, Streams
 from uringcore.quic._targets import server_name_of
 from uringcore.quic.configuration import SMALLEST_MAX_DATAGRAM_SIZE, QuicConfiguration
 from uringcore.quic.packet import (

@@ -7,8 +7,13 @@ import sys
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from uringcore.quic._available_memory import (
+    CONNECTION_BYTES,
+    MEMORY_MAX,
+    MEMORY_MIN,
+    default_memory,
+)
 from uringcore.quic._errors import QuicConfigurationError
-from uringcore.quic._memory import CONNECTION_BYTES, MEMORY_MAX, MEMORY_MIN, default_memory
 
 __all__ = ["RetryPolicy", "ServerLimits"]
 
@@ -63,7 +68,7 @@ class ServerLimits:
     """Bytes that clients may make the server hold: data that the application has not read, responses
     that clients do not take, messages and datagrams that wait, and 32 KiB for each connection itself.
     ``None`` means a quarter of the memory of the process, by its cgroup and the machine
-    (:mod:`uringcore.quic._memory`). Servers of one process with equal numbers share it.
+    (:mod:`uringcore.quic._available_memory`). Servers of one process with equal numbers share it.
 
     Clients of one address (IPv6: one /64) hold as much of it as is left: alone half of it, two of them
     a third each. Above that a connection of the address gets 64 KiB of credit at a time, and a new one

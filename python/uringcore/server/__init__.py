@@ -15,14 +15,14 @@ it from a shell. ``Server`` and ``Config`` are uvicorn's classes of these names 
 | ``_checks``, ``_credentials`` | checks of options and of certificates, each with a one-line error |
 | ``_server`` | uvicorn's server with HTTP/3 added |
 | ``_sockets`` | the sockets that a server listens on, TCP and UDP |
-| ``_activation`` | the sockets that systemd passes on |
+| ``_systemd_sockets`` | the sockets that systemd passes on |
 | ``_listener`` | the QUIC endpoints of a server |
-| ``_certificate``, ``_signature`` | reload of a renewed certificate; detection of changed files |
-| ``_subject`` | a certificate's subject as text, for ASGI's ``tls`` extension |
+| ``_certificate``, ``_file_changes`` | reload of a renewed certificate; detection of changed files |
+| ``_certificate_subject`` | a certificate's subject as text, for ASGI's ``tls`` extension |
 | ``_http2`` | uvicorn's HTTP/2, with an end of requests without content |
 | ``_lifespan`` | the application's start-up and shutdown |
 | ``_shield`` | a shield against the cancel scopes of anyio, for the end of a server |
-| ``_cancellations`` | the log lines of applications that a stop cancels |
+| ``_cancellation_log`` | the log lines of applications that a stop cancels |
 | ``_reloader`` | the parent process of a server with ``--reload`` |
 | ``_supervisor`` | the parent process of several workers |
 | ``_worker`` | one worker process, from both sides |
@@ -38,7 +38,7 @@ it from a shell. ``Server`` and ``Config`` are uvicorn's classes of these names 
 | ``_connection`` | the life of one HTTP/3 connection |
 | ``_limits`` | the limits of a server |
 | ``_lingering`` | TCP connections that would outlast a stopping server |
-| ``_watch`` | detection of vanished clients of a stopping connection |
+| ``_client_watch`` | detection of vanished clients of a stopping connection |
 | ``_log`` | the access log and the error log |
 | ``_json_log`` | the log as JSON |
 | ``_observer`` | request counting, and the metrics and status pages |

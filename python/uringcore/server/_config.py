@@ -24,8 +24,8 @@ from uvicorn.lifespan.on import LifespanOn
 
 from uringcore._private_files import warn_if_exposed, was_warned_of
 from uringcore.devcert import LOCALHOST, DevelopmentCertificate
+from uringcore.quic._available_memory import MEMORY_MIN, default_memory
 from uringcore.quic._errors import QuicConfigurationError
-from uringcore.quic._memory import MEMORY_MIN, default_memory
 from uringcore.quic._sequence_logger import QuicSequenceLogger, TraceLimits
 from uringcore.quic.configuration import QuicConfiguration
 from uringcore.quic.limits import RetryPolicy, ServerLimits
@@ -47,7 +47,6 @@ from uringcore.server._log import log_config
 from uringcore.server._metrics_port import METRICS_PATH
 from uringcore.server._observer import Observer
 from uringcore.server._shared_folder import SharedFolder
-from uringcore.server._signature import Signature, signature
 from uringcore.server._startup_errors import StartupError
 
 __all__ = ["EARLY_DATA", "LOOP", "Config"]

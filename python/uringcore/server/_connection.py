@@ -24,8 +24,8 @@ from uringcore.quic.events import (
     PingAcknowledged,
     QuicEvent,
 )
+from uringcore.server._client_watch import ClientWatch
 from uringcore.server._service import Service
-from uringcore.server._watch import ClientWatch
 from uringcore.webtransport._link import SessionLink
 from uringcore.webtransport._request import asked_in
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Protocol
 
-from uringcore._within import within
+from uringcore._time_limit import within
 
 __all__ = ["METRICS_PATH", "MetricsPort"]
 

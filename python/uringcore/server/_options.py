@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 from uvicorn.config import LOOP_FACTORIES
 
-from uringcore.quic._memory import CONNECTION_BYTES
+from uringcore.quic._available_memory import CONNECTION_BYTES
 from uringcore.quic._sequence_logger import TraceLimits
-from uringcore.server._activation import is_activated
 from uringcore.server._limits import SessionLimits
+from uringcore.server._systemd_sockets import is_activated
 
 if TYPE_CHECKING:
     from uvicorn.config import Config

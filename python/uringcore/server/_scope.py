@@ -6,7 +6,7 @@ import ssl
 from typing import Any, Protocol
 from urllib.parse import quote
 
-from uringcore.server._subject import subject
+from uringcore.server._certificate_subject import subject
 
 __all__ = ["DEBUG_EXTENSIONS", "EXTENSIONS", "TLSExtension", "common_scope", "encode_path"]
 

@@ -29,11 +29,11 @@ from typing import Any, Protocol
 
 from uvicorn.server import Server as UvicornServer
 
-from uringcore._sharing import add_own_listeners
+from uringcore._exclusive_sockets import add_own_listeners
 from uringcore._uringcore import AsgiService
 from uringcore.quic._sequence_logger import QuicSequenceLogger
 from uringcore.quic.workers import PortWorker
-from uringcore.server._cancellations import one_traceback
+from uringcore.server._cancellation_log import one_traceback
 from uringcore.server._certificate import CertificateKeeper
 from uringcore.server._config import Config
 from uringcore.server._lifespan import Lifespan

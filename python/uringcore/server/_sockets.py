@@ -1,7 +1,7 @@
 """The sockets that a server listens on, TCP and UDP: bound by address, or passed in.
 
 All are bound before the application's lifespan begins, so that a port in use is reported before anything
-starts. _activation.py finds the sockets that systemd passes, _listener.py receives on UDP, and uvicorn
+starts. _systemd_sockets.py finds the sockets that systemd passes, _listener.py receives on UDP, and uvicorn
 on TCP.
 """
 
@@ -19,10 +19,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from uringcore.quic._sockets import bind_udp, make_room, shares_port
-from uringcore.server._activation import activation_sockets
 from uringcore.server._config import Config
 from uringcore.server._metrics_port import METRICS_PATH
 from uringcore.server._startup_errors import STARTUP_FAILURE
+from uringcore.server._systemd_sockets import activation_sockets
 
 __all__ = [
     "ServerSockets",

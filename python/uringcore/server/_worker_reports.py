@@ -13,7 +13,7 @@ import pickle
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from uringcore._within import within
+from uringcore._time_limit import within
 from uringcore.server._snapshot import Report
 
 __all__ = ["WorkerReports"]

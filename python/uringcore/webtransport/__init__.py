@@ -35,11 +35,11 @@ FastAPI, :mod:`uringcore.contrib.aiopquic` has aiopquic's names, for programs th
 | ``_errors`` | exceptions |
 | ``_link`` | how a session is answered, drained and ended |
 | ``_session_transport`` | a server's connection that carries sessions only |
-| ``_configured`` | a ``QuicConfiguration`` as settings of clients and servers |
+| ``_quic_configuration`` | a ``QuicConfiguration`` as settings of clients and servers |
 | ``_fields`` | header fields |
 | ``_asgi`` | the ASGI scope ``webtransport`` |
 | ``_event_classes`` | the classes of aiopquic's events |
-| ``_numbered``, ``_outbox`` | streams by number, for ASGI and aiopquic's names; data queued on one of them |
+| ``_numbered_streams``, ``_outbox`` | streams by number, for ASGI and aiopquic's names; a stream's queue |
 | ``events``, ``starlette`` | former names of the modules in ``contrib`` |
 """
 

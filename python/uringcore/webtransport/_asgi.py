@@ -33,7 +33,7 @@ from uringcore._uringcore import ReceiveStream, SendStream
 from uringcore.quic._errors import DatagramSendError, QuicError, StreamClosedError
 from uringcore.quic._native.contexts import wait_delivered
 from uringcore.webtransport._link import SessionLink, check_close
-from uringcore.webtransport._numbered import MessageMakers, NumberedStreams
+from uringcore.webtransport._numbered_streams import MessageMakers, NumberedStreams
 from uringcore.webtransport._request import SessionRequest
 from uringcore.webtransport._session import Session
 

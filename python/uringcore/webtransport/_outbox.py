@@ -1,5 +1,5 @@
 """``Outbox``: data queued on one stream, for programs that send without awaiting; ``Outboxes``: all outboxes
-of a session. ``_numbered`` has the streams and their ends.
+of a session. ``_numbered_streams`` has the streams and their ends.
 
 Data that QUIC has taken and not sent counts as queued when the program opens a further stream.
 """
@@ -10,11 +10,11 @@ import asyncio
 from collections import deque
 from typing import Any
 
-from uringcore._buffers import contiguous_bytes
+from uringcore._buffer_arguments import contiguous_bytes
 from uringcore._uringcore import SendStream
 from uringcore.quic._errors import QuicError
 from uringcore.quic.connection import QuicConnection
-from uringcore.webtransport._numbered import NumberedStreams
+from uringcore.webtransport._numbered_streams import NumberedStreams
 
 __all__ = ["Outbox", "Outboxes"]
 

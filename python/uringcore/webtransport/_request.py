@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from uringcore.quic._native.forgotten import made_at, on_loop
+from uringcore.quic._native.unclosed import made_at, on_loop
 from uringcore.webtransport._errors import Headers, WebTransportError
 from uringcore.webtransport._fields import HeadersLike, as_headers, first
 from uringcore.webtransport._link import RequestAttributes, RequestParameters, SessionLink

@@ -7,10 +7,10 @@ import functools
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
-from uringcore import _within
+from uringcore import _time_limit
 from uringcore._uringcore import ConnectionBase
 from uringcore.quic._native.contexts import AwaitableContext, DeliveredOnExit
-from uringcore.quic._native.forgotten import end_forgotten, made_at
+from uringcore.quic._native.unclosed import end_forgotten, made_at
 from uringcore.webtransport._errors import Headers
 from uringcore.webtransport._fields import HeadersLike
 from uringcore.webtransport._link import RequestAttributes, RequestParameters, SessionLink
@@ -187,7 +187,7 @@ async def within(
 ) -> _Result:
     """The result of ``work``. Raises the built-in ``TimeoutError`` after ``seconds``."""
     try:
-        return await _within.within(work, seconds)
+        return await _time_limit.within(work, seconds)
     except asyncio.TimeoutError:
         # Another class than the built-in one before CPython 3.11.
         raise TimeoutError(f"{missed} within {seconds} seconds") from None

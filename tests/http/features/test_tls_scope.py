@@ -18,7 +18,7 @@ from tests.support.handmade_certificates import with_subject
 from uringcore.http3._origin_connection import connect as connect_origin
 from uringcore.quic._errors import QuicConnectionError
 from uringcore.quic.configuration import QuicConfiguration
-from uringcore.server._subject import subject
+from uringcore.server._certificate_subject import subject
 
 TLS_1_3 = 0x0304
 SUITES = {0x1301, 0x1302, 0x1303}

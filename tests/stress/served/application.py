@@ -16,7 +16,7 @@ from typing import Any
 
 from tests.stress.pattern import Pattern
 from tests.stress.served.state import state
-from uringcore.server import _watch as watch
+from uringcore.server import _client_watch as watch
 
 # On a busy machine a stopping worker must not give up a client that is only slow to answer.
 watch.SILENCE_SECONDS = 10.0

@@ -12,6 +12,6 @@
 | ``field_types`` | checks the types of their fields |
 | ``link`` | a connection's handshake, pings and end |
 | ``contexts`` | ``await`` and ``async with`` of connections, sessions and listeners |
-| ``forgotten`` | unreferenced connections, streams and listeners: their end, and a warning |
+| ``unclosed`` | unreferenced connections, streams and listeners: their end, and a warning |
 | ``files`` | ``sendfile`` |
 """

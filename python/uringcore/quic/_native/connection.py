@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import cast
 
 from uringcore._uringcore import ConnectionBase
-from uringcore.quic._closing import check_close
+from uringcore.quic._close_arguments import check_close
 
 # Imported early for `sendfile` of streams, which the core calls: a running loop imports nothing.
 from uringcore.quic._native import files as files
 from uringcore.quic._native.contexts import DeliveredOnExit
-from uringcore.quic._native.forgotten import end_forgotten, made_at
 from uringcore.quic._native.link import Link
+from uringcore.quic._native.unclosed import end_forgotten, made_at
 from uringcore.quic.stats import QuicConnectionStats
 from uringcore.tls import AddressToken, SessionTicket
 

@@ -1,6 +1,6 @@
 """The part of a connection between its events and the program's object. Not here: the program's object
-(``connection``); the handshake, the pings and the end (:mod:`uringcore.quic._life`); streams and datagrams,
-which are in Rust.
+(``connection``); the handshake, the pings and the end (:mod:`uringcore.quic._lifecycle`); streams and
+datagrams, which are in Rust.
 
 :class:`Life` serves any typed connection, :class:`Link` one whose streams belong to the program.
 """
@@ -14,8 +14,8 @@ from typing import Any
 from uringcore._uringcore import LoopCore, QuicStreams
 from uringcore.quic import events
 from uringcore.quic._errors import QuicError
-from uringcore.quic._life import ConnectionLife
-from uringcore.quic._native.forgotten import made_at
+from uringcore.quic._lifecycle import ConnectionLife
+from uringcore.quic._native.unclosed import made_at
 from uringcore.quic._transport import QuicTransport
 from uringcore.quic.connection import QuicConnection
 from uringcore.tls import AddressToken, SessionTicket

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from uringcore._within import within
+from uringcore._time_limit import within
 from uringcore.asyncio.client import connect as quic_connect
 from uringcore.h3.connection import ErrorCode
 from uringcore.http3._connection import HTTP3ClientProtocol
