@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-from tests.quic.sequences import events_of
+from tests.quic.qlog_sequences import events_of
 from tests.server.harness import ROOT, command, environment
 from tests.server.test_get_command import failure, get
 from tests.support.children import bound

@@ -13,7 +13,7 @@ from tests.client.test_pool import client_for
 from tests.server.harness import ROOT, environment
 from tests.support.children import bound
 from tests.support.ports import free_port
-from tests.support.refused import BAD_REASONS, refusal
+from tests.support.refused_closes import BAD_REASONS, refusal
 from uringcore._uringcore import (
     WebSocketFault,
     WebSocketReader,

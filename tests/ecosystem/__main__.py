@@ -13,7 +13,7 @@ from pathlib import Path
 from tests.ecosystem.compare import Results, count, differences, flaky, unproved
 from tests.ecosystem.environments import environment, wheel
 from tests.ecosystem.exceptions import allowed
-from tests.ecosystem.names import with_ipv6_localhost
+from tests.ecosystem.localhost_names import with_ipv6_localhost
 from tests.ecosystem.projects import BY_NAME, PROJECTS, Project
 from tests.ecosystem.runner import BAD, Suite, read_results
 from tests.ecosystem.services import Service, service

@@ -29,7 +29,7 @@ class Project:
     service: str | None = None
     """A server that the suite talks to: `redis` or `postgresql` (services.py)."""
     needs_ipv6_localhost: bool = False
-    """True if it expects an IPv6 address of the name `localhost` too (names.py)."""
+    """True if it expects an IPv6 address of the name `localhost` too (localhost_names.py)."""
     remove: tuple[str, ...] = ()
     """Folders of the sources that would hide the installed package with its compiled parts."""
     debian: tuple[str, str] | None = None

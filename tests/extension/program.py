@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import uringcore
-from tests.webtransport.pairs import stream_pair
+from tests.webtransport.session_pairs import stream_pair
 from uringcore import http3
 from uringcore.devcert import DevelopmentCertificate
 from uringcore.h3.connection import H3Connection

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from tests.interop.peers import OURS, PEERS, TABLES, Peer, version_of
 from tests.interop.results import FILE, LACKS, OURS_FAILS, PASS, Cell, Results
+from tests.interop.runner.case_run import PASSED, UNSUPPORTED, play
 from tests.interop.runner.cases import CASES, Case
-from tests.interop.runner.play import PASSED, UNSUPPORTED, play
 from tests.support import programs
 
 ROLES = ("server", "client")

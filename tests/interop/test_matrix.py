@@ -13,8 +13,8 @@ import sys
 import pytest
 
 from tests.interop.peers import OURS, PEERS, Peer
+from tests.interop.runner.case_run import FAILED, PASSED, UNSUPPORTED, play
 from tests.interop.runner.cases import CASES
-from tests.interop.runner.play import FAILED, PASSED, UNSUPPORTED, play
 from tests.support.children import wait_gone
 from tests.support.interpreter import is_default_interpreter
 

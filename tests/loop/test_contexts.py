@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from tests.loop.support import Runner, connected_pair, listen
-from tests.loop.test_own_methods import Counted
 from tests.loop.test_patched_sockets import counting
+from tests.loop.test_socket_overrides import Counted
 
 SINCE_3_15 = sys.version_info >= (3, 15)
 one_context = pytest.mark.skipif(

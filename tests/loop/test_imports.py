@@ -13,7 +13,7 @@ import pytest
 
 from tests.loop.support import BACKENDS, LOOPS
 
-_PROGRAM = "tests.loop.shut_imports"
+_PROGRAM = "tests.loop.blocked_imports"
 # CPython's own, which asyncio imports at the first call.
 _ASYNCIO_IMPORTS_LATE = {"concurrent.futures.thread", "encodings.idna"}
 # Optional modules: the colours of a traceback (3.15), and the text of a ResourceWarning.

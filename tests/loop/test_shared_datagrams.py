@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.loop.shared import Worker, workers
+from tests.loop.shared_sockets import Worker, workers
 from tests.loop.support import LOOPS, PATIENCE, Runner
 from tests.loop.test_fork import check
 

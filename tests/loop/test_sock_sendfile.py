@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from tests.loop.support import Recorder, Runner, listen
-from tests.loop.test_own_methods import Counted
 from tests.loop.test_sock_streams import pair
+from tests.loop.test_socket_overrides import Counted
 
 SIZE = 3_000_000
 # Newer asyncio puts the file there also when nothing was sent.

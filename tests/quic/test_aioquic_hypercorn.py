@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.interop.peers.found import curl
+from tests.interop.peers.installed import curl
 from tests.support.children import bound
 from tests.support.interpreter import is_default_interpreter
 from tests.support.ports import free_port

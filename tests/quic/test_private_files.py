@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.server.harness import ROOT, environment
-from tests.support.users import OTHER_USER, needs_other_user
+from tests.support.other_user import OTHER_USER, needs_other_user
 from uringcore import _private_files
 from uringcore.devcert import DevelopmentCertificate
 from uringcore.quic.configuration import QuicConfiguration

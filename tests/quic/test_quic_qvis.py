@@ -15,7 +15,7 @@ import json
 import pytest
 
 from tests.quic.harness import Recorder, serving
-from tests.quic.sequences import document_of
+from tests.quic.qlog_sequences import document_of
 from tests.support.link import Conditions
 from tests.support.proxy import ImpairmentProxy
 from uringcore.asyncio import connect

@@ -9,7 +9,7 @@ import socket
 
 import pytest
 
-from tests.support.oracle import asked_for, victim
+from tests.support.reset_oracle import asked_for, victim
 from uringcore._uringcore import steer_by_connection_id
 from uringcore.asyncio import QuicConnectionProtocol, serve
 from uringcore.quic._endpoint import create_quic_endpoint

@@ -9,7 +9,7 @@ from tests.server.harness import Server
 from tests.support.interpreter import is_default_interpreter, is_newest_interpreter
 from uringcore.devcert import DevelopmentCertificate
 
-CROWD = "tests.server.crowd:app"
+CROWD = "tests.server.worker_application:app"
 
 
 def every_backend():

@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 import uringcore
 from tests.server.conftest import backends
-from tests.server.crowd import Asking, eventually
+from tests.server.worker_application import Asking, eventually
 from uringcore.asyncio.client import connect as quic_connect
 from uringcore.devcert import DevelopmentCertificate
 from uringcore.quic.configuration import QuicConfiguration
@@ -72,7 +72,9 @@ async def shown_by_both(server, wanted):
 def test_new_connections_get_the_new_certificate_and_old_ones_go_on(
     start, renewable, tmp_path, backend, how
 ):
-    server = start(certificate=renewable, backend=backend, app="tests.server.crowd:app")
+    server = start(
+        certificate=renewable, backend=backend, app="tests.server.worker_application:app"
+    )
     before = digest(renewable[0])
 
     async def main():
@@ -156,7 +158,9 @@ def test_a_key_without_its_certificate_changes_nothing(start, renewable, tmp_pat
 
 
 def test_workers_show_the_new_certificate_too(start, renewable, tmp_path):
-    server = start("--workers", "2", certificate=renewable, app="tests.server.crowd:app")
+    server = start(
+        "--workers", "2", certificate=renewable, app="tests.server.worker_application:app"
+    )
     server.wait_log("(?s)(HTTP/3 running.*){2}")
 
     async def main():
@@ -170,7 +174,9 @@ def test_workers_show_the_new_certificate_too(start, renewable, tmp_path):
 
 
 def test_workers_go_on_when_their_successors_would_have_no_certificate(start, renewable):
-    server = start("--workers", "2", certificate=renewable, app="tests.server.crowd:app")
+    server = start(
+        "--workers", "2", certificate=renewable, app="tests.server.worker_application:app"
+    )
     server.wait_log("(?s)(HTTP/3 running.*){2}")
     before = digest(renewable[0])
     with open(renewable[0], "w") as file:

@@ -15,9 +15,9 @@ import sys
 import pytest
 
 import uringcore
-from tests.server.crowd import ask, ask_once, eventually, processes
 from tests.server.harness import ROOT, Server, environment
 from tests.server.test_server_processes import gone, session_folders
+from tests.server.worker_application import ask, ask_once, eventually, processes
 from uringcore.devcert import DevelopmentCertificate
 from uringcore.http3 import HTTP3Error
 
@@ -29,14 +29,14 @@ from gunicorn.errors import HaltServer
 from gunicorn.glogging import Logger
 
 from tests.support.children import bound
-from tests.support.oracle import asked_for, victim
 from tests.support.ports import free_port
+from tests.support.reset_oracle import asked_for, victim
 from uringcore.contrib.gunicorn import Worker
 from uringcore.quic._available_memory import default_memory
 
 
 class Gunicorn(Server):
-    def __init__(self, folder, certificate, *arguments, app="tests.server.crowd:app"):
+    def __init__(self, folder, certificate, *arguments, app="tests.server.worker_application:app"):
         self.certificate, key = certificate
         self._log = folder / "server.log"
         self.port = free_port()

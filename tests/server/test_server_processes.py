@@ -25,8 +25,8 @@ import pytest
 import uringcore
 from examples.aioquic_peer import connect_peer
 from tests.server.conftest import CROWD, backends
-from tests.server.crowd import ask, ask_once, eventually, processes
 from tests.server.harness import ROOT, command, environment
+from tests.server.worker_application import ask, ask_once, eventually, processes
 from tests.support.children import bound
 from uringcore.quic.logger import QuicLogger
 

@@ -21,7 +21,7 @@ from uringcore.http3._origin_connection import connect as connect_origin
 from uringcore.server import Config
 from uringcore.server._startup_errors import StartupError
 
-ENDLESS = "tests.server.endless:app"
+ENDLESS = "tests.server.endless_application:app"
 
 
 # Logging -------------------------------------------------------------------------------------------

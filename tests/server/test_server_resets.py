@@ -14,7 +14,7 @@ import pytest
 from aioquic.h3.connection import H3Connection
 
 from tests.server.harness import APPLICATION, ROOT, environment
-from tests.support.oracle import asked_for, asked_of_one_that_ends, victim
+from tests.support.reset_oracle import asked_for, asked_of_one_that_ends, victim
 from uringcore.server import _config as config
 from uringcore.server import _reset_key as reset_key
 from uringcore.server._startup_errors import StartupError

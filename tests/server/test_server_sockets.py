@@ -12,9 +12,9 @@ import sys
 import pytest
 
 import uringcore
-from tests.server.crowd import ask_once
 from tests.server.harness import APPLICATION, ROOT, STARTED, Server, command, environment
-from tests.server.test_server_seen import METRICS_ON, fetch
+from tests.server.test_server_observability import METRICS_ON, fetch
+from tests.server.worker_application import ask_once
 from tests.support.children import bound
 from tests.support.ports import free_port
 from uringcore.server._sockets import bind_addresses, bind_unix, change_mode
@@ -288,7 +288,12 @@ def test_reload_keeps_the_ports(run, tmp_path):
     watched = folder / "module.py"
     watched.write_text("first = 1\n")
     server = run(
-        "--port", "0", "--reload", "--reload-dir", str(folder), app="tests.server.crowd:app"
+        "--port",
+        "0",
+        "--reload",
+        "--reload-dir",
+        str(folder),
+        app="tests.server.worker_application:app",
     )
     server.wait_http3()
     before = uringcore.run(ask_once(server))[0]

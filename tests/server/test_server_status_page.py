@@ -8,7 +8,7 @@ import re
 import pytest
 
 import uringcore
-from tests.server.test_server_seen import METRICS_ON, fetch
+from tests.server.test_server_observability import METRICS_ON, fetch
 from uringcore.server import _status_page as status_page
 
 

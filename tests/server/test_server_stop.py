@@ -60,7 +60,7 @@ def test_stop_does_not_wait_for_vanished_clients(start, backend, path):
     room.
     """
     options = ("--http3-idle-timeout", str(NEVER), "--timeout-graceful-shutdown", str(NEVER))
-    server = start(*options, backend=backend, app="tests.server.edges:app")
+    server = start(*options, backend=backend, app="tests.server.edge_case_application:app")
     arguments = [sys.executable, "-c", VANISHING, server.url, server.certificate, path]
     subprocess.run(arguments, cwd=ROOT, env=environment(), check=True, timeout=NEVER)
     server.send_signal()

@@ -8,8 +8,8 @@ import argparse
 import sys
 import time
 
-from tests.stress.lives import LIVES
-from tests.stress.world import stress
+from tests.stress.era import stress
+from tests.stress.scenarios import LIVES
 
 
 def main() -> int:

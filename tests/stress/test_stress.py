@@ -7,10 +7,10 @@ import sys
 
 import pytest
 
-from tests.stress.ends import End
-from tests.stress.lives import LIVES
-from tests.stress.pattern import Pattern, Violation
-from tests.stress.world import World, stress
+from tests.stress.byte_pattern import Pattern, Violation
+from tests.stress.era import World, stress
+from tests.stress.scenarios import LIVES
+from tests.stress.stream_ends import End
 from tests.support.interpreter import is_newest_interpreter
 
 SEED = int(os.environ.get("STRESS_SEED", "20"))

@@ -8,7 +8,13 @@ import pytest
 
 from tests.loop.support import rounds
 from tests.quic.native.pairs import cancelled, cancelled_after
-from tests.webtransport.pairs import accepting, connecting, serving, session_pair, stream_pair
+from tests.webtransport.session_pairs import (
+    accepting,
+    connecting,
+    serving,
+    session_pair,
+    stream_pair,
+)
 from uringcore.quic import QuicError
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from tests.quic.harness import eventually
 from tests.quic.native.test_collecting import gone
-from tests.webtransport.pairs import accepting, connecting, serving, session_pair
+from tests.webtransport.session_pairs import accepting, connecting, serving, session_pair
 from uringcore.quic import StreamResetError
 from uringcore.webtransport import SessionClosedError, SessionRefusedError
 

@@ -9,7 +9,7 @@ import socket
 import pytest
 
 from tests.quic.harness import eventually
-from tests.webtransport.event_pairs import connecting, echo, next_of, read_all, serving, staying
+from tests.webtransport.aiopquic_pairs import connecting, echo, next_of, read_all, serving, staying
 from uringcore.contrib import aiopquic as wt
 from uringcore.quic.configuration import QuicConfiguration
 from uringcore.webtransport import SessionRefusedError

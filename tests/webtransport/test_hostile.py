@@ -18,7 +18,7 @@ from tests.server.conftest import backends
 from tests.server.conftest import certificate as server_certificate
 from tests.server.harness import Server
 from tests.webtransport import wire
-from tests.webtransport.pairs import serving
+from tests.webtransport.session_pairs import serving
 from uringcore.h3.connection import ErrorCode
 from uringcore.webtransport import WebTransportError
 

@@ -13,7 +13,7 @@ from tests.quic.harness import eventually
 from tests.server.harness import ROOT
 from tests.support.interpreter import is_default_interpreter
 from tests.support.memory import memory
-from tests.webtransport.pairs import asked_of, serving
+from tests.webtransport.session_pairs import asked_of, serving
 from uringcore._uringcore import MemorySessionStore, Stream
 from uringcore.webtransport._asgi import AsgiSession
 from uringcore.webtransport._link import SessionLink
@@ -51,7 +51,7 @@ async def doomed(port):
     """Starts a process of clients that wait for their start signal."""
     arguments = map(str, (port, CLIENTS, SESSIONS // CLIENTS))
     return await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tests.webtransport.doomed", *arguments),
+        *(sys.executable, "-m", "tests.webtransport.clients_to_kill", *arguments),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         cwd=ROOT,

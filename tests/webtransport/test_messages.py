@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from tests.quic.harness import eventually
-from tests.webtransport.pairs import application_pair, asked_of, connecting, serving
+from tests.webtransport.session_pairs import application_pair, asked_of, connecting, serving
 from uringcore.quic import StreamResetError
 from uringcore.webtransport import SessionClosedError
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.loop.support import rounds
 from tests.quic.harness import eventually
-from tests.webtransport.event_pairs import (
+from tests.webtransport.aiopquic_pairs import (
     accepted,
     connecting,
     next_of,

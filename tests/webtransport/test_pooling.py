@@ -18,7 +18,7 @@ import uringcore
 from tests.quic.harness import eventually
 from tests.quic.native.pairs import cancelled_after
 from tests.quic.native.test_collecting import gone
-from tests.webtransport.pairs import accepting, connecting, serving, session_pair
+from tests.webtransport.session_pairs import accepting, connecting, serving, session_pair
 from tests.webtransport.test_sessions import echo
 from uringcore import quic
 from uringcore.webtransport import (

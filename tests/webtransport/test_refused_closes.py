@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.refused import BAD_REASONS, all_codes_refused, all_refused, bad_codes, refusal
-from tests.webtransport import event_pairs
-from tests.webtransport.pairs import serving, session_pair, stream_pair
+from tests.support.refused_closes import (
+    BAD_REASONS,
+    all_codes_refused,
+    all_refused,
+    bad_codes,
+    refusal,
+)
+from tests.webtransport import aiopquic_pairs
+from tests.webtransport.session_pairs import serving, session_pair, stream_pair
 from uringcore.quic import StreamResetError
 
 LARGEST = (1 << 32) - 1
@@ -54,8 +60,8 @@ def test_streams(run_anywhere, certificate):
 
 def test_in_aiopquics_names(run_anywhere, files):
     async def main():
-        server = await event_pairs.serving(files, event_pairs.echo)
-        async with event_pairs.connecting(files, server) as session:
+        server = await aiopquic_pairs.serving(files, aiopquic_pairs.echo)
+        async with aiopquic_pairs.connecting(files, server) as session:
             for bad in bad_codes(32):
                 with refusal("error_code"):
                     session.close(bad)
@@ -68,7 +74,7 @@ def test_in_aiopquics_names(run_anywhere, files):
             )
             all_codes_refused(lambda code: session.stop_stream(stream, code), 32, code="error_code")
             await session.send_stream_data_drained(stream, b"more", True)
-            assert await event_pairs.read_all(session, stream) == b"more"
+            assert await aiopquic_pairs.read_all(session, stream) == b"more"
             all_codes_refused(lambda code: session.reset_stream(99, code), 32, code="error_code")
             session.close(LARGEST, b"enough")
             with refusal("error_code"):

@@ -9,7 +9,7 @@ import pytest
 
 from tests.loop.support import rounds
 from tests.quic.harness import eventually, patterned
-from tests.webtransport.pairs import (
+from tests.webtransport.session_pairs import (
     accepting,
     connecting,
     serving,

@@ -10,7 +10,7 @@ from django.http import HttpResponse, HttpResponseRedirect, JsonResponse, Stream
 from django.urls import path
 
 from tests.http.applications.common import LARGE, described, endless_parts, failing_parts, few_parts
-from tests.http.applications.watched import watched
+from tests.http.applications.observed_application import watched
 
 settings.configure(
     ALLOWED_HOSTS=["localhost"],

@@ -11,7 +11,7 @@ from tests.http.applications.common import (
     endless_parts_in_thread,
     few_parts_in_thread,
 )
-from tests.http.applications.watched import watched
+from tests.http.applications.observed_application import watched
 
 flask = Flask(__name__)
 TEXT = {"content-type": "text/plain"}

@@ -21,7 +21,7 @@ from tests.http.applications.common import (
     few_parts,
     note,
 )
-from tests.http.applications.watched import watched
+from tests.http.applications.observed_application import watched
 
 
 @dataclass

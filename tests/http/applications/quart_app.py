@@ -13,7 +13,7 @@ from tests.http.applications.common import (
     few_parts,
     note,
 )
-from tests.http.applications.watched import watched
+from tests.http.applications.observed_application import watched
 
 quart = Quart(__name__)
 TEXT = {"content-type": "text/plain"}

@@ -2,7 +2,7 @@
 
 import socketio
 
-from tests.http.applications.watched import watched
+from tests.http.applications.observed_application import watched
 
 # Pings are far apart, so that they do not appear in the compared polls.
 sio = socketio.AsyncServer(async_mode="asgi", cors_allowed_origins="*", ping_interval=3600)

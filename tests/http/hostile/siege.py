@@ -20,7 +20,7 @@ import uringcore
 from tests.http.raw import WAIT_SECONDS
 from tests.server.harness import Server
 
-VICTIM = "tests.http.hostile.victim:app"
+VICTIM = "tests.http.hostile.attacked_application:app"
 MIB = 1 << 20
 # The command's options for its limits.
 HEADER_BYTES = "--http3-max-header-bytes"

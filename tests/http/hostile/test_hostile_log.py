@@ -18,7 +18,7 @@ from uringcore.h3.connection import ErrorCode
 
 pytestmark = needs_recent_aioquic
 
-DESERTED = "tests.http.hostile.deserted:app"
+DESERTED = "tests.http.hostile.abandoned_applications:app"
 CANCELLED = ErrorCode.H3_REQUEST_CANCELLED
 # Texts that no log may contain, whatever clients send.
 FAULTS = (

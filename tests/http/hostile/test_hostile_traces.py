@@ -7,7 +7,7 @@ import pytest
 
 from tests.http.hostile.siege import MIB, run, siege
 from tests.http.raw import connect_raw, needs_recent_aioquic
-from tests.quic.sequences import events_of
+from tests.quic.qlog_sequences import events_of
 
 pytestmark = needs_recent_aioquic
 

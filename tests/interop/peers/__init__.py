@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.interop.peers.found import (
+from tests.interop.peers.installed import (
     HERE,
     ROOT,
     caddy,

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.interop.peers.found import caddy, nginx, nginx_version, python_with
+from tests.interop.peers.installed import caddy, nginx, nginx_version, python_with
 from tests.interop.web import origin
 from tests.interop.web.application import TRAILER
 from tests.support.children import bound

@@ -212,7 +212,7 @@ async def _ask(url, authority):
 def _crawled(folder, pki, app):
     """Returns the crawler's output for a site, and the site's URL."""
     files = (str(pki.server.certfile), str(pki.server.keyfile))
-    server = Server(folder, files, app=f"tests.quic.native.site:{app}")
+    server = Server(folder, files, app=f"tests.quic.native.crawler_site:{app}")
     try:
         return _run("crawler", f"{server.url}/", pki.authority.certfile), server.url
     finally:

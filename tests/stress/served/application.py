@@ -14,7 +14,7 @@ import signal
 import sys
 from typing import Any
 
-from tests.stress.pattern import Pattern
+from tests.stress.byte_pattern import Pattern
 from tests.stress.served.state import state
 from uringcore.server import _client_watch as watch
 

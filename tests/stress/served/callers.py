@@ -20,7 +20,7 @@ from aioquic.quic.events import QuicEvent, StreamDataReceived
 
 from examples.aioquic_peer import Peer, connect_peer
 from tests.http.wire import HIGHEST_REQUEST
-from tests.stress.pattern import Pattern, Violation
+from tests.stress.byte_pattern import Pattern, Violation
 from uringcore.contrib.httpx import AsyncHTTP3Transport
 from uringcore.http3 import Client, Timeouts
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.loop.support import factory
-from tests.stress.pattern import Violation
+from tests.stress.byte_pattern import Violation
 from tests.stress.served.callers import (
     CALLERS,
     Caller,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 
-from tests.interop.peers.found import curl
+from tests.interop.peers.installed import curl
 from tests.interop.web.clients import Orders, expect, name
 from tests.support.children import bound
 

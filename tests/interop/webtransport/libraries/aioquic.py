@@ -4,10 +4,10 @@ from tests.interop.peers.python import install
 
 install("aioquic")
 
-from tests.interop.webtransport.libraries import shape  # noqa: E402
+from tests.interop.webtransport.libraries import aioquic_api  # noqa: E402
 
-LACKING = shape.LACKING
-run, connect, serve = shape.run, shape.connect, shape.serve
+LACKING = aioquic_api.LACKING
+run, connect, serve = aioquic_api.run, aioquic_api.connect, aioquic_api.serve
 # A known gap: aioquic does not report data on a bidirectional stream that it has opened as
 # WebTransport data.
-shape.Connection.tells_replies = False
+aioquic_api.Connection.tells_replies = False

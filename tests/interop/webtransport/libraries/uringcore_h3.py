@@ -1,5 +1,5 @@
 """uringcore through aioquic's API."""
 
-from tests.interop.webtransport.libraries.shape import LACKING, connect, run, serve
+from tests.interop.webtransport.libraries.aioquic_api import LACKING, connect, run, serve
 
 __all__ = ["LACKING", "connect", "run", "serve"]

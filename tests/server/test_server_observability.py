@@ -13,7 +13,7 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 import uringcore
-from tests.quic.sequences import records_of
+from tests.quic.qlog_sequences import records_of
 from tests.server.conftest import backends
 from tests.server.harness import command
 from tests.support.ports import free_port

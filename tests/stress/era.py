@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.loop.support import factory, open_descriptors, resident_bytes
-from tests.stress.pattern import Violation
+from tests.stress.byte_pattern import Violation
 
 LIFE_SECONDS = 60.0
 """A scenario that takes longer hangs: on an idle machine the longest takes about two seconds."""

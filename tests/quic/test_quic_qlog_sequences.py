@@ -13,7 +13,7 @@ import pytest
 
 from tests.quic.harness import Echo, Recorder, serving
 from tests.quic.native.pairs import stream_pair
-from tests.quic.sequences import events_of, records_of
+from tests.quic.qlog_sequences import events_of, records_of
 from tests.quic.test_quic_qlog import exchange
 from tests.quic.test_quic_sans_io import CLIENT, SERVER
 from uringcore.asyncio import connect

@@ -20,8 +20,8 @@ import pytest
 
 import uringcore
 from tests.server.conftest import every_backend
-from tests.server.crowd import processes
 from tests.server.harness import APPLICATION, ROOT, environment
+from tests.server.worker_application import processes
 from tests.support.children import bound
 
 ACCEPTS_AHEAD = "op=13"

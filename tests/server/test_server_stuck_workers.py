@@ -10,8 +10,8 @@ import pytest
 
 import uringcore
 from tests.server.conftest import CROWD
-from tests.server.crowd import ask_once, eventually, processes
 from tests.server.test_server_processes import gone
+from tests.server.worker_application import ask_once, eventually, processes
 from uringcore.server import Config
 from uringcore.server import _supervisor as supervisors
 from uringcore.server._sockets import ServerSockets

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from tests.server.conftest import backends
-from tests.server.test_server_seen import METRICS_ON, fetch, scrape
+from tests.server.test_server_observability import METRICS_ON, fetch, scrape
 
 
 def workers(samples):

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from tests.webtransport.pairs import connecting, serving
+from tests.webtransport.session_pairs import connecting, serving
 
 
 async def _echo(session):

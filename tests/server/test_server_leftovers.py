@@ -13,11 +13,11 @@ import sys
 import pytest
 
 import uringcore
-from tests.server.crowd import eventually, processes
 from tests.server.harness import ROOT, Server, environment
 from tests.server.test_server_processes import gone
+from tests.server.worker_application import eventually, processes
 from tests.support.children import bound
-from tests.support.users import OTHER_USER, needs_other_user
+from tests.support.other_user import OTHER_USER, needs_other_user
 from uringcore.server._shared_folder import LOCK, SharedFolder
 
 KINDS = {"sessions", "reports"}
@@ -229,7 +229,7 @@ _private_files._is_reachable = lambda path: True
 from uringcore._cli import main
 main()
 """
-    command = [sys.executable, "-c", program, "tests.server.crowd:app", "--port", "0"]
+    command = [sys.executable, "-c", program, "tests.server.worker_application:app", "--port", "0"]
     command += ["--workers", "2", "--ssl-certfile", names["cert.pem"]]
     command += ["--ssl-keyfile", names["key.pem"], "--http3-token-key", names["token.key"]]
     command += ["--http3-reset-key", names["reset.key"]]

@@ -10,8 +10,8 @@ import socket
 import threading
 from typing import Any
 
-from tests.stress.pattern import Pattern, Violation
-from tests.stress.world import Planned, World
+from tests.stress.byte_pattern import Pattern, Violation
+from tests.stress.era import Planned, World
 
 
 class Watching(asyncio.BaseProtocol):

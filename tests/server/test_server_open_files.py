@@ -5,14 +5,14 @@ import sys
 
 import pytest
 
-from tests.server.file_places import CANNOT_BE_HAD
 from tests.server.harness import ROOT, environment
+from tests.server.open_files_program import CANNOT_BE_HAD
 
 
 @pytest.mark.parametrize("what", ["dropped", "forked"])
 def test_a_place_for_a_file(what, certificate, tmp_path, backend):
     """Each function's docstring states its check."""
-    command = [sys.executable, "-m", "tests.server.file_places"]
+    command = [sys.executable, "-m", "tests.server.open_files_program"]
     done = subprocess.run(
         [*command, what, *certificate, str(tmp_path), backend],
         cwd=ROOT,

@@ -10,9 +10,9 @@ import struct
 from typing import Any
 
 from tests.loop.support import connected_pair
-from tests.stress.ends import End, Peer
-from tests.stress.pattern import Pattern, Violation
-from tests.stress.world import World
+from tests.stress.byte_pattern import Pattern, Violation
+from tests.stress.era import World
+from tests.stress.stream_ends import End, Peer
 
 SIZES = (1, 100, 5000, 70_000, 300_000)
 

@@ -11,8 +11,8 @@ import sys
 import threading
 from typing import Any
 
-from tests.stress.pattern import Pattern, Violation
-from tests.stress.world import World
+from tests.stress.byte_pattern import Pattern, Violation
+from tests.stress.era import World
 
 
 async def timers(world: World, rng: random.Random) -> None:

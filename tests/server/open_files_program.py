@@ -1,6 +1,6 @@
 """A program that contains a server with room for one open file, which a stalled response occupies.
 
-python -m tests.server.file_places dropped CERTIFICATE KEY FOLDER BACKEND
+python -m tests.server.open_files_program dropped CERTIFICATE KEY FOLDER BACKEND
 """
 
 import asyncio

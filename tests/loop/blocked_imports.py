@@ -2,7 +2,7 @@
 
 A process that has changed its root directory or its user, or has no descriptor left, cannot import
 any module: each operation has to work with the modules that were loaded when its loop was made.
-``test_imports`` runs this as ``python -m tests.loop.shut_imports LOOP CERTIFICATE KEY``.
+``test_imports`` runs this as ``python -m tests.loop.blocked_imports LOOP CERTIFICATE KEY``.
 """
 
 from __future__ import annotations

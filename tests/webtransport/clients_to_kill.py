@@ -1,5 +1,6 @@
-"""Clients for the test to kill. ``python -m tests.webtransport.doomed PORT CLIENTS SESSIONS`` waits for a
-line on stdin, then opens the connections with their sessions, prints a line, and keeps them open.
+"""Clients for the test to kill: ``python -m tests.webtransport.clients_to_kill PORT CLIENTS SESSIONS``.
+
+Waits for a line on stdin, then opens the connections with their sessions, prints a line, and keeps them open.
 """
 
 from __future__ import annotations

@@ -11,9 +11,9 @@ import ssl
 from typing import Any
 
 from tests.loop.support import connected_pair
-from tests.stress.ends import BufferedEnd, End, Peer, Watching
-from tests.stress.pattern import Pattern, Violation
-from tests.stress.world import World, tls_contexts
+from tests.stress.byte_pattern import Pattern, Violation
+from tests.stress.era import World, tls_contexts
+from tests.stress.stream_ends import BufferedEnd, End, Peer, Watching
 
 SIZES = (0, 1, 100, 5000, 70_000, 300_000)
 

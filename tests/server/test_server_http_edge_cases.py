@@ -15,7 +15,7 @@ from uringcore.http3._origin_connection import connect as connect_origin
 from uringcore.http3._request import Request
 from uringcore.quic.configuration import QuicConfiguration
 
-EDGES = "tests.server.edges:app"
+EDGES = "tests.server.edge_case_application:app"
 
 
 @pytest.fixture(scope="module", params=backends())
