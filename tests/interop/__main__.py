@@ -93,7 +93,7 @@ async def _cell(case: Case, ends: tuple[Peer, Peer], role: str, folder: Path, se
     alone = await play(case, theirs, theirs, folder, seed)
     if alone.verdict == PASSED:
         return Cell(OURS_FAILS, outcome.reason)
-    return Cell(LACKS, f"between two of it as well: {alone.reason}")
+    return Cell(LACKS, f"also between two of its own endpoints: {alone.reason}")
 
 
 if __name__ == "__main__":

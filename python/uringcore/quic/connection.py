@@ -1,4 +1,4 @@
-"""One QUIC connection: commands in, events out, in aioquic's shape.
+"""One QUIC connection: commands in, events out, with aioquic's API.
 
 The same class serves in two ways. On a loop (``uringcore.asyncio.connect`` and ``serve``, or
 ``loop.create_quic_endpoint``) the loop handles packets and timers, and events go to the protocol. Without a

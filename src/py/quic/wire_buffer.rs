@@ -1,4 +1,4 @@
-//! `Buffer`: a cursor over bytes with QUIC's integers (RFC 9000 section 16), in aioquic's shape.
+//! `Buffer`: a cursor over bytes with QUIC's integers (RFC 9000 section 16), with aioquic's API.
 //!
 //! Programs use it for their own framing on top of streams. Our own parsers are in `proto` and do not use it.
 

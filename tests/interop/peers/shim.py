@@ -219,7 +219,7 @@ class _HeadersReceived:
 
 class _NoHttp3:
     def __init__(self, quic: Any) -> None:
-        raise NotImplementedError("aiopquic has no HTTP/3 of aioquic's shape")
+        raise NotImplementedError("aiopquic has no HTTP/3 API like aioquic's")
 
 
 def _http_events() -> dict[str, Any]:

@@ -32,13 +32,13 @@ START_SECONDS = 30.0
 # Features that a server lacks, by case.
 LACKING = {
     "nginx": {"web-websocket": "nginx has no extended CONNECT"},
-    "caddy": {"web-websocket": "what is behind Caddy here has no WebSocket"},
+    "caddy": {"web-websocket": "the server behind Caddy here has no WebSocket"},
     "aioquic": {"web-altsvc": "aioquic has no TCP"},
     "hypercorn": {
         "web-trailers": "hypercorn takes trailers for a message out of turn, and drops them",
         "web-resumption": "hypercorn keeps no session tickets",
         "web-zerortt": "hypercorn keeps no session tickets",
-        "web-broken": "hypercorn neither ends nor resets a response that its application has given up",
+        "web-broken": "hypercorn neither ends nor resets a response that its application has abandoned",
     },
 }
 

@@ -1,4 +1,4 @@
-"""The typed API against programs in aioquic's shape, written for uringcore and for aioquic, in both roles."""
+"""The typed API against programs with aioquic's API, written for uringcore and for aioquic, in both roles."""
 
 from __future__ import annotations
 

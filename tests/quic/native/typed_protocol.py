@@ -1,4 +1,4 @@
-"""A user's program in aioquic's shape, in which ``connect`` yields the type that the program creates.
+"""A user's program with aioquic's API, in which ``connect`` yields the type that the program creates.
 ``test_typing`` checks and runs it.
 """
 

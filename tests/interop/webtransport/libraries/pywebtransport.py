@@ -20,9 +20,9 @@ from pywebtransport import (
 from tests.interop.webtransport.session import Ended, Handler, Lacking, Refused, Reset
 
 LACKING = {
-    "client wt-close": "pywebtransport tells nobody with which code a session was closed",
-    "server wt-closed": "pywebtransport tells nobody with which code a session was closed",
-    "client wt-codes": "pywebtransport tells nobody with which code a peer asks to stop",
+    "client wt-close": "pywebtransport does not report the code of a session's close",
+    "server wt-closed": "pywebtransport does not report the code of a session's close",
+    "client wt-codes": "pywebtransport does not report the code of a STOP_SENDING",
 }
 run = asyncio.run
 
