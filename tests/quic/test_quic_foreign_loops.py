@@ -72,7 +72,7 @@ def test_a_dead_port_is_known_at_once(run_foreign, client_configuration):
         port = free_port()
         with pytest.raises(QuicConnectionRefusedError, match=str(port)):
             async with connect("127.0.0.1", port, configuration=configuration):
-                pytest.fail("nobody listens there")
+                pytest.fail("no server listens there")
         assert asyncio.get_running_loop().time() - started < 20
 
     run_foreign(main())

@@ -91,7 +91,7 @@ class Server:
             with contextlib.suppress(ConnectionRefusedError):
                 return socket.create_connection(("localhost", self.port), timeout=20).close()
             if time.monotonic() > deadline:
-                raise AssertionError(f"nobody listens within {seconds} s:\n{self.log()}")
+                raise AssertionError(f"no server listens within {seconds} s:\n{self.log()}")
             time.sleep(0.02)
 
     def log(self):

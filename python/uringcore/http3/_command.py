@@ -62,7 +62,7 @@ def parser() -> argparse.ArgumentParser:
         "--continue-at",
         metavar="OFFSET",
         type=offset,
-        help="fetch what comes after so many bytes of the output file, - for as many as it has",
+        help="resume the output file at this byte, - at its present size",
     )
     body = result.add_mutually_exclusive_group()
     body.add_argument("-d", "--data", metavar="DATA", help="POST this text, or @FILE")
@@ -75,22 +75,22 @@ def parser() -> argparse.ArgumentParser:
         metavar="NAME:VALUE",
         action="append",
         default=[],
-        help="send this too, instead of a header of that name that would be sent",
+        help="send this header; it replaces a default header of that name",
     )
     add(
         "-L",
         "--location",
         action="store_true",
-        help="follow redirects, without credentials to others",
+        help="follow redirects; other hosts get no credentials",
     )
     add("--max-redirs", metavar="NUMBER", type=count, default=50, help="with -L; default: 50")
     add("-f", "--fail", action="store_true", help="no body and exit status 22 for 400 and above")
     add("-v", "--verbose", action="store_true", help="headers, protocol and timings on stderr")
     add("--connect-timeout", metavar="SECONDS", type=seconds, default=10.0, help="default: 10")
-    add("-m", "--max-time", metavar="SECONDS", type=seconds, help="for the whole transfer")
+    add("-m", "--max-time", metavar="SECONDS", type=seconds, help="time limit of the transfer")
     add("--http1.1", dest="http1", action="store_true", help="HTTP/1.1 over TLS instead of HTTP/3")
     add("--qlog", metavar="DIRECTORY", help="write a qlog trace of each connection there")
-    add("--backend", choices=("uring", "epoll"), help="insist on a backend of the event loop")
+    add("--backend", choices=("uring", "epoll"), help="require this backend of the event loop")
     add("--no-progress", action="store_true", help="no progress bar")
     return result
 

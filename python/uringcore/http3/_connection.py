@@ -220,7 +220,7 @@ class HTTP3ClientProtocol(QuicConnectionProtocol):
         """
         assert self._http is not None
         if exchange.request_stopped:
-            raise ConnectionResetError("the server wants no more of the request")
+            raise ConnectionResetError("the server has stopped the request body")
         self._http.send_data(exchange.stream_id, data, end_stream)
         self.transmit()
         if not end_stream:
@@ -240,7 +240,7 @@ class HTTP3ClientProtocol(QuicConnectionProtocol):
                 before = quic.get_send_buffer_size(stream_id)
                 await asyncio.wait([drained], timeout=timeout)
                 if not drained.done() and quic.get_send_buffer_size(stream_id) >= before:
-                    raise WriteTimeoutError(f"the server has taken nothing for {timeout:g} s")
+                    raise WriteTimeoutError(f"the server has accepted no data for {timeout:g} s")
             drained.result()
         finally:
             drained.cancel()

@@ -181,7 +181,7 @@ class ConnectionSlots:
         return not full and len(self._waiting) > making * self._limits.streams_per_connection
 
     def _rest(self, connection: PooledConnection) -> None:
-        """Keeps a connection without requests for a while, or closes it if it takes no more."""
+        """Keeps a connection without requests for a while, or closes it if it accepts no more."""
         if connection.streams or connection.is_connecting or connection.is_over:
             return
         if not connection.takes(safe=False):
@@ -197,7 +197,7 @@ class ConnectionSlots:
         inconclusive = connection.is_early or isinstance(connection.error, ConnectTimeoutError)
         if other or (inconclusive and not connection.is_cancelled):
             return
-        error = connection.error or ConnectError("the server takes no requests")
+        error = connection.error or ConnectError("the server accepts no requests")
         waiting, self._waiting = self._waiting, []
         for waiter in waiting:
             waiter.fail(ConnectError.by(error))

@@ -43,7 +43,7 @@ CERTIFICATE_REFUSED = 60
 CANNOT_REWIND = 65
 INTERRUPTED = 130
 
-EPILOG = """exit status: 0 success, 2 wrong usage, 3 malformed URL, 6 unknown host, 7 nobody listens, 22 HTTP
+EPILOG = """exit status: 0 success, 2 wrong usage, 3 malformed URL, 6 unknown host, 7 cannot connect, 22 HTTP
 status 400 or above with --fail, 23 cannot write, 26 cannot read what to send, 28 time-out, 33 cannot
 resume, 35 TLS handshake failed, 47 too many redirects, 56 connection lost or response malformed, 60
 certificate not accepted, 65 body cannot be sent again after a redirect, 130 interrupted"""
@@ -71,7 +71,7 @@ def failure(exc: Exception, options: argparse.Namespace) -> Failure:
     if isinstance(exc, QuicConnectionError) and isinstance(exc.__cause__, QuicConnectionError):
         exc = exc.__cause__  # its class is more specific
     text = f"{options.url}: {exc}"
-    hint = "" if options.cacert else " (--cacert FILE names whom to trust)"
+    hint = "" if options.cacert else " (--cacert FILE names the authorities to trust)"
     if isinstance(exc, socket.gaierror):
         text = f"{options.url}: cannot resolve the host: {exc.strerror}"
         return Failure(NO_SUCH_HOST, text)

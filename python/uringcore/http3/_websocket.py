@@ -213,7 +213,7 @@ class WebSocket:
                 self._exchange, data, timeout=self._timeouts.write, end_stream=end
             )
         except ConnectionResetError as exc:
-            closed = self._closed or WebSocketClosedError(ABNORMAL, "the server takes no more")
+            closed = self._closed or WebSocketClosedError(ABNORMAL, "the server accepts no more")
             if self._exchange.failed:
                 self._closed = closed
             # Otherwise STOP_SENDING has ended this direction only (RFC 9000 section 3.5): messages and the

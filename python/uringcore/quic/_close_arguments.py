@@ -30,7 +30,7 @@ def check_reason(reason: str, name: str = "reason", bytes_max: int | None = None
     try:
         length = len(reason.encode())
     except UnicodeEncodeError as exc:
-        raise ValueError(f"{name}: has no form in UTF-8: {exc.reason}") from None
+        raise ValueError(f"{name}: cannot be encoded in UTF-8: {exc.reason}") from None
     if bytes_max is not None and length > bytes_max:
         raise ValueError(f"{name}: must have at most {bytes_max} bytes, not {length}")
 

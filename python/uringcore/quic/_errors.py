@@ -258,15 +258,15 @@ def error_from_event(event: ConnectionTerminated, peer: object = None) -> QuicCo
         if code == _errno.EMSGSIZE:
             message = f"no connection{whom} is possible: {_TOO_SMALL}"
             return QuicConnectionRefusedError(*args, message, errno=code)
-        nobody = "; nobody listens there" if code == _errno.ECONNREFUSED else ""
-        message = f"the connection{whom} was refused: {os.strerror(code)}{nobody}"
+        refused_hint = "; no program listens there" if code == _errno.ECONNREFUSED else ""
+        message = f"the connection{whom} was refused: {os.strerror(code)}{refused_hint}"
         return QuicConnectionRefusedError(*args, message, errno=code)
     if event.kind == "idle_timeout":
         return QuicIdleTimeoutError(*args, f"the connection{whom} timed out: the peer is silent")
     if event.kind == "version_negotiation":
-        return QuicVersionError(*args, f"the server{whom} speaks none of our QUIC versions")
+        return QuicVersionError(*args, f"the server{whom} supports none of our QUIC versions")
     if event.kind == "stateless_reset":
-        message = f"the connection{whom} was reset: the peer no longer knows it"
+        message = f"the connection{whom} was reset: the peer has lost its state"
         return QuicConnectionError(*args, message)
     if event.kind == "local":
         kind = ConnectionClosedError if event.frame_type is None else QuicConnectionError

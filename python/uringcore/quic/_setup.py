@@ -102,7 +102,7 @@ def _certificate_hashes(configuration: ConfigurationFields, verify: bool) -> lis
     if configuration.certificate_hashes is None:
         return None
     if not verify:
-        raise QuicConfigurationError("certificate_hashes", "verify_mode says to accept any")
+        raise QuicConfigurationError("certificate_hashes", "verify_mode accepts any certificate")
     hashes: Any = configuration.certificate_hashes
     if not isinstance(hashes, (list, tuple)):
         raise QuicConfigurationError("certificate_hashes", "must be a list of hashes")
@@ -153,7 +153,7 @@ def _check(configuration: ConfigurationFields) -> None:
     if trace is not None and not callable(getattr(trace, "start_trace", None)):
         raise QuicConfigurationError("quic_logger", "must be a QuicLogger")
     if configuration.is_client and configuration.named_certificates:
-        raise QuicConfigurationError("named_certificates", "are a server's")
+        raise QuicConfigurationError("named_certificates", "belong to a server")
     if configuration.quantum_readiness_test:
         raise QuicConfigurationError("quantum_readiness_test", "is not supported")
     original = [] if configuration.original_version is None else [configuration.original_version]
@@ -167,7 +167,7 @@ def _check(configuration: ConfigurationFields) -> None:
         raise QuicConfigurationError("connection_id_length", "must be 4 to 20 bytes")
     preferred = _preferred(configuration.preferred_address)
     if configuration.is_client and any(preferred):
-        raise QuicConfigurationError("preferred_address", "is the server's to name")
+        raise QuicConfigurationError("preferred_address", "is set by the server")
     if isinstance(configuration.alpn_protocols, str):
         raise QuicConfigurationError("alpn_protocols", "must be a list of strings")
     if not 0 < configuration.send_buffer_low <= configuration.send_buffer_high:

@@ -105,7 +105,7 @@ class QuicConfiguration(ConfigurationFields):
         certificate with a key of this type, and on a client.
         """
         if self.is_client:
-            raise QuicConfigurationError("named_certificates", "are a server's")
+            raise QuicConfigurationError("named_certificates", "belong to a server")
         key_field = "certfile" if keyfile is None else "keyfile"
         chain = read_certificates("certfile", certfile)
         key_file = certfile if keyfile is None else keyfile

@@ -104,7 +104,7 @@ def inside(context: Any) -> dict[str, Any]:
 
 def unreadable() -> ValueError:
     return ValueError(
-        "verify: whom this SSL context trusts cannot be read from it (authorities in a directory, "
+        "verify: the authorities of this SSL context cannot be read (authorities in a directory, "
         "or a certificate of no authority): give the path instead, or a configuration"
     )
 
