@@ -79,7 +79,8 @@ class SignalMixin:
         """Called before the first sleep of a run; only the main thread has the descriptor."""
         if threading.current_thread() is not threading.main_thread():
             return
-        # First, because a signal handler may raise anywhere below, and the run must then release it.
+        # Set before the descriptor: a signal handler may raise anywhere below, and the end of the run must
+        # then release the descriptor.
         self._wakeup_is_ours = True
         try:
             previous = self._hold_wakeup_fd()

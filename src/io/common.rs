@@ -21,7 +21,7 @@ pub(crate) struct Common {
     pub(crate) table: OpTable,
     pub(crate) stream: Rc<Pool>,
     pub(crate) datagram: Rc<Pool>,
-    /// Completions that exist before the next `take_completions`.
+    /// Completions that the next `take_completions` returns first.
     pub(crate) ready: VecDeque<Completion>,
     pub(crate) stats: DriverStats,
     pub(crate) waker: Waker,

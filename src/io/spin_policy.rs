@@ -131,7 +131,8 @@ const LONG_SLEEP: u32 = 4;
 const FAILURE: u32 = 4;
 const CREDIT_MAX: u32 = 16;
 const WINDOW: u32 = 16;
-/// A shorter poll found work that was there already, or nearly. The answer of a lone client takes longer.
+/// A window of polls that succeed sooner on average ends the polling: a turn without it would find the work as
+/// well. The answer of a lone client takes longer.
 const AT_ONCE: Duration = Duration::from_micros(3);
 /// How much sooner than a sleep a successful poll must be. Sleep and wake-up cost twice this if the other side has
 /// a processor of its own.
@@ -139,8 +140,8 @@ const SAVING: Duration = Duration::from_micros(10);
 /// At most the shortest pause, so that an average exists for the first poll.
 const AVERAGE_OF: u32 = 4;
 const PAUSE_MIN: u32 = 8;
-/// At worst one poll in this many short sleeps fails, which costs a tenth of a microsecond each; or a window of
-/// polls, which hardly wait.
+/// The longest pause, in short sleeps. If every poll fails, one poll after each such pause costs a tenth of a
+/// microsecond per sleep.
 const PAUSE_MAX: u32 = 256;
 
 #[cfg(test)]

@@ -73,7 +73,7 @@ pub struct ConnectionStats {
     pub cipher_suite: Option<u16>,
     /// The number of the group for the key exchange (RFC 8446 section 4.2.7), once negotiated.
     pub group: Option<u16>,
-    /// Application data waiting before the state machine, all streams together, bytes.
+    /// Bytes of application data of all streams that the state machine has not accepted yet.
     pub send_queue_bytes: usize,
     pub stream_frames_sent: u64,
     pub stream_frames_received: u64,

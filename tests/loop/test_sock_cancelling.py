@@ -290,7 +290,7 @@ def test_a_transport_made_in_the_turn_of_the_cancel(run_ours: Runner) -> None:
         with pair() as (one, other):
             task = await started(loop.sock_recv(one, 100))
             other.send(b"first,")
-            # The receive is in the kernel, and its waiter is still there: the bytes are the waiter's.
+            # The task still waits for the receive in the kernel, so the task gets the bytes.
             reader, writer = await asyncio.open_connection(sock=one)
             other.send(b"second")
             other.shutdown(socket.SHUT_WR)

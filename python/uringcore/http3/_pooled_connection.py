@@ -122,8 +122,8 @@ class PooledConnection:
 
     @property
     def is_doubtful(self) -> bool:
-        """True until the server answers the PING that ended the connection's rest. A server that was killed
-        and a path that drops packets both stay silent."""
+        """True while the PING that was sent with the first request after an idle time is unanswered: the
+        server may have been killed, or the path may drop packets."""
         return self._doubt is not None and not self._doubt.done()
 
     def _ask(self) -> None:

@@ -483,7 +483,7 @@ fn a_lone_write_needs_no_clock() {
         assert!(!one.end_callback_before(0, || panic!("the clock was read")));
         one.end_turn();
     }
-    // Turns that follow at once share their sends, although the time of the lone write is unknown.
+    // Busy turns that follow combine their writes at once, although no lone write was timed.
     for _ in 0..100 {
         one.busy_turn(91);
         assert_eq!(one.short_turn(90), 0);

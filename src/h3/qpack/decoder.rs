@@ -549,7 +549,7 @@ fn overflow() -> ConnectionError {
     encoder_stream_error("integer above 62 bits")
 }
 
-/// The capacity for literals that is kept for the next section: an ordinary one's.
+/// The capacity for literals that is kept for the next section. It is enough for an ordinary section.
 const ARENA_KEPT_MAX: usize = 4096;
 
 /// This many bytes of acknowledgments are sent without waiting for more: each takes one to three bytes.

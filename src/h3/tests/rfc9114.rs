@@ -312,7 +312,7 @@ fn section_4_3_2_the_status_is_a_number_of_three_digits() {
     }
 }
 
-/// A GET with another field instead of one of its own.
+/// Asserts that a GET is malformed if `field` replaces its field called `name`.
 #[track_caller]
 fn malformed_without_and_with(name: &str, field: (&str, &str)) {
     let mut fields = GET.to_vec();

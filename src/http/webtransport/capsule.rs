@@ -118,7 +118,7 @@ const CLOSE: u64 = 0x2843;
 const DRAIN: u64 = 0x78ae;
 pub(super) const MAX_DATA: u64 = 0x190b_4d3d;
 const MAX_STREAM_DATA: u64 = 0x190b_4d3e;
-/// Numbers for bidirectional and for unidirectional streams.
+/// The types of the capsule for bidirectional and for unidirectional streams.
 pub(super) const MAX_STREAMS: [u64; 2] = [0x190b_4d3f, 0x190b_4d40];
 pub(super) const DATA_BLOCKED: u64 = 0x190b_4d41;
 const STREAM_DATA_BLOCKED: u64 = 0x190b_4d42;

@@ -53,7 +53,7 @@ impl Sessions {
         // RFC 9297 section 3.3: it must not end inside a capsule.
         match self.table.get(&id) {
             Some(session) if session.capsules.is_between() => {
-                // Section 6: as if it had been closed without a reason.
+                // Section 6: the end of the stream counts as a close with code 0 and an empty reason.
                 self.closed_by_peer(below, id, 0, "", true);
             }
             Some(_) => self.malformed(below, id),

@@ -389,7 +389,7 @@ fn what_is_in_the_idle_epoll_holds_no_file(backend: Backend) {
     rig.driver.recv(ours.as_raw_fd(), 1);
     rig.driver.accept(listener.as_raw_fd(), 2);
     run_until_silent(&mut rig);
-    // The peer closes in the middle of a run.
+    // Our side closes both while their operations are still in the epoll instance.
     rig.turn(Duration::from_millis(1));
     drop(ours);
     drop(listener);

@@ -76,7 +76,7 @@ impl FreshBytes {
         work: impl FnOnce(&mut [MaybeUninit<u8>]) -> Result<usize, E>,
     ) -> Result<(), E> {
         let (start, space) = (self.free(), self.space());
-        // SAFETY: `free` is the beginning of so many bytes, and only this object writes to them.
+        // SAFETY: `free` points to `space` bytes, to which only this object writes.
         let memory =
             unsafe { std::slice::from_raw_parts_mut(start.cast::<MaybeUninit<u8>>(), space) };
         let count = work(memory)?;

@@ -90,7 +90,7 @@ impl DerefMut for LoopEngine {
 }
 
 impl LoopCore {
-    /// Runs `run` on the engine. Fails if the loop is closed, or in the kernel on another thread.
+    /// Runs `run` on the engine. Fails if the loop is closed, or if another thread runs it and waits in the kernel.
     pub fn with_engine<R>(
         &self,
         py: Python<'_>,

@@ -18,7 +18,7 @@ pub(crate) struct PathObserver {
     is_over: bool,
 }
 
-/// The limit of the next packet, with header and tag. `None`: as long as the state machine makes it.
+/// The size limit of the next packet, with header and tag. `None`: the state machine sets the size.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct PacketLimit {
     pub packet: Option<usize>,

@@ -93,7 +93,7 @@ pub struct StreamState {
     pub is_reset: bool,
 }
 
-/// The result of a readable stream.
+/// The result of handling the state machine's event that a stream is readable.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Readiness {
     /// Nothing to report now.

@@ -64,7 +64,7 @@ fn slow() -> Site {
     site
 }
 
-/// The data that may have been in flight already.
+/// At most this much of one response arrives before the other if it only was in flight before the other began.
 const FEW: usize = SIZE / 4;
 
 #[test]

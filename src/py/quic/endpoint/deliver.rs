@@ -321,8 +321,8 @@ impl QuicEndpoint {
         }
     }
 
-    /// `Some` if the program gets a new connection now, with the application protocol if the program waits for that.
-    /// Nothing else happens on a connection before its protocol is known.
+    /// `Some` if the events of `group` give the program a new connection; it holds the application protocol if the
+    /// program gets connections only when that is negotiated. A connection has no other event before.
     fn accepted_in(&self, py: Python<'_>, group: &[Event]) -> Option<Option<Vec<u8>>> {
         if !self.state.with(py, |state| state.when_negotiated) {
             return matches!(group.first(), Some(Event::Accepted)).then_some(None);

@@ -92,7 +92,8 @@ impl BaseTransport {
         let name = intern!(py, "connection_made");
         let method = Method(name, "Exception in protocol.connection_made()");
         let made = Self::call_protocol(slf, method, (slf,));
-        // An exception that leaves the loop does so after the other steps, which asyncio would run in its next turn.
+        // An exception that must end the loop (`KeyboardInterrupt`) is raised after the other steps: asyncio too runs them,
+        // in its next turn.
         if let Some(key) = this.key(py) {
             this.command(py, |engine| engine.transports().start(key))?;
         }
