@@ -253,7 +253,7 @@ impl WriteDelay {
         if is_next_piece {
             self.note_pieces(true);
         }
-        // A lone write before this one was the first.
+        // A lone write before this one already counted as the first.
         let since_sent = self.note_idle(now, FIRST_WRITES - u8::from(self.is_untimed));
         // The send at the end of the turn would cost no less.
         let is_spaced = since_sent >= spacing || self.is_last();

@@ -313,8 +313,8 @@ impl Connection {
         }
     }
 
-    /// Stops reading a message that is being answered, and continues to send: a server that needs no more of a
-    /// request uses H3_NO_ERROR (RFC 9114 section 4.1). Does nothing if all of it has arrived.
+    /// Stops reading a message that is being answered, and continues to send: a server that needs no more of
+    /// a request uses H3_NO_ERROR (RFC 9114 section 4.1). Does nothing if the whole message has arrived.
     pub fn stop_receiving(&mut self, out: &mut dyn Sink, stream_id: u64, code: u64) {
         if !self.closed {
             self.refuse_rest(out, stream_id, Code(code));

@@ -11,8 +11,8 @@ import pytest
 
 from tests.quic.harness import eventually
 from tests.quic.native.pairs import settled
-from tests.support.oracle import answers, victim
-from tests.webtransport.pairs import accepting, connecting, serving
+from tests.support.reset_oracle import answers, victim
+from tests.webtransport.session_pairs import accepting, connecting, serving
 from uringcore import quic, webtransport
 from uringcore.devcert import DevelopmentCertificate
 from uringcore.quic.limits import ServerLimits
@@ -65,7 +65,7 @@ def test_renewed_files_are_for_new_connections(run_anywhere, certificate, renewe
     run_anywhere(main())
 
 
-def test_files_that_cannot_be_used_change_nothing(run_anywhere, certificate, renewed, tmp_path):
+def test_invalid_files_change_nothing(run_anywhere, certificate, renewed, tmp_path):
     files = certificate.write(tmp_path)
 
     async def main():

@@ -29,8 +29,8 @@ class Methods(abc.ABC):
     ) -> AsyncIterator[Response]:
         """Sends a request; the block runs when the header section of the response has arrived.
 
-        ``content`` is sent while the response is being read; the part of it that the server does not want
-        (STOP_SENDING) is dropped without an error. Leaving the block early cancels the rest of the exchange.
+        ``content`` is sent while the response is being read; the part that the server stops (STOP_SENDING) is
+        dropped without an error. Leaving the block early cancels the rest of the exchange.
         ``on_interim(status, fields)`` is called for each interim response (RFC 9110 section 15.2).
 
         Raises an :class:`HTTP3Error`, or an exception that ``content`` raises.

@@ -77,15 +77,15 @@ class PeerNames:
                 return address
 
     def name_of(self, address: Any) -> Any:
-        """The program's name for an address; ``None`` if it is forgotten."""
+        """Returns the program's name for an address; ``None`` if it was removed."""
         if address is None or not self.names:
             return address
         default = None if address[0].startswith(_PREFIX) else address
         return self.names.get(address[:2], default)
 
     def outward(self, datagrams: list[tuple[bytes, Any]]) -> list[tuple[bytes, Any]]:
-        """Datagrams with the program's names in the place of addresses."""
-        # Datagrams for a forgotten name are dropped, as if they were lost.
+        """Returns datagrams with the program's names in place of addresses."""
+        # Datagrams for a removed name are dropped, as if they were lost.
         return [
             (data, self.name_of(address))
             for data, address in datagrams

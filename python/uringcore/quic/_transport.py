@@ -143,7 +143,7 @@ class QuicTransport(asyncio.BaseTransport):
         self._accept_with(self._acceptance.setup(), self._acceptance.reset_keys())
 
     def _accept_with(self, setup: QuicServerSetup, reset_keys: list[bytes]) -> None:
-        """New connections are accepted with this from now on."""
+        """Accepts new connections with this setup from now on."""
         if not self._is_serving:
             return
         endpoint = self._need_endpoint()

@@ -345,7 +345,9 @@ class QuicConnection(PrivateNames, QuicConnectionCore):
         return event
 
     def datagrams_to_send(self, now: float) -> list[tuple[bytes, NetworkAddress]]:
-        """The datagrams to send now, as ``(data, address)``. Empty on a loop, which sends by itself."""
+        """Returns the datagrams to send now, as ``(data, address)``. Empty on a loop, which sends
+        automatically.
+        """
         datagrams = _datagrams_to_send(self, now)
         if self._peer_names.names:
             datagrams = self._peer_names.outward(datagrams)

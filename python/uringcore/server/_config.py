@@ -40,6 +40,7 @@ from uringcore.server._checks import (
     check_qlog_dir,
 )
 from uringcore.server._credentials import check_certificate, quic_refusal
+from uringcore.server._file_changes import Signature, signature
 from uringcore.server._keys import ServerKeys
 from uringcore.server._lifespan import Lifespan
 from uringcore.server._limits import HTTP3Limits, SessionLimits, limits_from, trace_limits

@@ -10,10 +10,10 @@ use super::head::WEBSOCKET;
 /// The handling of an unsafe request before the handshake is complete.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Unsafe {
-    /// It is reported when the handshake is complete (RFC 8470 section 3).
+    /// The request is reported when the handshake is complete (RFC 8470 section 3).
     #[default]
     Waits,
-    /// It is answered with 425, and the client sends it again (RFC 8470 section 5.2).
+    /// The request is answered with 425, and the client sends it again (RFC 8470 section 5.2).
     Refused,
 }
 

@@ -25,9 +25,9 @@ pub(super) struct Writing {
     since: Instant,
     /// The queued bytes at that time.
     queued: usize,
-    /// Its priority among the connection's responses.
+    /// The response's priority among those of the connection.
     pub priority: Priority,
-    /// Its place among those that also wait for room in the connection as a whole.
+    /// The response's place among those that also wait for room in the connection as a whole.
     pub place: Option<u64>,
     /// Seconds for which the client may still stay below the minimum rate.
     balance: f64,

@@ -562,7 +562,7 @@ impl Sessions {
         let left = |(id, closing): (&u64, &Closing)| is_overdue(closing.since).then_some(*id);
         let left: Vec<u64> = self.closing.iter().filter_map(left).collect();
         for session_id in left {
-            // Section 6: the peer's time to end its side is over.
+            // Section 6: the time for the peer to end its side has run out.
             below.cancel_request(session_id, code::SESSION_GONE);
             self.drop_closing(session_id);
         }

@@ -69,7 +69,7 @@ pub fn priority(urgency: i64, incremental: bool) -> PyResult<Priority> {
         .ok_or_else(|| PyValueError::new_err(format!("urgency must be from 0 to 7, not {urgency}")))
 }
 
-/// For a parameter `frame_type`, which may be None.
+/// Converts a parameter `frame_type`, which may be None.
 pub fn frame_type(given: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
     match given.is_none() {
         true => Ok(None),

@@ -284,7 +284,8 @@ pub fn raised(args: &Bound<'_, PyTuple>) -> PyResult<PyErr> {
     }
 }
 
-/// Converts the result of `__next__` to that of `send()`, where the end without a value is an exception.
+/// Converts the result of `__next__` to the result of `send()`, where the end without a value is an
+/// exception.
 fn as_sent(py: Python<'_>, what: Option<Py<PyAny>>) -> PyResult<Py<PyAny>> {
     what.ok_or_else(|| PyStopIteration::new_err((py.None(),)))
 }

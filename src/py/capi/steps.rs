@@ -36,7 +36,7 @@ pub enum Outcome<W> {
 
 /// The state of a coroutine whose work is `W`.
 pub struct Steps<W: Work> {
-    /// For the names of tasks.
+    /// Used for the names of tasks.
     qualname: &'static str,
     step: GilCell<Step<W>>,
 }

@@ -341,7 +341,8 @@ impl Http3Connection {
         peeked.ok().flatten()
     }
 
-    /// As `reach`, for callers that cannot raise. A connection out of reach is reported to `sys.unraisablehook`.
+    /// Like `reach`, for callers that cannot raise. A connection out of reach is reported to
+    /// `sys.unraisablehook`.
     pub fn ask<R>(
         &self,
         py: Python<'_>,

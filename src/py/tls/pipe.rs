@@ -23,7 +23,7 @@ pub struct Pipe(Mutex<Buffers>);
 #[derive(Default)]
 struct Buffers {
     incoming: ByteQueue,
-    /// Bytes that follow those of `incoming`, in borrowed memory.
+    /// Bytes that follow `incoming`, in borrowed memory.
     lent: Option<Lent>,
     outgoing: Vec<u8>,
 }

@@ -127,8 +127,8 @@ impl PeerAccount {
             changes = true;
         }
         if self.credit.is_withheld() != is_withheld {
-            // A debt of credit is paid when the peer has sent that much, which a peer that only receives never
-            // does. It gets its streams all the same.
+            // A debt of credit is paid when the peer has sent that much, which a peer that only receives
+            // never does. So streams are granted nevertheless.
             changes |= match is_withheld {
                 true => {
                     self.credit.withhold(conn);
@@ -173,8 +173,8 @@ impl PeerAccount {
         Some(until)
     }
 
-    /// Ends the reservation for a peer that has not used its credit for a time, whatever else it sends. Returns
-    /// that time, if it is in the future.
+    /// Ends the reservation for a peer that has not used its credit for a time. Returns that time, if it is
+    /// in the future.
     pub(super) fn end_promise(
         &mut self,
         conn: &mut quinn::Connection,

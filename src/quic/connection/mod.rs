@@ -125,7 +125,7 @@ impl Connection {
         let mut streams = Streams::new(side, settings.send_window);
         let mut observer = ConnectionObserver::new(details.tap.clone());
         if side.is_client() && quinn.has_0rtt() {
-            // Those that the ticket remembers.
+            // Initial limits that the ticket stores.
             let parameters = details.peer_parameters.as_deref().unwrap_or_default();
             let max_data = PeerParameters::read(parameters).initial_max_data;
             streams.begin_early(max_data);

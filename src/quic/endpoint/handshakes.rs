@@ -48,7 +48,7 @@ impl Handshakes {
         self.by_peer.remove(&(ip, port, index));
         if let Some(id) = keys.client_id {
             let key = (keys.peer, id);
-            // Without connection IDs a later client may have taken the key.
+            // Without connection IDs, the key may belong to a later client now.
             if self.clients.get(&key) == Some(&index) {
                 self.clients.remove(&key);
             }

@@ -156,7 +156,7 @@ pub(super) struct Entry {
     incoming_handshake: bool,
     /// The client address that the connection counts for, until it is forgotten.
     block: Option<AddressBlock>,
-    /// It counts there as a closed connection.
+    /// The linger counts as a closed connection in the account.
     lingers: bool,
     handshake_deadline: Option<Instant>,
     /// The server's address that it uses, or probes, beside the state machine's one.

@@ -246,7 +246,7 @@ mod tests {
         let others: Vec<_> = endpoint.keys().filter(|other| *other != key).collect();
         let mut ended = others.iter().filter_map(|other| endpoint.peek(*other));
         assert!(ended.all(|connection| connection.is_closed()));
-        // The same packet has its effect once the index has the handshake again.
+        // The packet takes effect once the index has the handshake again.
         let keys = endpoint.handshakes.enter(index, meta.remote, Some(&ours));
         endpoint.connections[index].handshake = Some(keys);
         endpoint.handle_datagram(now, meta, negotiation);

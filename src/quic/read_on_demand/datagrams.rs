@@ -5,7 +5,7 @@ use uringcore_limits::budget::Charge;
 
 use crate::datagram_queue::DatagramQueue;
 
-/// Which datagrams are dropped when the queue is full.
+/// The choice of datagrams to drop when the queue is full.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Overflow {
     /// Drop the oldest: the newest real-time data is worth most.

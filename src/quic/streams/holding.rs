@@ -326,7 +326,7 @@ mod tests {
         bare.exchange();
         let readiness = streams.readable(bare.server.connection(), id.into(), false);
         assert_eq!(readiness, Readiness::Reset { error_code: 7 });
-        // In the same turn.
+        // Both happen in one turn.
         streams.arrived(Arrived::new(id.into(), 1_000, true, 0));
         assert_eq!(
             (streams.take_released(), streams.received_bytes()),

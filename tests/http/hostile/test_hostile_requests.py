@@ -232,7 +232,7 @@ def test_malformed_requests_write_few_lines(besiege):
 PRIORITIES = [b"u=99", b"u=-1, i=?7", b"\xf0\x9f\x92\xa5", b"u=" + b"9" * 1000, b"i" * 4000, b"((("]
 
 
-def test_a_priority_that_makes_no_sense_is_none(besiege):
+def test_an_invalid_priority_is_ignored(besiege):
     """RFC 9218 section 4: an invalid priority is ignored."""
     server = besiege()
 

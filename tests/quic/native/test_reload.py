@@ -14,7 +14,7 @@ from tests.quic.harness import eventually
 from tests.quic.native.pairs import connecting, listening, server_config, settled
 from tests.quic.native.test_options import listening_again
 from tests.support.certificates import LOCAL
-from tests.support.oracle import answers, asked_for, victim
+from tests.support.reset_oracle import answers, asked_for, victim
 from uringcore import quic
 from uringcore.quic.workers import PortGroup
 

@@ -113,7 +113,7 @@ class Served:
         """
         if not transport.is_serving():
             raise ListenerClosedError("the listener does not accept connections any more")
-        # A copy reads what the fields name.
+        # A copy reads the named files again.
         config = dataclasses.replace(self.config) if config is None else config
         for name in _FIXED:
             if _plain(getattr(config, name)) != _plain(getattr(self.config, name)):
@@ -139,9 +139,9 @@ def _is_bound_udp(sock: socket.socket) -> bool:
 
 
 def _plain(value: object) -> object:
-    """A list as a tuple: a program may give either."""
+    """Returns a list as a tuple, so that both compare equal."""
     return tuple(_plain(item) for item in value) if isinstance(value, (list, tuple)) else value
 
 
-# They are the endpoint's, which stays.
+# They belong to the endpoint, which stays.
 _FIXED = ("connection_id_length", "limits", "preferred_address")

@@ -8,15 +8,15 @@ import socket
 from collections.abc import Sequence
 from typing import overload
 
-from uringcore.quic._closing import check_close
+from uringcore.quic._close_arguments import check_close
 from uringcore.quic._errors import ListenerClosedError
 from uringcore.quic._native.accepting import Accepting
 from uringcore.quic._native.certificates import CertificateSource
 from uringcore.quic._native.config import ServerConfig
 from uringcore.quic._native.connection import Connection
 from uringcore.quic._native.contexts import AwaitableContext, ClosedOnExit
-from uringcore.quic._native.forgotten import end_forgotten, made_at
 from uringcore.quic._native.listening import Binding, settings_of
+from uringcore.quic._native.unclosed import end_forgotten, made_at
 from uringcore.quic._transport import QuicTransport
 from uringcore.quic.workers import PortWorker
 

@@ -22,7 +22,7 @@ impl Connection {
         now: Instant,
     ) {
         match self.exchanges.get(stream_id).map(|it| &it.datagrams) {
-            // It arrived before its request, or after its end (RFC 9297 section 2.1).
+            // The datagram arrived before its request, or after its end (RFC 9297 section 2.1).
             None => {}
             Some(Datagrams::None) => {
                 // RFC 9297 section 2.

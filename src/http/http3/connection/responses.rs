@@ -246,7 +246,7 @@ impl Connection {
     /// Announces the end of the connection (RFC 9114 section 5.2): the client should make no more requests, and
     /// those on their way are served. [`go_away`](Self::go_away) follows once they have arrived.
     pub fn announce_end(&mut self, quic: &mut quic::Connection, now: Instant) {
-        // It fails if the connection is closed or has sent its last GOAWAY; then none is needed.
+        // This fails if the connection is closed or has sent its last GOAWAY; then none is needed.
         let (h3, mut out) = self.h3.parts(quic, now);
         let _ = h3.send_goaway(&mut out, LAST_REQUEST_STREAM);
     }
@@ -256,7 +256,7 @@ impl Connection {
     pub fn go_away(&mut self, quic: &mut quic::Connection, now: Instant) {
         let (h3, mut out) = self.h3.parts(quic, now);
         let id = h3.next_goaway_id();
-        // It fails if the connection is closed; then none is needed.
+        // This fails if the connection is closed; then none is needed.
         let _ = h3.send_goaway(&mut out, id);
     }
 }
