@@ -13,6 +13,7 @@ from tests.conformance.compare import count, differences, run_ours
 from tests.conformance.exceptions import EXCEPTIONS, allowed
 from tests.conformance.runner import TEST_SECONDS, Result, run_group
 from tests.conformance.suites import CI, LOOPS, groups, python
+from tests.support import inherited_signals
 
 COLUMNS = ("pass", "fail", "skip", "hang", "crash")
 
@@ -20,6 +21,7 @@ COLUMNS = ("pass", "fail", "skip", "hang", "crash")
 def main() -> int:
     """Run the groups of the command line; status 1 if a loop differs from stock asyncio."""
     options = _arguments()
+    inherited_signals.restore()
     print(f"CPython {python()}")
     print(f"{'group':20}{'loop':10}" + "".join(f"{column:>7}" for column in COLUMNS))
     wrong: list[str] = []

@@ -164,7 +164,7 @@ def test_addresses_of_names_are_no_names_and_are_not_given_twice():
         names.address_of(f"other {number}", lambda: used)
     assert names.address_of(69_990, list) == recent
     forgotten = next(
-        (f"100::{n:x}", 443) for n in range(1, 99) if (f"100::{n:x}", 443) not in names._names
+        (f"100::{n:x}", 443) for n in range(1, 99) if (f"100::{n:x}", 443) not in names.names
     )
     assert names.name_of(forgotten) is None and names.outward([(b"", forgotten)]) == []
 

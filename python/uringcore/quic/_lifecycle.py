@@ -47,9 +47,9 @@ class ConnectionLife:
         self.sockets: Sockets | None = None
         self.completed: events.HandshakeCompleted | None = None
         self._end: Callable[[], QuicConnectionError] | None = None
-        self.is_closed = False
+        self.is_closed: bool = False
         "True if the connection is over."
-        self.needs_flush = False
+        self.needs_flush: bool = False
         "True if packets leave only when :meth:`flush` is called."
         # Attributes, because both are used for each write: a method or a property would be a frame more.
         self.flush: Callable[[], None] = quic._written
