@@ -342,6 +342,11 @@ class UringEventLoop(  # type: ignore[misc]
         context: contextvars.Context | None = None,
     ) -> None:
         timeouts = (ssl_handshake_timeout, ssl_shutdown_timeout)[:_TIMEOUTS_OF_A_SERVER]
+        if server is not None and not getattr(server, "_clients", None):
+            # A plain set instead of a WeakSet, which takes 100 bytes a client: the loop holds a transport
+            # until its end, and then removes it. Before CPython 3.13 asyncio's servers have no such set; a
+            # program that stops a server needs it to find connections with an incomplete TLS handshake.
+            server._clients = set()
         if accepts_otherwise(sock):
             given = (protocol_factory, sock, sslcontext, server, backlog, *timeouts)
             base: Any = super()
@@ -353,11 +358,6 @@ class UringEventLoop(  # type: ignore[misc]
         tls = None if sslcontext is None else (sslcontext, timeouts)
         # Raises asyncio's ValueError for an object without a descriptor.
         fd: int = selectors._fileobj_to_fd(sock)  # type: ignore[attr-defined]
-        if server is not None and not getattr(server, "_clients", None):
-            # A plain set instead of a WeakSet, which takes 100 bytes a client: the loop holds a transport
-            # until its end, and then removes it. Before CPython 3.13 asyncio's servers have no such set; a
-            # program that stops a server needs it to find connections with an incomplete TLS handshake.
-            server._clients = set()
         is_shared = self._is_shared_listener(sock)
         self._listen(fd, is_shared, protocol_factory, tls, server, context)
         self._listening_sockets[fd] = sock
@@ -419,8 +419,8 @@ class UringEventLoop(  # type: ignore[misc]
         if _SERVER_KNOWS_ITS_CLIENTS:
             server._attach(transport)
         else:
-            server._attach()
             server._clients.add(transport)
+            server._attach()
 
     def _server_detach(self, server: Any, transport: Any) -> None:
         if _SERVER_KNOWS_ITS_CLIENTS:

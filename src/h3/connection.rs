@@ -38,7 +38,8 @@ use super::useless_frames::UselessFrameBudget;
 /// - Output: most of these get a [`Sink`], which carries out commands on QUIC. After any of them the host calls
 ///   [`poll_event`](Self::poll_event) until it is empty.
 ///
-/// The connection reacts to errors of the peer itself: it calls [`Sink::close`] and ignores all further input, or it abandons the one request (see [`set_strict`](Self::set_strict)).
+/// The connection reacts to errors of the peer itself: it calls [`Sink::close`] and ignores all further input, or it
+/// abandons the one request (see [`set_strict`](Self::set_strict)).
 ///
 /// Bounds: a peer can make the connection hold the QPACK table, [`Settings::max_unfinished_size`],
 /// [`Settings::max_blocked_size`], and about two hundred bytes for each stream that QUIC allows. The queue of events

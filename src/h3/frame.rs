@@ -5,7 +5,7 @@
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use uringcore_wire::varint;
 
-/// Frame types (RFC 9114 section 7.2, RFC 9218 section 7.2, RFC 9412 section 2.1; 0x41 is
+/// Frame types (RFC 9114 section 7.2, RFC 9218 section 7.2; 0x41 is
 /// WebTransport's, draft-ietf-webtrans-http3).
 pub mod frame_type {
     pub const DATA: u64 = 0x0;

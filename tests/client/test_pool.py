@@ -386,7 +386,7 @@ def test_time_to_write(server, run):
         async with client_for(
             server, timeouts=Timeouts(connect=None, read=None, write=0.3)
         ) as pool:
-            with pytest.raises(WriteTimeoutError, match=r"nothing for 0\.3 s"):
+            with pytest.raises(WriteTimeoutError, match=r"no data for 0\.3 s"):
                 await pool.request("POST", server.url + "/hold", content=bytes(64 << 20))
             await pool.get(server.url + "/release")
 

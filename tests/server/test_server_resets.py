@@ -9,12 +9,14 @@ import signal
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from aioquic.h3.connection import H3Connection
 
 from tests.server.harness import APPLICATION, ROOT, environment
-from tests.support.reset_oracle import asked_for, asked_of_one_that_ends, victim
+from tests.support.reset_oracle import asked_for, asked_of_one_that_ends, mark, victim
+from uringcore.quic._errors import QuicConfigurationError
 from uringcore.server import _config as config
 from uringcore.server import _reset_key as reset_key
 from uringcore.server._startup_errors import StartupError
@@ -161,8 +163,16 @@ async def reset_with(tokens, place):
 
 
 def rotate(key):
-    with open(key, "wb") as file:
-        file.write(os.urandom(32))
+    """Replaces the key by one with another mark, so that connection IDs show which key is theirs."""
+
+    def mark_of(secret):
+        return mark(reset_key.reset_key(secret, None))
+
+    path = Path(key)
+    before, secret = path.read_bytes(), os.urandom(32)
+    while mark_of(secret) == mark_of(before):
+        secret = os.urandom(32)
+    path.write_bytes(secret)
 
 
 def test_sighup_changes_the_reset_key(start, key):
@@ -209,3 +219,33 @@ def test_sighup_changes_the_reset_key_of_workers(crowd, key):
         await reset_with(tokens, place)
 
     asyncio.run(asyncio.wait_for(main(), 60))
+
+
+def test_keys_that_the_socket_refuses_are_read_again(certificate, key, caplog):
+    """A reload that fails leaves the server as it was, and the next SIGHUP tries once more."""
+    cert, cert_key = certificate
+    made = config.Config(
+        APPLICATION,
+        ssl_certfile=cert,
+        ssl_keyfile=cert_key,
+        http3_reset_key=Path(key).read_bytes(),
+        log_config=None,
+    )
+    made.keys.files["reset"] = key
+    made.load()
+    before = made.keys.reset
+    refusals = [QuicConfigurationError("stateless_reset_key", "the socket shares its port")]
+
+    class Listener:
+        def reload(self):
+            if refusals:
+                raise refusals.pop()
+
+    rotate(key)
+    made.reload_keys(Listener())
+    assert "The keys were not reloaded" in caplog.text
+    assert "the socket shares its port" in caplog.text
+    assert made.keys.reset == before == made.quic.stateless_reset_key
+    made.reload_keys(Listener())
+    assert made.keys.reset[1:] == before
+    assert made.quic.stateless_reset_key == made.keys.reset

@@ -6,6 +6,7 @@ The victim is a connection of aioquic's, which has its connection IDs and the re
 from __future__ import annotations
 
 import contextlib
+import hmac
 import os
 import socket
 import ssl
@@ -89,3 +90,9 @@ def asked_of_one_that_ends(tokens, address, family=socket.AF_INET):
                 sock.sendto(b"\x41" + nobodys + os.urandom(100), address)
                 datagram = sock.recv(2048)
                 assert not datagram.endswith(token), f"{address} ends a connection that is alive"
+
+
+def mark(secret):
+    """The last byte of connection IDs under a key (HKDF, RFC 5869)."""
+    extracted = hmac.digest(b"uringcore stateless reset mark", secret, "sha256")
+    return hmac.digest(extracted, b"\x01", "sha256")[0]

@@ -336,7 +336,7 @@ class QuicTransport(asyncio.BaseTransport):
     def _name_for_keys(self) -> bytes:
         """The name of the socket, from which reset keys are derived; no other socket gets it from now on.
 
-        Raises ``QuicConfigurationError`` if others may have it already.
+        Raises ``QuicConfigurationError`` if the socket shares its port (SO_REUSEPORT).
         """
         if not self._is_worker and shares_port(self._sock):
             raise QuicConfigurationError(

@@ -424,16 +424,21 @@ class Config(UvicornConfig):
 
     def reload_keys(self, listener: _Listener | None) -> None:
         """Reads the files of the keys again, for new connections of ``listener``, and logs a line for each
-        key that has changed. If a file cannot be used, it logs an error and keeps the keys."""
+        key that has changed. If a file or the socket cannot be used, it logs an error and keeps the keys."""
+        before = self.keys.token, self.keys.reset
         try:
             changed = self.keys.read_again()
-        except StartupError as exc:
+            if changed and self.quic is not None and listener is not None:
+                self._set_keys(self.quic)
+                listener.reload()
+        except (StartupError, OSError, ValueError) as exc:
+            self.keys.token, self.keys.reset = before
+            if self.quic is not None:
+                self._set_keys(self.quic)
             logger.error("The keys were not reloaded: %s", exc)
             return
-        if changed and self.quic is not None and listener is not None:
-            self._set_keys(self.quic)
-            listener.reload()
         for kind in changed:
+            warn_if_exposed(self.keys.files[kind], logger)
             logger.info("The %s key was reloaded from %s", kind, self.keys.files[kind])
 
     def _set_keys(self, quic: QuicConfiguration) -> None:

@@ -68,11 +68,12 @@ def has_transports(server: object) -> bool:
 
 def transports_of(server: object) -> list[asyncio.Transport]:
     """The TCP connections of an asyncio server."""
-    if clients := getattr(server, "_clients", None):
-        return list(clients)
-    # Before CPython 3.13 asyncio's loops have a dictionary of all transports.
+    clients = dict.fromkeys(getattr(server, "_clients", None) or ())
+    # Before CPython 3.13 asyncio's servers have no set of their clients, and its loops have a dictionary of
+    # all transports. A server of our loop may have some of asyncio's.
     everyone = getattr(asyncio.get_running_loop(), "_transports", {})
-    return [one for one in everyone.values() if getattr(one, "_server", None) is server]
+    others = [one for one in everyone.values() if getattr(one, "_server", None) is server]
+    return list(clients | dict.fromkeys(others))
 
 
 def socket_of(transport: asyncio.BaseTransport) -> int:
@@ -120,16 +121,21 @@ async def abort_handshakes(servers: Iterable[object], connections: Iterable[obje
     """Runs until cancelled."""
     loop = asyncio.get_running_loop()
     seen_at: dict[asyncio.Transport, float] = {}
+    complete: set[asyncio.Transport] = set()
     while True:
-        complete = {
+        others = [one for server in servers for one in transports_of(server) if one not in complete]
+        # Descriptors take microseconds each: they are compared only for connections that are not known yet.
+        ours = others and {
             socket_of(transport)
             for connection in connections
             if (transport := getattr(connection, "transport", None)) is not None
         }
-        for transport in [one for server in servers for one in transports_of(server)]:
-            if transport.is_closing() or socket_of(transport) in complete:
+        for transport in others:
+            if transport.is_closing():
                 continue
-            if loop.time() - seen_at.setdefault(transport, loop.time()) >= SILENCE_SECONDS:
+            if socket_of(transport) in ours:
+                complete.add(transport)
+            elif loop.time() - seen_at.setdefault(transport, loop.time()) >= SILENCE_SECONDS:
                 transport.abort()
         await asyncio.sleep(LOOK_SECONDS)
 

@@ -10,7 +10,7 @@ use super::limits::Limits;
 pub(super) struct Abandonment {
     allowed: TokenBucket,
     /// One above the highest request stream with any input.
-    heard_below: u64,
+    arrived_below: u64,
 }
 
 impl Abandonment {
@@ -20,18 +20,18 @@ impl Abandonment {
                 per_second: limits.early_resets_per_second,
                 burst: limits.early_resets,
             }),
-            heard_below: 0,
+            arrived_below: 0,
         }
     }
 
     /// Something has arrived on a request stream.
-    pub fn heard(&mut self, stream_id: u64) {
-        self.heard_below = self.heard_below.max(stream_id + 1);
+    pub fn arrived(&mut self, stream_id: u64) {
+        self.arrived_below = self.arrived_below.max(stream_id + 1);
     }
 
     /// True if nothing has arrived on this stream or a later one.
     pub fn is_new(&self, stream_id: u64) -> bool {
-        stream_id >= self.heard_below
+        stream_id >= self.arrived_below
     }
 
     /// Counts an abandoned request. False if the client has abandoned too many.
@@ -61,12 +61,12 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_is_new_until_it_or_a_later_one_was_heard() {
+    fn a_stream_is_new_until_it_or_a_later_one_arrived() {
         let mut abandonment = Abandonment::new(&Limits::default());
         assert!(abandonment.is_new(0));
-        abandonment.heard(4);
+        abandonment.arrived(4);
         assert!(!abandonment.is_new(0) && !abandonment.is_new(4) && abandonment.is_new(8));
-        abandonment.heard(0);
+        abandonment.arrived(0);
         assert!(!abandonment.is_new(4));
     }
 }

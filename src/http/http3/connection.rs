@@ -118,7 +118,7 @@ impl Connection {
                 if frame::is_unidirectional(stream_id) {
                     self.h3.learn_peers_datagrams(quic);
                 } else {
-                    self.abandonment.heard(stream_id);
+                    self.abandonment.arrived(stream_id);
                 }
                 self.h3.handle(quic, event, now);
                 // Other data on a stream without an exchange belongs to one that has ended.

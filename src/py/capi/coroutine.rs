@@ -59,7 +59,7 @@ pub trait Coroutine {
 
     fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError>;
 
-    /// Drops everything. For the collector.
+    /// Drops what may be part of a cycle. For the collector.
     fn clear(&self, py: Python<'_>);
 }
 

@@ -1,6 +1,7 @@
 //! Generates an endpoint's connection IDs. They are random; if several workers share a port, their first byte
 //! identifies the worker. At a server whose host gave a key for stateless resets, the last byte is the key's mark
-//! (`tls::keys::reset`). Clients' IDs have no mark: it would link the paths of one that moves (RFC 9000 section 9.5).
+//! (`tls::keys::reset`). An endpoint without a server sets no mark: it would link the paths of a client that moves (RFC
+//! 9000 section 9.5). A server that also dials uses its mark in all its IDs.
 //!
 //! The kernel steers a datagram by the first byte of its destination connection ID, modulo the number of workers
 //! (`uringcore_io::net::steer_by_connection_id`). So a worker's own IDs begin with a byte that maps to it. An observer

@@ -239,6 +239,7 @@ impl Endpoint {
             self.drop_pending_accepts();
         }
         self.server = server;
+        self.mark_ids();
     }
 
     /// Changes the secrets for stateless resets, as [`EndpointSettings::reset_keys`] has them: new connection IDs get
@@ -246,9 +247,13 @@ impl Endpoint {
     /// ([`RESET_KEYS_MAX`](crate::tls::RESET_KEYS_MAX)). An empty list changes nothing.
     pub fn set_reset_keys(&mut self, secrets: &[[u8; 32]], socket_name: &[u8]) {
         self.reset_keys.change(secrets, socket_name);
-        if self.server.is_some() {
-            self.next_id.set_mark(self.reset_keys.mark());
-        }
+        self.mark_ids();
+    }
+
+    /// New connection IDs of a server carry the mark of the present reset key.
+    fn mark_ids(&self) {
+        let mark = self.server.as_ref().and_then(|_| self.reset_keys.mark());
+        self.next_id.set_mark(mark);
     }
 
     /// Answers new connections with CONNECTION_REFUSED from now on (RFC 9000 section 5.2.2), so that clients need

@@ -63,12 +63,15 @@ class Socket:
         return found
 
     async def wait_messages(self, count):
-        """Like `wait_frames`, as text and bytes."""
-        frames = await self.wait_frames(count)
-        return [
-            frame.data.decode() if frame.opcode is Opcode.TEXT else bytes(frame.data)
-            for frame in frames
-        ]
+        """Like `wait_frames`, as text and bytes, without the pings that the server sends every 20 seconds."""
+        messages: list[str | bytes] = []
+        while len(messages) < count:
+            for frame in await self.wait_frames(count - len(messages)):
+                if frame.opcode is Opcode.TEXT:
+                    messages.append(frame.data.decode())
+                elif frame.opcode is not Opcode.PING:
+                    messages.append(bytes(frame.data))
+        return messages
 
     async def wait_closed(self):
         """Returns code and reason of the server's Close, once its side of the stream has ended."""

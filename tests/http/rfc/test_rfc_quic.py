@@ -183,18 +183,6 @@ def test_handshake(server, play, close):
     assert play(server) == close
 
 
-def test_tls_8_2_transport_parameters_under_the_number_of_a_draft(server):
-    def prepare(quic):
-        quic.extensions = lambda found: [(0xFFA5, found[0][1])]
-
-    async def main():
-        async with connect_raw(server, prepare=prepare, wait_connected=False) as raw:
-            await raw.wait(lambda: raw.closed or raw.quic._handshake_confirmed)
-            assert raw.closed == alert(109)
-
-    asyncio.run(asyncio.wait_for(main(), 60))
-
-
 @pytest.mark.parametrize(
     ("epoch", "bits"), [(tls.Epoch.HANDSHAKE, 0x0C), (tls.Epoch.ONE_RTT, 0x18)], ids=str
 )

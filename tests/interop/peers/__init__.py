@@ -3,7 +3,7 @@
 Every peer has the command line of `examples.interop` (role, `--testcase`, folders; the requests
 come in the environment) and its exit status, which is 127 for an unsupported case. Beside the
 public runner's cases they support two of this project's own, `datagram` and `closecodes` (see
-`probe.py`), and some support those of HTTP/3 (../web) and WebTransport (../webtransport). `found`
+`probe.py`), and some support those of HTTP/3 (../web) and WebTransport (../webtransport). `installed`
 locates the programs; tests/support/programs.py builds those whose sources are here.
 """
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hmac
 import io
 
 import pytest
@@ -14,7 +13,7 @@ from tests.quic.harness import eventually
 from tests.quic.native.pairs import connecting, listening, server_config, settled
 from tests.quic.native.test_options import listening_again
 from tests.support.certificates import LOCAL
-from tests.support.reset_oracle import answers, asked_for, victim
+from tests.support.reset_oracle import answers, asked_for, mark, victim
 from uringcore import quic
 from uringcore.quic.workers import PortGroup
 
@@ -224,12 +223,6 @@ def test_a_reset_key_is_rotated(run_anywhere, pki):
                 assert await resets(listener, tokens) == len(tokens)
 
     run_anywhere(main())
-
-
-def mark(secret):
-    """The last byte of connection IDs under a key (HKDF, RFC 5869)."""
-    extracted = hmac.digest(b"uringcore stateless reset mark", secret, "sha256")
-    return hmac.digest(extracted, b"\x01", "sha256")[0]
 
 
 def test_connections_from_before_the_first_reset_key_are_reset_too(run_anywhere, pki):

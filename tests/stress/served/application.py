@@ -1,4 +1,4 @@
-"""The ASGI application of the trial: responses with predictable bytes (`pattern`), and checked uploads.
+"""The ASGI application of the trial: responses with predictable bytes (`byte_pattern`), and checked uploads.
 
 /take/SIZE/KEY          the first SIZE bytes of KEY
 /slow/SIZE/KEY          these bytes, in parts with pauses

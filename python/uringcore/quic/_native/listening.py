@@ -120,7 +120,7 @@ class Served:
                 message = "cannot change while the listener is open"
                 raise QuicConfigurationError(name, message)
         if config.stateless_reset_key is not None:
-            # Another program may have bound the port meanwhile.
+            # The program may have let others share the port (SO_REUSEPORT) meanwhile.
             transport._name_for_keys()
         setup = self.acceptance.change(self._make(config), config.retry)
         transport._accept_with(setup, self.acceptance.reset_keys())

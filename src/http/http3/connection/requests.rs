@@ -122,7 +122,7 @@ impl Connection {
             Some(exchange) => !exchange.answered && (unwanted || !exchange.ended),
             None => was_unfinished && unwanted,
         };
-        self.abandonment.heard(stream_id);
+        self.abandonment.arrived(stream_id);
         if is_over {
             let code = Code::H3_REQUEST_CANCELLED;
             self.h3.end_stream(quic, stream_id, code, now);

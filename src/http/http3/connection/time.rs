@@ -51,16 +51,19 @@ impl Connection {
             self.events.push(Event::TooSlow(response.why));
         }
         let code = Code::H3_REQUEST_CANCELLED;
+        let has_whole = stalled.iter().any(|response| response.is_whole);
         for response in stalled {
             let stream_id = response.stream_id;
             if response.is_whole {
                 // HTTP/3 has finished with it. A stream that refuses has ended.
                 let _ = quic.reset_stream(stream_id, code.0);
-                self.calmed(now);
             } else {
                 self.h3.end_stream(quic, stream_id, code, now);
                 self.abort(stream_id);
             }
+        }
+        if has_whole {
+            self.calmed(now);
         }
     }
 

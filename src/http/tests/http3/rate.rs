@@ -95,6 +95,29 @@ fn a_client_that_takes_a_response_by_the_byte_loses_it() {
 }
 
 #[test]
+fn several_whole_responses_that_stall_leave_one_drained_connection() {
+    let mut site = site(limits(), 50);
+    for stream_id in [0, 4, 8] {
+        site.begin_long(stream_id);
+        site.command(|http, quic, now| http.send_data(quic, stream_id, "end".into(), true, now))
+            .unwrap();
+        site.done(stream_id);
+    }
+    site.take_events();
+    while !site
+        .reported
+        .iter()
+        .any(|event| matches!(event, Event::TooSlow(_)))
+    {
+        site.tick(SECOND * 5);
+    }
+    site.run();
+    let reported = site.take_events();
+    let drained = reported.iter().filter(|&event| *event == Event::Drained);
+    assert_eq!(drained.count(), 1);
+}
+
+#[test]
 fn a_client_that_makes_the_rate_keeps_its_response_and_so_does_any_without_one() {
     for (rate, window) in [(240, 2_000), (0, 50)] {
         let mut site = site(

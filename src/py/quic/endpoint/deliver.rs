@@ -267,11 +267,13 @@ impl QuicEndpoint {
             let (streams, others) = group.into_iter().partition(Event::is_about_streams);
             group = others;
             let streams: Vec<Event> = streams;
-            this.with_connection_now(py, key, |quic, now| {
+            let handled = this.with_connection_now(py, key, |quic, now| {
                 for event in streams {
                     attached.handle(py, quic, event, now);
                 }
-            })?;
+            });
+            // The other events of the group are delivered in any case, its end included.
+            first_error.note(py, handled.map(drop));
             first_error.note(py, attached.deliver(py));
             this.go_on_in_this_turn(py);
         }

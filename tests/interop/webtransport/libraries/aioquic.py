@@ -1,4 +1,4 @@
-"""aioquic: `shape` with its modules in place of uringcore's."""
+"""aioquic: `aioquic_api` with its modules in place of uringcore's."""
 
 from tests.interop.peers.python import install
 
