@@ -419,14 +419,15 @@ class UringEventLoop(  # type: ignore[misc]
         if _SERVER_KNOWS_ITS_CLIENTS:
             server._attach(transport)
         else:
-            server._clients.add(transport)
             server._attach()
+            # A server that the program made by itself has no such set.
+            getattr(server, "_clients", set()).add(transport)
 
     def _server_detach(self, server: Any, transport: Any) -> None:
         if _SERVER_KNOWS_ITS_CLIENTS:
             server._detach(transport)
         else:
-            server._clients.discard(transport)
+            getattr(server, "_clients", set()).discard(transport)
             server._detach()
 
     def _handle_raised(self, handle: Any, exc: BaseException) -> None:
