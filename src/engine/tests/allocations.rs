@@ -1,57 +1,18 @@
 //! In the steady state, a send of a stream allocates nothing.
 
 mod common;
+mod counting_allocator;
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::io::Read;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use common::{BACKENDS, engine, open, tcp_pair, turn, turn_until};
+use counting_allocator::allocations;
 use uringcore_engine::{Engine, Key, QuicSocket, SocketFd, SystemClock, WriteOutcome};
 use uringcore_io::net;
 use uringcore_quic::{ClientSettings, ClientSetup, Endpoint, EndpointSettings};
-
-struct Counting;
-
-thread_local!(static ALLOCATIONS: Cell<u64> = const { Cell::new(0) });
-
-fn count() {
-    ALLOCATIONS.with(|all| all.set(all.get() + 1));
-}
-
-// SAFETY: the system's allocator does all the work. The counter is a number of the thread, which needs no memory and
-// no destructor.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count();
-        // SAFETY: the caller's promise.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise.
-        unsafe { System.dealloc(memory, layout) }
-    }
-
-    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        count();
-        // SAFETY: the caller's promise.
-        unsafe { System.realloc(memory, layout, size) }
-    }
-}
-
-#[global_allocator]
-static COUNTING: Counting = Counting;
-
-/// The number of allocations in `work`.
-fn allocations(work: impl FnOnce()) -> u64 {
-    let before = ALLOCATIONS.with(Cell::get);
-    work();
-    ALLOCATIONS.with(Cell::get) - before
-}
 
 /// The number of allocations of each of the last of many rounds.
 fn allocations_a_round(mut round: impl FnMut()) -> u64 {
