@@ -420,14 +420,15 @@ class UringEventLoop(  # type: ignore[misc]
             server._attach(transport)
         else:
             server._attach()
-            # A server that the program made by itself has no such set.
-            getattr(server, "_clients", set()).add(transport)
+            if (clients := _clients_of(server)) is not None:
+                clients.add(transport)
 
     def _server_detach(self, server: Any, transport: Any) -> None:
         if _SERVER_KNOWS_ITS_CLIENTS:
             server._detach(transport)
         else:
-            getattr(server, "_clients", set()).discard(transport)
+            if (clients := _clients_of(server)) is not None:
+                clients.discard(transport)
             server._detach()
 
     def _handle_raised(self, handle: Any, exc: BaseException) -> None:
@@ -497,6 +498,11 @@ class UringEventLoop(  # type: ignore[misc]
 
 
 _uringcore._add_quick_methods(UringEventLoop)
+
+
+def _clients_of(server: Any) -> set[Any] | None:
+    """The set that `_start_serving` made before CPython 3.13. A program's own server object has none."""
+    return getattr(server, "_clients", None)
 
 
 def _import_late_modules() -> None:

@@ -59,7 +59,7 @@ def test_a_certificate_for_another_name(
             error = await _fails(port, client_configuration(), "localhost")
             assert isinstance(error, QuicCertificateError)
             assert "localhost" in str(error)
-            # The same server, under the name in its certificate.
+            # A connection to the name in the server's certificate succeeds.
             named = client_configuration(server_name="elsewhere.example")
             async with connect("127.0.0.1", port, configuration=named) as client:
                 await client.ping()

@@ -179,7 +179,7 @@ class ConfigurationFields:
 
     Of several keys, at most three, the first is for new connections; the others reset those from before a
     restart. To change the key, put the new one in front and reload. A server that is reloaded without its
-    former keys keeps them itself, as far as there is room for three.
+    former keys keeps the newest of them: three keys in all.
 
     The tokens belong to the key and the address, port and device of the socket, so servers on several
     addresses may share a key. Two servers that are alive at a time and bound alike must not: each would

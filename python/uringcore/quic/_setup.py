@@ -261,6 +261,10 @@ def retry_name(retry: RetryPolicy) -> str:
     raise ValueError(f"retry: must be True, False or 'auto', not {retry!r}")
 
 
+KEYS_MAX = 3
+"""Keys of one kind: the present one and former ones. `quic::tls::RESET_KEYS_MAX` is the endpoint's bound."""
+
+
 def key_list(keys: bytes | Sequence[bytes] | None) -> list[bytes]:
     """The keys of a field that takes one or several."""
     if keys is None:

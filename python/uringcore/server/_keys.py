@@ -8,15 +8,13 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterable
 
+from uringcore.quic._setup import KEYS_MAX
 from uringcore.server._reset_key import reset_key
 from uringcore.server._startup_errors import StartupError
 
 __all__ = ["ServerKeys"]
 
 KEY_BYTES_MIN = 32
-
-KEYS_MAX = 3
-"""A key, and former ones: tokens that they sealed are accepted, and connections of their time are reset."""
 
 
 class ServerKeys:
@@ -73,4 +71,6 @@ def contents(kind: str, path: str) -> bytes:
 
 
 def with_former(key: bytes, present: Iterable[bytes]) -> list[bytes]:
+    """The key and its newest former ones: tokens that these sealed are accepted, and connections of their
+    time are reset."""
     return [key, *(one for one in present if one != key)][:KEYS_MAX]

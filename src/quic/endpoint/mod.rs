@@ -243,8 +243,8 @@ impl Endpoint {
     }
 
     /// Changes the secrets for stateless resets, as [`EndpointSettings::reset_keys`] has them: new connection IDs get
-    /// tokens of the first one. Former keys stay for IDs that were issued before, as far as there is room
-    /// ([`RESET_KEYS_MAX`](crate::tls::RESET_KEYS_MAX)). An empty list changes nothing.
+    /// tokens of the first one. The newest former keys stay for IDs that were issued before
+    /// ([`RESET_KEYS_MAX`](crate::tls::RESET_KEYS_MAX) keys in all). An empty list changes nothing.
     pub fn set_reset_keys(&mut self, secrets: &[[u8; 32]], socket_name: &[u8]) {
         self.reset_keys.change(secrets, socket_name);
         self.mark_ids();

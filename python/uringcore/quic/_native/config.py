@@ -21,7 +21,7 @@ from uringcore.quic._native.certificates import (
 )
 from uringcore.quic._native.endpoint_config import EndpointConfig, set_authorities
 from uringcore.quic._native.field_types import check_types
-from uringcore.quic._setup import key_list, retry_name
+from uringcore.quic._setup import KEYS_MAX, key_list, retry_name
 from uringcore.quic.configuration import QuicConfiguration
 from uringcore.quic.limits import RetryPolicy, ServerLimits
 from uringcore.quic.sessions import SessionStore
@@ -149,7 +149,7 @@ class ServerConfig(EndpointConfig):
 
     Of several keys, at most three, the first one is for new connections, and the others reset those from
     before a restart. To change the key, put the new one in front and call :meth:`Listener.reload`; a
-    listener that is open keeps the former keys itself, as far as there is room for three.
+    listener that is open keeps its newest former keys: three keys in all.
 
     Two servers that run at the same time on one address must not share a key: each would answer packets of
     the other's connections with tokens that end them (section 21.11). So a key is refused with
@@ -240,10 +240,10 @@ def _check_keys(token_keys: Any, reset_key: Any) -> None:
         raise QuicConfigurationError("token_keys", f"must have {TOKEN_KEY_MIN} bytes at least each")
     if isinstance(reset_key, (bytes, type(None))):
         reset_keys: Sequence[Any] = key_list(reset_key)
-    elif isinstance(reset_key, (list, tuple)) and 0 < len(reset_key) <= RESET_KEYS_MAX:
+    elif isinstance(reset_key, (list, tuple)) and 0 < len(reset_key) <= KEYS_MAX:
         reset_keys = reset_key
     else:
-        message = f"must be bytes, or a list of 1 to {RESET_KEYS_MAX} keys"
+        message = f"must be bytes, or a list of 1 to {KEYS_MAX} keys"
         raise QuicConfigurationError("stateless_reset_key", message)
     if not all(isinstance(key, bytes) and len(key) == RESET_KEY_SIZE for key in reset_keys):
         raise QuicConfigurationError("stateless_reset_key", f"must be {RESET_KEY_SIZE} bytes")
@@ -251,4 +251,3 @@ def _check_keys(token_keys: Any, reset_key: Any) -> None:
 
 TOKEN_KEY_MIN = 32
 RESET_KEY_SIZE = 32
-RESET_KEYS_MAX = 3

@@ -55,7 +55,8 @@ impl ResetKeys {
         self.current.clone()
     }
 
-    /// Replaces the keys. The present ones follow as former keys, as far as there is room. No secret changes nothing.
+    /// Replaces the keys. The newest present ones become former keys, up to [`RESET_KEYS_MAX`] in all. An empty list
+    /// changes nothing.
     pub fn change(&mut self, secrets: &[[u8; 32]], socket: &[u8]) {
         if secrets.is_empty() {
             return;
