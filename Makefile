@@ -34,7 +34,7 @@ help:
 	@echo 'make test-conformance  run CPython'"'"'s asyncio tests on every interpreter here, print a table'
 	@echo 'make test-interop  play every case of QUIC, HTTP/3 and WebTransport with every peer (quic-go, curl, nginx...)'
 	@echo 'make test-browser  Chromium and Firefox: pages over HTTP/3, WebTransport and its web-platform-tests'
-	@echo 'make test-stress  random lives of connections, processes and loops for as long as wanted'
+	@echo 'make test-stress  random scenarios of connections, processes and loops for as long as wanted'
 	@echo 'make test-served  a minute of load on a server whose clients and workers are killed'
 	@echo 'make test-asan  the Rust tests and a stress run under AddressSanitizer (nightly Rust)'
 	@echo 'make fuzz     every fuzz target for a minute, or some for longer'
@@ -75,7 +75,7 @@ test-rust:
 	@cargo test $(RUST_TESTS)
 
 # One interpreter after the other. The versions that the machine lacks come from Debian's unstable packages
-# (.ci/unstable.py), where that can be. With RETRY=1, as `.ci/run` has it, tests that failed run once more, alone and at
+# (.ci/debian_unstable.py), where that can be. With RETRY=1, as `.ci/run` has it, tests that failed run once more, alone and at
 # the end (.ci/retry.py); not with -x or --maxfail, after which nobody knows of the tests that had no turn.
 RETRY ?=
 ifneq ($(and $(RETRY),$(filter -x% --exitfirst --maxfail%,$(PYTEST))),)

@@ -2,12 +2,12 @@
 
 Prints one line each, `ROLE VERSION PATH`, for the oldest, the default and the newest CPython from
 3.10 on that this machine has (PATH and pyenv). An interpreter with several roles is printed once. Versions
-that unstable.py has and this machine lacks follow, as role `unstable`. venv.py and the Makefile build
+that debian_unstable.py has and this machine lacks follow, as role `unstable`. venv.py and the Makefile build
 and test on the interpreters.
 
     python3 .ci/pythons.py            all roles
-    python3 .ci/pythons.py default    only the path of that role, without unstable.py's interpreters
-    python3 .ci/pythons.py roles      `ROLE VERSION`, one line for each role, without unstable.py's
+    python3 .ci/pythons.py default    only the path of that role, without debian_unstable.py's interpreters
+    python3 .ci/pythons.py roles      `ROLE VERSION`, one line for each role, without debian_unstable.py's
     python3 .ci/pythons.py every      `VERSION PATH` of one interpreter for each minor version
 """
 
@@ -18,7 +18,7 @@ import shutil
 import subprocess
 import sys
 
-import unstable
+import debian_unstable
 
 OLDEST_SUPPORTED = (3, 10)
 PROBE = """
@@ -118,15 +118,15 @@ def default(found):
 
 
 def from_unstable(found):
-    """unstable.py's interpreters of versions that this machine lacks. A failure's reason goes to stderr."""
+    """debian_unstable.py's interpreters that this machine lacks. The reason of a failure goes to stderr."""
     here = {minor_version(probe) for probe in found}
-    lacking = [version for version in unstable.VERSIONS if version not in here]
+    lacking = [version for version in debian_unstable.VERSIONS if version not in here]
     probes = {}
     reason = "Debian's unstable packages have none that runs here"
     try:
-        paths = unstable.interpreters() if lacking else {}
+        paths = debian_unstable.interpreters() if lacking else {}
         probes = {version: ask(paths[version]) for version in lacking if version in paths}
-    except unstable.Unavailable as failure:
+    except debian_unstable.Unavailable as failure:
         reason = failure
     left_out = [version for version in lacking if not probes.get(version)]
     if left_out:

@@ -30,9 +30,9 @@ from benchmarks.harness import environment, figures, machine, profile, report, s
 from benchmarks.harness.cases import CASES, Case, select
 from benchmarks.harness.matrix import MATRICES, run_matrix
 from benchmarks.harness.peers import PEERS
-from benchmarks.harness.plan import SECONDS_MIN, Plan
 from benchmarks.harness.process import BenchmarkFailure
 from benchmarks.harness.results import RESULTS
+from benchmarks.harness.round_plan import SECONDS_MIN, Plan
 from benchmarks.harness.rounds import run_case
 
 QUICK = Plan(rounds=3, seconds=1.0, warmup=0.3, counted_rounds=1, keep_going=False, quick=True)

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from tests.support import inherited_signals, interpreter
+from tests.support import inherited_signals, interpreter_roles
 
 
 def pytest_configure() -> None:
     """Before the test processes start, which inherit the answer."""
-    interpreter.ask_once()
+    interpreter_roles.ask_once()
     inherited_signals.restore()
 
 

@@ -13,12 +13,12 @@ from tests.browser import servers
 from tests.interop.peers import PEERS
 from tests.interop.test_matrix import QUICK
 from tests.quic import aioquic_examples
-from tests.support import debian, programs
+from tests.support import debian_packages, third_party_programs
 
 
 def main() -> None:
     """Fetches all programs."""
-    programs.fetch_from_now_on()
+    third_party_programs.fetch_from_now_on()
     for reason in dict.fromkeys(_lacking()):
         print(f"tests.fetch: {reason}", flush=True)
 
@@ -30,11 +30,13 @@ def _lacking() -> Iterator[str]:
         lambda: servers.program(servers.GO),
         aioquic_examples.archive,
     ]
-    finders += [functools.partial(debian.program, name) for name in debian.PACKAGES]
+    finders += [
+        functools.partial(debian_packages.program, name) for name in debian_packages.PACKAGES
+    ]
     for find in finders:
         try:
             find()
-        except programs.Unavailable as reason:
+        except third_party_programs.Unavailable as reason:
             yield str(reason)
 
 

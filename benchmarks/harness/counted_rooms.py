@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks.harness.callgrind import Mark
-from benchmarks.harness.origin import owner
+from benchmarks.harness.code_origin import owner
 from benchmarks.harness.sampling import ALLOCATION, COPY, CRATES, ROOMS
 
 Rooms = Mapping[str, float]

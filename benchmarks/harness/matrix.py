@@ -15,9 +15,9 @@ from typing import Any
 
 from benchmarks.harness import machine
 from benchmarks.harness.environment import ROOT, Environment
-from benchmarks.harness.plan import GRACE_SECONDS, SECONDS_MIN, Plan
 from benchmarks.harness.process import SERVER_CORE, BenchmarkFailure, pin
 from benchmarks.harness.results import Spread, path_of, write
+from benchmarks.harness.round_plan import GRACE_SECONDS, SECONDS_MIN, Plan
 from benchmarks.servers.loops import LOOPS as LOOP_NAMES
 from benchmarks.servers.loops import STREAM_LOOPS as STREAM_LOOP_NAMES
 from benchmarks.servers.loops import package_of
@@ -138,7 +138,7 @@ MATRICES: tuple[Matrix, ...] = (
             "as written. Each visit starts every process three times. Then a loop that sleeps a "
             "second at a time: its system calls and its processor time a second. Less is better."
         ),
-        program="start",
+        program="start_up",
         columns=LOOPS,
         baseline="asyncio",
         unit="",
@@ -211,7 +211,7 @@ MATRICES: tuple[Matrix, ...] = (
             "connection after the other, with a request on each. All share the cores, so the time is that "
             "of a busy machine."
         ),
-        program="hang_up",
+        program="worker_reload",
         columns=(
             Column("uvicorn on uvloop", "uvloop"),
             Column("uringcore-uring", "uringcore"),

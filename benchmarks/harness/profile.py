@@ -1,7 +1,7 @@
 """The distribution of a case's processor time: `run.py --profile`.
 
-Each visit has three windows on one server: samples of its clock (sampling.py), its packets and system
-calls, and calls counted by probes (probes.py). Shares and counts are valid on a loaded machine, times are
+Each visit has three windows on one server: samples of its clock (sampling.py), its packets and system calls,
+and calls counted by probes (kernel_counts.py). Shares and counts are valid on a loaded machine, times are
 not: the tables have the rates, the profile has none.
 """
 
@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness import figures, machine, probes, sampling, syscalls
+from benchmarks.harness import figures, kernel_counts, machine, sampling, syscalls
 from benchmarks.harness.cases import CASES, Case
 from benchmarks.harness.environment import Environment
 from benchmarks.harness.peers import PEERS, load_command
-from benchmarks.harness.plan import GRACE_SECONDS
 from benchmarks.harness.process import BenchmarkFailure, Server, run_load
 from benchmarks.harness.results import path_of, write
+from benchmarks.harness.round_plan import GRACE_SECONDS
 
 PEERS_SHOWN = ("uringcore-uring", "quinn", "quinn + h3")
 COUNTED_SECONDS = 0.5
@@ -103,7 +103,7 @@ def collect() -> int:
 
 def unavailable() -> str | None:
     """The reason why this machine cannot profile, or None."""
-    return sampling.unavailable() or syscalls.unavailable() or probes.unavailable()
+    return sampling.unavailable() or syscalls.unavailable() or kernel_counts.unavailable()
 
 
 def profile_case(
@@ -136,7 +136,7 @@ def _visit(case: Case, command: list[str], pid: int, seconds: float) -> PeerProf
         short += case.amount.arguments(quick=True, counting=True)
     with sampling.Sampler(pid) as sampler:
         sample = run_load(long, limit)
-    with probes.PacketCounter(pid) as packets, syscalls.SyscallCounter(pid) as calls:
+    with kernel_counts.PacketCounter(pid) as packets, syscalls.SyscallCounter(pid) as calls:
         moved = case.unit.count_of_visit(run_load(packets.wrap(short), limit))
     samples = sampler.samples
     counts = {
@@ -146,9 +146,9 @@ def _visit(case: Case, command: list[str], pid: int, seconds: float) -> PeerProf
         "batch_out": packets.sent.packets / max(packets.sent.batches, 1),
         "syscalls": calls.count / moved,
     }
-    with probes.CallCounter(pid) as counter:
+    with kernel_counts.CallCounter(pid) as counter:
         moved = case.unit.count_of_visit(run_load(short, limit))
-    counts |= {name: counter.counts.get(name, 0) / moved for name in probes.CALLS}
+    counts |= {name: counter.counts.get(name, 0) / moved for name in kernel_counts.CALLS}
     return PeerProfile(
         cpu_us_per_unit=sample["server_cpu_ns"] / 1000 / case.unit.count_of(sample),
         samples=samples.total,

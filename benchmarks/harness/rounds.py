@@ -10,7 +10,6 @@ from benchmarks.harness import machine, syscalls
 from benchmarks.harness.cases import Case
 from benchmarks.harness.environment import Environment
 from benchmarks.harness.peers import PEERS, Peer, load_command, load_missing
-from benchmarks.harness.plan import AMOUNT_ROUNDS, AMOUNT_SECONDS, GRACE_SECONDS, Plan
 from benchmarks.harness.process import (
     CLIENT_CORE,
     SERVER_CORE,
@@ -19,6 +18,7 @@ from benchmarks.harness.process import (
     run_load,
 )
 from benchmarks.harness.results import CaseResult, PeerResult
+from benchmarks.harness.round_plan import AMOUNT_ROUNDS, AMOUNT_SECONDS, GRACE_SECONDS, Plan
 
 COUNTED_SECONDS = 0.5
 

@@ -1,7 +1,7 @@
 """The processor time of a process by part of the code: `perf` samples of its clock.
 
-A sample in the kernel is assigned by its call chain, one in native code by the line tables (origin.py), one
-in libc by its function. Percentages are valid on a loaded machine; times are not.
+A sample in the kernel is assigned by its call chain, one in native code by the line tables (code_origin.py),
+one in libc by its function. Percentages are valid on a loaded machine; times are not.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 
-from benchmarks.harness.origin import Object
+from benchmarks.harness.code_origin import Object
 from benchmarks.harness.perf import Perf
 
 HERTZ = 1999

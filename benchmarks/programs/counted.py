@@ -38,7 +38,7 @@ from benchmarks.programs.rows import Row
 from benchmarks.servers import echo, http3, quic_bulk, quic_native, webtransport
 from benchmarks.servers.bulk import ALPN
 from benchmarks.servers.loops import LOOPS, OURS, new_loop
-from tests.support.ports import free_port
+from tests.support.free_ports import free_port
 
 QUIC, QUIC_PROTOCOL, QUIC_STREAMS, QUIC_NATIVE = (
     "quic",

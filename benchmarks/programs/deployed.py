@@ -24,8 +24,8 @@ from benchmarks.harness.process import (
     children_of,
     pin,
 )
-from tests.support.children import bound
-from tests.support.ports import free_port
+from tests.support.child_processes import bound
+from tests.support.free_ports import free_port
 
 START_SECONDS = 30.0
 APPLICATION = "benchmarks.applications.bare:application"

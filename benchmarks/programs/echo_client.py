@@ -13,7 +13,7 @@ import socket
 import ssl
 import sys
 
-from benchmarks.programs.asked import yield_the_core
+from benchmarks.programs.work_requests import yield_the_core
 
 
 def exchange(connection: socket.socket, message: bytes) -> None:

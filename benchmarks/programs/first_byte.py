@@ -19,8 +19,8 @@ from collections.abc import AsyncIterator
 import uringcore
 from benchmarks.programs.deployed import SERVERS, Deployed, authority, beside_the_server
 from benchmarks.programs.rows import arguments
-from tests.support.link import Conditions
-from tests.support.proxy import ImpairmentProxy
+from tests.support.simulated_link import Conditions
+from tests.support.udp_proxy import ImpairmentProxy
 from uringcore.http3 import Client, Limits
 
 ONE_WAY_SECONDS = 0.025

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable
 import uringcore
 import uringcore.http3
 from benchmarks.applications.bare import HELLO, LARGE
-from benchmarks.programs.asked import shares, until_stdin_ends, yield_the_core
+from benchmarks.programs.work_requests import shares, until_stdin_ends, yield_the_core
 
 
 def expect(response: uringcore.http3.Response, content: bytes) -> None:

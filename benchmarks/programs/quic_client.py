@@ -16,10 +16,10 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import uringcore
-from benchmarks.programs.asked import shares, until_stdin_ends, yield_the_core
+from benchmarks.programs.work_requests import shares, until_stdin_ends, yield_the_core
 from benchmarks.servers.bulk import ALPN, WINDOW, pattern
 from uringcore import quic
-from uringcore.quic._native.contexts import AwaitableContext
+from uringcore.quic._native.awaitable_context import AwaitableContext
 
 MESSAGE = bytes(100)
 AT_ONCE = 100

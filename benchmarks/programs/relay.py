@@ -16,8 +16,8 @@ from pathlib import Path
 from benchmarks.harness.process import ROOT, SERVER_CORE, pin
 from benchmarks.programs.deployed import NATIVE, authority, beside_the_server, certificate, run
 from benchmarks.programs.rows import arguments
-from tests.support.children import bound
-from tests.support.ports import free_port
+from tests.support.child_processes import bound
+from tests.support.free_ports import free_port
 
 BACKENDS = {"uringcore-uring": "uring", "uringcore-epoll": "epoll"}
 EXAMPLE = ROOT / "examples" / "media_relay.py"

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Awaitable, Callable
 
 import uringcore
-from benchmarks.programs.asked import shares, until_stdin_ends, yield_the_core
+from benchmarks.programs.work_requests import shares, until_stdin_ends, yield_the_core
 from benchmarks.servers.webtransport import PATH
 from uringcore.quic import ClientConfig
 from uringcore.webtransport import WebTransportSession, connect_webtransport

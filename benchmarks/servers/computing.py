@@ -17,7 +17,7 @@ from typing import Any
 
 from benchmarks.servers.bulk import ALPN
 from benchmarks.servers.loops import LOOPS, OURS, new_loop
-from tests.support.ports import free_port
+from tests.support.free_ports import free_port
 
 REQUEST = b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n"
 ANSWER = bytes(100)

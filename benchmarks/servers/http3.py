@@ -21,7 +21,7 @@ from collections.abc import Callable
 from typing import Any
 
 from benchmarks.servers.loops import new_loop
-from tests.support.ports import free_port
+from tests.support.free_ports import free_port
 
 SERVERS = ("hypercorn", "weft", "peregrine", "uringcore-uring", "uringcore-epoll")
 APPLICATIONS = {"bare": "benchmarks.applications.bare", "fastapi": "benchmarks.applications.fast"}

@@ -16,7 +16,7 @@ from typing import Any
 from benchmarks.servers.bulk import ALPN, IN_FLIGHT_MAX, WINDOW, Upload, pattern
 from benchmarks.servers.bulk_streams import READ, Tasks, begin
 from benchmarks.servers.program import run_library
-from tests.support.ports import free_port
+from tests.support.free_ports import free_port
 
 LIBRARIES = ("aioquic", "qh3", "aiopquic", "uringcore-uring", "uringcore-epoll")
 BLOCK = pattern()

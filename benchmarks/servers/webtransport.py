@@ -16,7 +16,7 @@ from typing import Any
 from benchmarks.servers.bulk import WINDOW
 from benchmarks.servers.bulk_streams import READ, Tasks, bulk, serve_streams, start
 from benchmarks.servers.program import run_library
-from tests.support.ports import free_port
+from tests.support.free_ports import free_port
 
 LIBRARIES = ("aiopquic", "pywebtransport", "uringcore-uring", "uringcore-epoll")
 PATH = "/bulk"

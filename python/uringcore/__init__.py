@@ -6,7 +6,7 @@
 | file | noun |
 | --- | --- |
 | ``_loop`` | ``UringEventLoop`` |
-| ``_transports`` | the classes of its transports and handles, for ``isinstance`` |
+| ``_transport_classes`` | the classes of its transports and handles, for ``isinstance`` |
 | ``aio`` | files: ``open``, ``os``, ``tempfile`` |
 | ``quic`` | QUIC: a typed client and server, and aioquic's modules |
 | ``asyncio`` | aioquic's ``connect`` and ``serve`` |
@@ -21,20 +21,21 @@
 | ``devcert`` | certificates for development |
 | ``_policy`` | ``run``, ``new_event_loop``, ``install``, the policy |
 | ``_uringcore`` | the extension module, in Rust |
-| ``_sockets``, ``_socket_overrides`` | the ``sock_*`` methods; classes that override ``recv`` or ``send`` |
+| ``_sock_calls``, ``_socket_overrides`` | ``sock_*`` methods; sockets with methods of their own |
 | ``_exclusive_sockets`` | sockets that only the loop reads, so that it may read ahead |
 | ``_tls`` | ``start_tls`` and TLS transports |
-| ``_processes``, ``_children``, ``_popen`` | child processes: waiting, starting, checks of arguments |
+| ``_processes``, ``_child_start``, ``_popen`` | child processes: waiting, starting, checks of arguments |
 | ``_unix_signals`` | signal handlers |
-| ``_selector`` | asyncio's attributes for the selector and the ready handles |
+| ``_selector_views`` | asyncio's attributes for the selector and the ready handles |
 | ``_debug`` | debug mode |
-| ``_forks`` | the loops of a forked child |
+| ``_fork_handlers`` | the loops of a forked child |
 | ``_extra_info`` | the values of ``get_extra_info`` |
-| ``_event_fields`` | the extension's events as dataclasses |
-| ``_native_frames`` | frames for the extension's coroutines |
-| ``_pickling``, ``_fresh_exceptions`` | exceptions: pickled with their fields; raised more than once |
+| ``_event_dataclasses`` | the extension's events as dataclasses |
+| ``_coroutine_frames`` | frames for the extension's coroutines |
+| ``_exception_pickling`` | exceptions pickled with their fields |
+| ``_stored_exceptions`` | exceptions that are raised more than once |
 | ``_time_limit`` | a timeout that never swallows a cancellation |
-| ``_client_log`` | bounds for log lines that clients cause |
+| ``_log_rate_limits`` | bounds for log lines that clients cause |
 | ``_private_files`` | files that hold secrets |
 | ``_buffer`` | aioquic's extension module of this name |
 | ``_buffer_arguments`` | checks of buffer arguments |

@@ -85,7 +85,7 @@ def complete() -> int:
         require_uvicorn()
     except StartupError:
         return 1  # A shell cannot show a message here.
-    from uringcore.server._completion import command
+    from uringcore.server._shell_completion import command
 
     return run(command(), [])
 

@@ -9,7 +9,7 @@ when one of them closes, the kernel can give its unaccepted connections to the o
 passes sockets that it has bound itself, and declares those that no other process has
 (:func:`add_own_listeners`).
 
-``_forks`` handles a fork, which makes all sockets shared. ``src/engine`` does the reading ahead.
+``_fork_handlers`` handles a fork, which makes all sockets shared. ``src/engine`` does the reading ahead.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import weakref
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
-__all__ = ["SharedSockets", "add_own_listeners"]
+__all__ = ["ExclusiveSockets", "add_own_listeners"]
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 # Bound at import: programs replace the class.
@@ -35,7 +35,7 @@ def _takes_what_asyncios_does(method: _Method) -> _Method:
     return method
 
 
-class SharedSockets:
+class ExclusiveSockets:
     """The methods by which a loop gets a listening or a datagram socket."""
 
     _own_listeners: weakref.WeakSet[socket.socket]
@@ -135,5 +135,5 @@ def add_own_listeners(loop: asyncio.AbstractEventLoop, sockets: Iterable[socket.
 
     This process must have bound them, and no other process or thread may have them. A fork ends that.
     """
-    if isinstance(loop, SharedSockets):
+    if isinstance(loop, ExclusiveSockets):
         loop._own_listeners.update(sockets)

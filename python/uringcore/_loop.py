@@ -30,16 +30,18 @@ from asyncio import events, format_helpers, trsock
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, cast
 
+from . import _coroutine_frames as _coroutine_frames
+
 # The core uses the first three by name, and imports nothing while a loop runs.
 from . import _extra_info as _extra_info
-from . import _native_frames as _native_frames
-from . import _transports as _transports
+from . import _transport_classes as _transport_classes
 from . import _uringcore
 from ._debug import DebugHandles
-from ._exclusive_sockets import SharedSockets
-from ._forks import open_loops
+from ._exclusive_sockets import ExclusiveSockets
+from ._fork_handlers import open_loops
 from ._processes import ProcessMixin
-from ._selector import ReadyView, WatchersView
+from ._selector_views import ReadyView, WatchersView
+from ._sock_calls import SocketCalls
 from ._socket_overrides import (
     DATAGRAM_METHODS,
     STREAM_METHODS,
@@ -48,7 +50,6 @@ from ._socket_overrides import (
     accepts_otherwise,
     are_replaced,
 )
-from ._sockets import SocketCalls
 from ._tls import SSL_HANDSHAKE_TIMEOUT, SSL_SHUTDOWN_TIMEOUT, TlsTransports
 from ._unix_signals import SignalMixin
 
@@ -73,7 +74,7 @@ _DATAGRAM_FAMILIES = (socket.AF_INET, socket.AF_INET6, socket.AF_UNIX)
 
 # Each call of `create_quic_endpoint` needs the first module, and the second one does the work.
 _QUIC_CONFIGURATION = "uringcore.quic.configuration"
-_QUIC_ENDPOINT = "uringcore.quic._endpoint"
+_QUIC_ENDPOINT = "uringcore.quic._open_endpoint"
 
 # Bound here, because programs install a loop by replacing asyncio's name.
 _StockLoop = asyncio.SelectorEventLoop
@@ -82,7 +83,7 @@ _own_turn = _uringcore.LoopCore._run_once
 
 class UringEventLoop(  # type: ignore[misc]
     AsyncioTransports,
-    SharedSockets,
+    ExclusiveSockets,
     SocketCalls,
     TlsTransports,
     ProcessMixin,
@@ -484,7 +485,7 @@ class UringEventLoop(  # type: ignore[misc]
         Returns:
             ``(transport, protocol)``; the protocol is ``None`` for an endpoint that accepts connections.
         """
-        from .quic._endpoint import create_quic_endpoint
+        from .quic._open_endpoint import create_quic_endpoint
 
         return await create_quic_endpoint(
             self,

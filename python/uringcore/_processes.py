@@ -10,7 +10,7 @@ CPython's own code runs where ours does not support the request: code of the cal
 (``preexec_fn``), another user or group, inheriting all descriptors (``close_fds=False``), a replaced
 ``subprocess.Popen``, and a child watcher that the program has set.
 
-``_children`` covers a child until it runs, ``_popen`` and ``src/io/spawn.rs`` its arguments. At most eight
+``_child_start`` covers a child until it runs, ``_popen`` and ``src/io/spawn.rs`` its arguments. At most eight
 children are being started at once; further ones wait in order.
 """
 
@@ -29,7 +29,7 @@ from asyncio import unix_events
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ._children import PendingPopen, Start, SubprocessTransport, can_spawn
+from ._child_start import PendingPopen, Start, SubprocessTransport, can_spawn
 
 __all__ = ["ProcessMixin"]
 

@@ -85,7 +85,7 @@ impl Listener {
                 driver.poll_again(self.fd, Interest::Read, token)
             }
             // The program may close the socket, which is its own. Then accepting ends.
-            Some(_) => driver.poll_unheld(self.fd, Interest::Read, token),
+            Some(_) => driver.poll_weak(self.fd, Interest::Read, token),
         };
         self.op = Some(op);
     }

@@ -211,7 +211,7 @@ impl Engine {
     /// Submits queued operations and waits for at most `timeout` (`None`: until an operation completes or the host is
     /// woken). The host may release its interpreter lock around this call.
     pub fn enter(&mut self, timeout: Option<Duration>) -> io::Result<Entered> {
-        self.driver.bring_at_most(self.receive_budget.next_turn());
+        self.driver.set_batch_limit(self.receive_budget.next_turn());
         let entered = self.driver.enter(timeout);
         self.held.delay.note_wake_up(self.driver.last_wait());
         entered

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 
 use io_uring::types::BufRingEntry;
 
-use crate::memory::Mapping;
+use crate::memory_mapping::Mapping;
 
 /// The user side of a ring of `entries` buffers; registered with the kernel by its owner.
 pub(crate) struct BufferRing {
@@ -72,7 +72,7 @@ mod tests {
 
     /// The kernel and this type count buffers modulo 2^16.
     #[test]
-    fn buffers_go_round_where_the_count_wraps() {
+    fn buffers_are_published_when_the_tail_wraps() {
         let ring = BufferRing::new(8).unwrap();
         for number in 0..=u32::from(u16::MAX) + 3 {
             ring.publish((number % 8) as u16, std::ptr::dangling_mut(), number);

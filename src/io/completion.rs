@@ -4,12 +4,12 @@
 
 use std::os::fd::OwnedFd;
 
-use crate::datagram::Datagram;
+use crate::buffer_pool::RecvBuf;
 use crate::errno::Errno;
-use crate::file::FileOutcome;
-use crate::incoming::{Incoming, PeerName};
-use crate::op::{OpId, Token};
-use crate::pool::RecvBuf;
+use crate::file_operations::FileOutcome;
+use crate::operation_table::{OpId, Token};
+use crate::received_datagram::Datagram;
+use crate::received_message::{PeerAddress, ReceivedMessage};
 
 /// One result of one operation. A multishot operation produces many, the last without `more`.
 #[derive(Debug)]
@@ -59,10 +59,10 @@ pub enum Outcome {
     /// A datagram, or several of one peer that GRO joined.
     Datagram(Result<Datagram, Errno>),
     /// Not an operation's: a result of [`net::accept`](crate::net::accept), for a host that waited by `poll`.
-    AcceptedFrom(Result<(OwnedFd, PeerName), Errno>),
+    AcceptedFrom(Result<(OwnedFd, PeerAddress), Errno>),
     /// Not an operation's: a result of [`net::recv_message`](crate::net::recv_message), for a host that waited by
     /// `poll`.
-    ReceivedFrom(Result<Incoming, Errno>),
+    ReceivedFrom(Result<ReceivedMessage, Errno>),
     /// `file`: the result of the request.
     File(Box<FileOutcome>),
 }

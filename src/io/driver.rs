@@ -5,7 +5,7 @@
 //! | `operations` | the methods that start an operation |
 //!
 //! This file has a driver's construction and end, and its turn, whose results [`Driver::take_completions`] returns.
-//! The code that both backends share is in `common`.
+//! The code that both backends share is in `backend_state`.
 
 mod operations;
 
@@ -14,13 +14,13 @@ use std::fmt;
 use std::io;
 use std::time::{Duration, Instant};
 
-use crate::common::Common;
+use crate::backend_state::BackendState;
+use crate::buffer_pool::BufferPool;
 use crate::completion::{Completion, Entered, Outcome};
 use crate::config::{Backend, DriverConfig, DriverStats};
 use crate::epoll::Epoll;
 use crate::errno::Errno;
-use crate::fork::Birthplace;
-use crate::pool::Pool;
+use crate::fork_detection::OwnerProcess;
 use crate::setup_error::SetupError;
 use crate::spin_policy::SpinPolicy;
 use crate::uring::{Inherited, Uring};
@@ -44,9 +44,9 @@ use crate::waker::Waker;
 /// parent's. Operations that were suspended or wait for readiness wait in both processes. Operations that may be in
 /// progress in the parent's kernel (a send, a file operation) end with `ECANCELED` in the child.
 pub struct Driver {
-    common: Common,
+    state: BackendState,
     inner: Inner,
-    birthplace: Birthplace,
+    owner_process: OwnerProcess,
     backend: Backend,
     fallback_reason: Option<String>,
     spin: SpinPolicy,
@@ -73,7 +73,7 @@ impl Driver {
                 problem,
             ));
         }
-        let (backend, (common, inner), fallback_reason) = match config.backend {
+        let (backend, (state, inner), fallback_reason) = match config.backend {
             Some(Backend::Uring) => (Backend::Uring, new_uring(config)?, None),
             Some(Backend::Epoll) => (Backend::Epoll, new_epoll(config)?, None),
             None => match new_uring(config) {
@@ -81,12 +81,12 @@ impl Driver {
                 Err(error) => (Backend::Epoll, new_epoll(config)?, Some(error.to_string())),
             },
         };
-        let birthplace =
-            Birthplace::here().map_err(|error| SetupError::of(backend, "madvise", &error))?;
+        let owner_process =
+            OwnerProcess::current().map_err(|error| SetupError::of(backend, "madvise", &error))?;
         Ok(Driver {
-            common,
+            state,
             inner,
-            birthplace,
+            owner_process,
             backend,
             fallback_reason,
             spin: SpinPolicy::new(config.busy_poll),
@@ -111,19 +111,19 @@ impl Driver {
 
     /// A handle that wakes this driver from any thread.
     pub fn waker(&self) -> Waker {
-        self.common.waker.clone()
+        self.state.waker.clone()
     }
 
     /// Counters.
     pub fn stats(&self) -> DriverStats {
-        let Common {
+        let BackendState {
             table,
             stream,
             datagram,
             stats,
             ..
-        } = &self.common;
-        let pool_bytes = |pool: &Pool| u64::from(pool.len()) * u64::from(pool.buffer_size());
+        } = &self.state;
+        let pool_bytes = |pool: &BufferPool| u64::from(pool.len()) * u64::from(pool.buffer_size());
         let buffers_bytes = pool_bytes(stream) + pool_bytes(datagram);
         let queues_bytes = match &self.inner {
             Inner::Uring(uring) => uring.queues_bytes(),
@@ -136,7 +136,7 @@ impl Driver {
             in_flight: table.len() as u64,
             slots_capacity: table.capacity() as u64,
             buffers_total: u64::from(stream.len() + datagram.len()),
-            buffers_out: u64::from(stream.out() + datagram.out()),
+            buffers_out: u64::from(stream.held() + datagram.held()),
             ..*stats
         }
     }
@@ -147,18 +147,18 @@ impl Driver {
             Inner::Epoll(epoll) => epoll.has_work(),
             Inner::Uring(_) | Inner::Inherited(_) | Inner::Dead => true,
         };
-        self.common.ready.is_empty() && self.common.table.len() <= 1 && !is_queued
+        self.state.ready.is_empty() && self.state.table.len() <= 1 && !is_queued
     }
 
     /// False if a turn that would not block may skip [`enter`](Driver::enter): nothing is queued and nothing waits.
     /// [`take_completions`](Driver::take_completions) should be called in any case; it costs a few nanoseconds.
     pub fn needs_enter(&self) -> bool {
-        if !self.common.ready.is_empty() {
+        if !self.state.ready.is_empty() {
             return true;
         }
         match &self.inner {
-            Inner::Uring(uring) => uring.needs_enter(&self.common),
-            Inner::Epoll(_) | Inner::Inherited(_) => self.common.table.len() > 0,
+            Inner::Uring(uring) => uring.needs_enter(&self.state),
+            Inner::Epoll(_) | Inner::Inherited(_) => self.state.table.len() > 0,
             Inner::Dead => false,
         }
     }
@@ -184,26 +184,26 @@ impl Driver {
             self.wait(timeout)
         };
         if matches!(entered, Ok(Entered::Woken)) {
-            self.common.stats.wakes += 1;
+            self.state.stats.wakes += 1;
         }
         entered
     }
 
     fn enter_backend(&mut self, timeout: Option<Duration>) -> io::Result<Entered> {
         if let Inner::Inherited(inherited) = &mut self.inner {
-            self.inner = Inner::Uring(Box::new(inherited.set_up(&mut self.common)?));
+            self.inner = Inner::Uring(Box::new(inherited.set_up(&mut self.state)?));
         }
         match &mut self.inner {
-            Inner::Uring(uring) => uring.enter(&mut self.common, timeout),
-            Inner::Epoll(epoll) => epoll.enter(&mut self.common, timeout),
+            Inner::Uring(uring) => uring.enter(&mut self.state, timeout),
+            Inner::Epoll(epoll) => epoll.enter(&mut self.state, timeout),
             Inner::Inherited(_) | Inner::Dead => Err(io::Error::other("the driver was shut down")),
         }
     }
 
     fn wait(&mut self, timeout: Option<Duration>) -> io::Result<Entered> {
-        let look = self.spin.look();
-        if !look.is_zero() {
-            return self.look_then_sleep(timeout, look);
+        let spin_time = self.spin.spin_time();
+        if !spin_time.is_zero() {
+            return self.spin_then_sleep(timeout, spin_time);
         }
         if !self.spin.is_learning() {
             let entered = self.enter_backend(timeout);
@@ -213,41 +213,41 @@ impl Driver {
         let start = Instant::now();
         let entered = self.enter_backend(timeout);
         self.last_wait = Instant::now();
-        self.spin.slept(self.last_wait - start);
+        self.spin.record_sleep(self.last_wait - start);
         entered
     }
 
     /// Polls for completions for a while, then waits for them. With io_uring a poll reads two words of shared
     /// memory; with epoll each is a system call, so there are pauses between them.
-    fn look_then_sleep(
+    fn spin_then_sleep(
         &mut self,
         timeout: Option<Duration>,
-        look: Duration,
+        spin_time: Duration,
     ) -> io::Result<Entered> {
         let start = Instant::now();
         let worked = start - self.last_wait;
-        let look = timeout.map_or(look, |limit| limit.min(look));
+        let spin_time = timeout.map_or(spin_time, |limit| limit.min(spin_time));
         let mut next_call = Duration::ZERO;
         loop {
             let passed = start.elapsed();
             if passed >= next_call {
                 let entered = self.enter_backend(Some(Duration::ZERO))?;
                 if entered == Entered::Interrupted || self.has_completions() {
-                    self.common.stats.busy_polls += 1;
+                    self.state.stats.busy_polls += 1;
                     self.last_wait = Instant::now();
-                    self.spin.looked(Some(self.last_wait - start), worked);
+                    self.spin.record_spin(Some(self.last_wait - start), worked);
                     return Ok(entered);
                 }
                 if matches!(self.inner, Inner::Epoll(_)) {
-                    next_call = start.elapsed() + LOOK_INTERVAL;
+                    next_call = start.elapsed() + SPIN_INTERVAL;
                 }
             }
             // A wake is reported, and consumed, by the call that would have slept.
-            let woken = self.common.waker.is_notified();
-            if woken || passed >= look {
+            let woken = self.state.waker.is_notified();
+            if woken || passed >= spin_time {
                 // If the time-out came first, the time is no measure of the work.
-                let found = woken || timeout == Some(look);
-                self.spin.looked(found.then_some(passed), worked);
+                let found = woken || timeout == Some(spin_time);
+                self.spin.record_spin(found.then_some(passed), worked);
                 break;
             }
             std::hint::spin_loop();
@@ -264,7 +264,7 @@ impl Driver {
     }
 
     fn has_completions(&self) -> bool {
-        !self.common.ready.is_empty()
+        !self.state.ready.is_empty()
             || matches!(&self.inner, Inner::Uring(uring) if uring.has_completions())
     }
 
@@ -273,8 +273,8 @@ impl Driver {
     pub fn submit(&mut self) {
         self.leave_if_forked();
         match &mut self.inner {
-            Inner::Uring(uring) => uring.submit_now(&mut self.common.stats.syscalls),
-            Inner::Epoll(epoll) => epoll.start_queued(&mut self.common),
+            Inner::Uring(uring) => uring.submit_now(&mut self.state.stats.syscalls),
+            Inner::Epoll(epoll) => epoll.start_queued(&mut self.state),
             Inner::Inherited(_) | Inner::Dead => {}
         }
     }
@@ -289,9 +289,9 @@ impl Driver {
     pub fn suspend(&mut self, limit: Duration) {
         self.leave_if_forked();
         match &mut self.inner {
-            Inner::Uring(uring) => uring.suspend(&mut self.common, limit),
+            Inner::Uring(uring) => uring.suspend(&mut self.state, limit),
             // An epoll set is not bound to a thread.
-            Inner::Epoll(epoll) => epoll.start_queued(&mut self.common),
+            Inner::Epoll(epoll) => epoll.start_queued(&mut self.state),
             Inner::Inherited(_) | Inner::Dead => {}
         }
     }
@@ -299,7 +299,7 @@ impl Driver {
     /// True if [`suspend`](Driver::suspend) would make no system call.
     pub fn suspends_at_once(&self) -> bool {
         match &self.inner {
-            Inner::Uring(uring) => uring.suspends_at_once(&self.common),
+            Inner::Uring(uring) => uring.suspends_at_once(&self.state),
             Inner::Epoll(epoll) => !epoll.has_queued(),
             Inner::Inherited(_) | Inner::Dead => true,
         }
@@ -308,7 +308,7 @@ impl Driver {
     /// True if cancelling and closing take effect without [`enter`](Driver::enter).
     pub fn is_suspended(&self) -> bool {
         match &self.inner {
-            Inner::Uring(uring) => uring.is_resting(),
+            Inner::Uring(uring) => uring.is_suspended(),
             Inner::Epoll(_) => false,
             Inner::Inherited(_) | Inner::Dead => true,
         }
@@ -319,30 +319,30 @@ impl Driver {
     /// slot and not reported.
     pub fn take_completions(&mut self, out: &mut VecDeque<Completion>) {
         self.leave_if_forked();
-        out.append(&mut self.common.ready);
+        out.append(&mut self.state.ready);
         if let Inner::Uring(uring) = &mut self.inner {
-            let most = self.common.batch;
-            uring.take_some_completions(&mut self.common, most, out);
+            let most = self.state.batch;
+            uring.take_at_most(&mut self.state, most, out);
         }
     }
 
     /// From now on [`take_completions`](Driver::take_completions) returns about this many completions (at least
     /// one), oldest first; the others wait for the next [`enter`](Driver::enter) and `take_completions`. The
     /// default is `usize::MAX`: all.
-    pub fn bring_at_most(&mut self, completions: usize) {
-        self.common.batch = completions.max(1);
+    pub fn set_batch_limit(&mut self, completions: usize) {
+        self.state.batch = completions.max(1);
     }
 
     /// Drops the parent's kernel state without touching it. Called in a forked child; every other method detects a
     /// fork as well. Connections that were accepted before the fork and not reported yet belong to the parent.
     pub fn after_fork_in_child(&mut self) {
-        if self.birthplace.is_here() {
+        if self.owner_process.is_current() {
             return;
         }
         // The page exists, because there is a driver.
-        self.birthplace = Birthplace::here().unwrap_or(self.birthplace);
-        let common = &mut self.common;
-        common.ready.retain_mut(|completion| {
+        self.owner_process = OwnerProcess::current().unwrap_or(self.owner_process);
+        let state = &mut self.state;
+        state.ready.retain_mut(|completion| {
             let is_connection = matches!(completion.outcome, Outcome::Accepted(Ok(_)));
             if is_connection && !completion.more() {
                 // The operation ends in this process as well, but the connection belongs to the parent.
@@ -353,10 +353,10 @@ impl Driver {
         });
         let inner = std::mem::replace(&mut self.inner, Inner::Dead);
         // If the child is out of descriptors its driver is dead.
-        if common.waker.leave_to_parent().is_ok() {
+        if state.waker.leave_to_parent().is_ok() {
             self.inner = match inner {
-                Inner::Uring(uring) => Inner::Inherited(uring.leave_to_parent(common)),
-                Inner::Epoll(mut epoll) => match epoll.leave_to_parent(common) {
+                Inner::Uring(uring) => Inner::Inherited(uring.leave_to_parent(state)),
+                Inner::Epoll(mut epoll) => match epoll.leave_to_parent(state) {
                     Ok(()) => Inner::Epoll(epoll),
                     Err(_) => Inner::Dead,
                 },
@@ -377,27 +377,27 @@ impl Driver {
     pub fn shutdown(&mut self, limit: Duration) {
         self.leave_if_forked();
         match std::mem::replace(&mut self.inner, Inner::Dead) {
-            Inner::Uring(uring) => uring.shutdown(&mut self.common, limit),
-            Inner::Epoll(mut epoll) => epoll.start_queued(&mut self.common),
+            Inner::Uring(uring) => uring.shutdown(&mut self.state, limit),
+            Inner::Epoll(mut epoll) => epoll.start_queued(&mut self.state),
             Inner::Inherited(_) | Inner::Dead => {}
         }
         self.cancel_everything();
-        self.common.ready.clear();
+        self.state.ready.clear();
     }
 
     #[inline]
     fn leave_if_forked(&mut self) {
-        if !self.birthplace.is_here() {
+        if !self.owner_process.is_current() {
             self.after_fork_in_child();
         }
     }
 
     /// After the backend is gone: every remaining operation ends with ECANCELED.
     fn cancel_everything(&mut self) {
-        for index in self.common.table.indexes() {
+        for index in self.state.table.indexes() {
             // A close in the list may have been finished by the operation it waited for.
-            if self.common.table.is_live(index) {
-                self.common.finish_later(index, -libc::ECANCELED);
+            if self.state.table.is_live(index) {
+                self.state.finish_later(index, -libc::ECANCELED);
             }
         }
     }
@@ -418,25 +418,25 @@ impl fmt::Debug for Driver {
     }
 }
 
-fn new_uring(config: &DriverConfig) -> Result<(Common, Inner), SetupError> {
+fn new_uring(config: &DriverConfig) -> Result<(BackendState, Inner), SetupError> {
     let waker = Waker::new().map_err(|error| SetupError::uring("eventfd", &error))?;
     let (uring, stream, datagram) = Uring::new(config, &waker)?;
     Ok((
-        Common::new(config, waker, stream, datagram),
+        BackendState::new(config, waker, stream, datagram),
         Inner::Uring(Box::new(uring)),
     ))
 }
 
-fn new_epoll(config: &DriverConfig) -> Result<(Common, Inner), SetupError> {
+fn new_epoll(config: &DriverConfig) -> Result<(BackendState, Inner), SetupError> {
     let waker = Waker::new().map_err(|error| SetupError::epoll("eventfd", &error))?;
     let (epoll, stream, datagram) = Epoll::new(config, &waker)?;
     Ok((
-        Common::new(config, waker, stream, datagram),
+        BackendState::new(config, waker, stream, datagram),
         Inner::Epoll(Box::new(epoll)),
     ))
 }
 
 /// The pause between two polls that cost a system call each.
-const LOOK_INTERVAL: Duration = Duration::from_micros(2);
+const SPIN_INTERVAL: Duration = Duration::from_micros(2);
 /// Longer time-outs overflow the kernel's arithmetic; the caller enters again.
 const TIMEOUT_MAX: Duration = Duration::from_secs(365 * 24 * 3600);

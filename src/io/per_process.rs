@@ -6,7 +6,7 @@
 
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use crate::fork::Birthplace;
+use crate::fork_detection::OwnerProcess;
 
 /// A `T` of this process, created on first use.
 #[derive(Debug)]
@@ -17,13 +17,15 @@ pub struct PerProcess<T: Default + Send + Sync> {
 #[derive(Debug)]
 struct Slot<T> {
     /// `None` if its page cannot be mapped: then a child has its parent's value.
-    birthplace: Option<Birthplace>,
+    owner_process: Option<OwnerProcess>,
     value: T,
 }
 
 impl<T> Slot<T> {
-    fn is_here(&self) -> bool {
-        self.birthplace.as_ref().is_none_or(Birthplace::is_here)
+    fn is_current(&self) -> bool {
+        self.owner_process
+            .as_ref()
+            .is_none_or(OwnerProcess::is_current)
     }
 }
 
@@ -38,12 +40,12 @@ impl<T: Default + Send + Sync> PerProcess<T> {
         let known = self.latest.load(Ordering::Acquire);
         // SAFETY: null, or a slot of `Box::into_raw`, which this object's drop is the first to free.
         if let Some(slot) = unsafe { known.as_ref() }
-            && slot.is_here()
+            && slot.is_current()
         {
             return &slot.value;
         }
         let made = Box::into_raw(Box::new(Slot {
-            birthplace: Birthplace::here().ok(),
+            owner_process: OwnerProcess::current().ok(),
             value: T::default(),
         }));
         // A parent's slot is not freed, because there may be references to it.
@@ -75,7 +77,7 @@ impl<T: Default + Send + Sync> Drop for PerProcess<T> {
         // SAFETY: null, or a slot of `Box::into_raw` without remaining references, because each borrows this
         // object.
         unsafe {
-            if slot.as_ref().is_some_and(Slot::is_here) {
+            if slot.as_ref().is_some_and(Slot::is_current) {
                 drop(Box::from_raw(slot));
             }
         }

@@ -1,6 +1,6 @@
 //! A file that is read to be sent: data in the page cache at once, the rest by a thread that may block.
 //!
-//! Not here: operations of programs (`file`), and that thread (the host's).
+//! Not here: operations of programs (`file_operations`), and that thread (the host's).
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -11,7 +11,7 @@ use std::time::SystemTime;
 
 use crate::descriptors;
 use crate::errno::Errno;
-use crate::file::read_now;
+use crate::file_operations::read_now;
 
 /// The identity of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_read_from_anywhere_to_its_end_and_what_is_no_file_is_refused() {
+    fn a_file_is_read_from_any_offset_to_its_end_and_other_kinds_are_refused() {
         let folder = folder();
         let path = folder.join("some");
         std::fs::write(&path, b"0123456789").unwrap();

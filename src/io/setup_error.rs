@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 
 use crate::config::Backend;
 use crate::errno::Errno;
-use crate::memory::Mapping;
+use crate::memory_mapping::Mapping;
 use crate::waker::Waker;
 
 /// A failure to set up a driver. `Display` has the cause and the remedy.
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn each_cause_is_named() {
+    fn each_cause_has_its_explanation() {
         let cases = [
             (
                 libc::EPERM,
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn the_version_is_read_as_numbers() {
+    fn the_kernel_version_is_compared_as_numbers() {
         assert!(host("5.19.17-foo", None).is_old());
         assert!(!host("6.1.0", None).is_old());
         assert!(!host("6.10.3", None).is_old());

@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_byte_that_was_written_elsewhere_is_read_and_none_behind_the_end() {
+    fn a_byte_written_elsewhere_is_read_and_none_behind_the_end() {
         let path = std::env::temp_dir().join(format!("shared-bytes-{}", std::process::id()));
         let file = File::options()
             .create(true)

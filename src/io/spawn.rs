@@ -18,7 +18,7 @@ use std::ptr;
 
 use crate::descriptors;
 use crate::errno::Errno;
-use crate::memory::Mapping;
+use crate::memory_mapping::Mapping;
 
 /// A program to run and the properties of its process.
 pub struct Command {

@@ -45,7 +45,7 @@ pub(crate) struct SpinPolicy {
 /// Some consecutive polls.
 #[derive(Default)]
 struct Window {
-    looks: u32,
+    spins: u32,
     /// The time that they took.
     waited: Duration,
     /// The working time before each of them.
@@ -65,10 +65,10 @@ impl SpinPolicy {
     }
 
     /// How long to poll now. Zero: sleep at once.
-    pub(crate) fn look(&self) -> Duration {
+    pub(crate) fn spin_time(&self) -> Duration {
         match self.fixed {
             Some(fixed) => fixed,
-            None if self.credit >= FAILURE => self.sleep.max(LOOK_MIN),
+            None if self.credit >= FAILURE => self.sleep.max(SPIN_MIN),
             None => Duration::ZERO,
         }
     }
@@ -79,7 +79,7 @@ impl SpinPolicy {
     }
 
     /// Records a wait that slept at once, for `waited`.
-    pub(crate) fn slept(&mut self, waited: Duration) {
+    pub(crate) fn record_sleep(&mut self, waited: Duration) {
         if waited > SHORT_SLEEP {
             self.short_sleeps = self.short_sleeps.saturating_sub(LONG_SLEEP);
             return;
@@ -94,7 +94,7 @@ impl SpinPolicy {
 
     /// Records a poll that has found something after `found`, or nothing. `worked` is the time since the previous
     /// wait.
-    pub(crate) fn looked(&mut self, found: Option<Duration>, worked: Duration) {
+    pub(crate) fn record_spin(&mut self, found: Option<Duration>, worked: Duration) {
         let saving = (self.sleep / 3).max(SAVING);
         let is_good = found.is_some_and(|waited| waited + saving <= self.sleep);
         self.credit = match is_good {
@@ -103,8 +103,8 @@ impl SpinPolicy {
         };
         self.window.waited += found.unwrap_or(self.sleep);
         self.window.worked += worked;
-        self.window.looks += 1;
-        if self.window.looks == WINDOW {
+        self.window.spins += 1;
+        if self.window.spins == WINDOW {
             let window = std::mem::take(&mut self.window);
             if window.waited < AT_ONCE * WINDOW && window.waited * 4 < window.worked {
                 self.credit = 0;
@@ -122,7 +122,7 @@ impl SpinPolicy {
 }
 
 /// The minimum length of a poll, even if sleeps are shorter.
-const LOOK_MIN: Duration = Duration::from_micros(25);
+const SPIN_MIN: Duration = Duration::from_micros(25);
 /// The longest sleep that a poll may replace; the wake-up alone may be half of it. No automatic poll is longer.
 const SHORT_SLEEP: Duration = Duration::from_micros(200);
 /// How many short sleeps a long one outweighs.
@@ -158,36 +158,36 @@ mod tests {
 
     /// One wait of a loop whose work arrives after `gap`; true if it polled.
     fn wait(spin: &mut SpinPolicy, gap: Duration, wake: Duration) -> bool {
-        let look = spin.look();
-        if look.is_zero() {
-            spin.slept(gap + wake);
+        let spin_time = spin.spin_time();
+        if spin_time.is_zero() {
+            spin.record_sleep(gap + wake);
         } else {
-            spin.looked((gap < look).then_some(gap), WORK);
+            spin.record_spin((gap < spin_time).then_some(gap), WORK);
         }
-        !look.is_zero()
+        !spin_time.is_zero()
     }
 
-    fn looks(spin: &mut SpinPolicy, waits: usize, gap: impl Fn(usize) -> Duration) -> usize {
+    fn spins(spin: &mut SpinPolicy, waits: usize, gap: impl Fn(usize) -> Duration) -> usize {
         (0..waits).filter(|&n| wait(spin, gap(n), WAKE)).count()
     }
 
     #[test]
-    fn a_loop_with_short_waits_looks_and_goes_on_looking() {
+    fn short_waits_start_and_continue_the_spinning() {
         let mut spin = SpinPolicy::new(None);
-        assert_eq!(looks(&mut spin, 1000, |_| SHORT / 4), 992);
+        assert_eq!(spins(&mut spin, 1000, |_| SHORT / 4), 992);
     }
 
     #[test]
-    fn an_idle_loop_never_looks() {
+    fn an_idle_loop_never_spins() {
         let mut spin = SpinPolicy::new(None);
-        assert_eq!(looks(&mut spin, 1000, |_| LONG), 0);
+        assert_eq!(spins(&mut spin, 1000, |_| LONG), 0);
         // One short wait in three is not enough.
         let mixed = |n: usize| if n.is_multiple_of(3) { SHORT / 4 } else { LONG };
-        assert_eq!(looks(&mut spin, 3000, mixed), 0);
+        assert_eq!(spins(&mut spin, 3000, mixed), 0);
     }
 
     #[test]
-    fn looks_in_vain_become_rare() {
+    fn failing_spins_become_rare() {
         let mut spin = SpinPolicy::new(None);
         // Short sleeps with a cheap wake-up: a poll has almost nothing to gain.
         let cheap = Duration::from_micros(5);
@@ -197,84 +197,84 @@ mod tests {
     }
 
     #[test]
-    fn a_look_is_as_long_as_a_sleep() {
+    fn a_spin_is_as_long_as_a_sleep() {
         let mut spin = SpinPolicy::new(None);
-        assert_eq!(looks(&mut spin, 1000, |_| SHORT), 992);
+        assert_eq!(spins(&mut spin, 1000, |_| SHORT), 992);
         let full = SHORT + WAKE;
         assert!(
-            (SHORT..full).contains(&spin.look()),
+            (SHORT..full).contains(&spin.spin_time()),
             "the average comes near to it"
         );
     }
 
     #[test]
-    fn looks_that_are_no_quicker_than_a_sleep_become_rare() {
+    fn spins_that_save_no_time_become_rare() {
         let mut spin = SpinPolicy::new(None);
         // Polls find work after 5 to 14 microseconds, like sleeps.
         let gap = |n: usize| Duration::from_micros(5 + n as u64 % 10);
         let sleep = Duration::from_micros(10);
-        let mut look = |n: usize| {
-            if spin.look().is_zero() {
-                spin.slept(sleep);
+        let mut spun = |n: usize| {
+            if spin.spin_time().is_zero() {
+                spin.record_sleep(sleep);
                 return false;
             }
-            spin.looked(Some(gap(n)), Duration::ZERO);
+            spin.record_spin(Some(gap(n)), Duration::ZERO);
             true
         };
-        let all = (0..100_000).filter(|&n| look(n)).count();
+        let all = (0..100_000).filter(|&n| spun(n)).count();
         assert!(all < 2_000, "{all}");
         // The other side moves to another processor.
-        assert!(looks(&mut spin, 10_000, |_| SHORT / 4) > 9_500);
+        assert!(spins(&mut spin, 10_000, |_| SHORT / 4) > 9_500);
     }
 
     #[test]
-    fn a_loop_that_always_has_more_work_hardly_looks() {
+    fn a_loop_that_always_has_work_seldom_spins() {
         let mut spin = SpinPolicy::new(None);
         // There is more work as soon as the last is done.
         let gap = Duration::from_micros(2);
-        let mut look = |gap: Duration, worked: Duration| {
-            if spin.look().is_zero() {
-                spin.slept(gap + WAKE);
+        let mut spun = |gap: Duration, worked: Duration| {
+            if spin.spin_time().is_zero() {
+                spin.record_sleep(gap + WAKE);
                 return false;
             }
-            spin.looked(Some(gap), worked);
+            spin.record_spin(Some(gap), worked);
             true
         };
         let much = Duration::from_micros(15);
-        let all = (0..100_000).filter(|_| look(gap, much)).count();
+        let all = (0..100_000).filter(|_| spun(gap, much)).count();
         let rare = 4_000..7_000;
         assert!(rare.contains(&all), "one window in 256 sleeps: {all}");
         // A lone client with long requests.
-        let all = (0..10_000).filter(|_| look(SHORT / 4, SHORT * 10));
+        let all = (0..10_000).filter(|_| spun(SHORT / 4, SHORT * 10));
         assert!(all.count() > 9_500);
         // With less work the loop polls again.
-        assert!(looks(&mut spin, 10_000, |_| SHORT / 4) > 9_500);
+        assert!(spins(&mut spin, 10_000, |_| SHORT / 4) > 9_500);
     }
 
     #[test]
-    fn a_busy_loop_that_falls_idle_looks_a_few_times_more() {
+    fn a_busy_loop_that_becomes_idle_spins_a_few_times_more() {
         let mut spin = SpinPolicy::new(None);
-        looks(&mut spin, 1000, |_| SHORT / 4);
-        let vain = looks(&mut spin, 1000, |_| LONG);
+        spins(&mut spin, 1000, |_| SHORT / 4);
+        let vain = spins(&mut spin, 1000, |_| LONG);
         assert!((1..=4).contains(&vain), "{vain}");
         // The policy recovers at once.
-        let found = looks(&mut spin, 1000, |_| SHORT / 4);
+        let found = spins(&mut spin, 1000, |_| SHORT / 4);
         assert!(found > 950, "{found}");
     }
 
     #[test]
-    fn a_long_wait_now_and_then_changes_little() {
+    fn an_occasional_long_wait_changes_little() {
         let mut spin = SpinPolicy::new(None);
         let gap = |n: usize| if n % 20 == 19 { LONG } else { SHORT / 4 };
-        let all = looks(&mut spin, 10_000, gap);
+        let all = spins(&mut spin, 10_000, gap);
         assert!(all > 9_900, "{all}");
     }
 
     #[test]
-    fn what_the_configuration_says_is_done() {
+    fn a_configured_spin_time_is_used() {
         let mut always = SpinPolicy::new(Some(LONG));
-        assert_eq!(looks(&mut always, 100, |_| LONG * 2), 100);
+        assert_eq!(spins(&mut always, 100, |_| LONG * 2), 100);
         let mut never = SpinPolicy::new(Some(Duration::ZERO));
-        assert_eq!(looks(&mut never, 100, |_| SHORT / 4), 0);
+        assert_eq!(spins(&mut never, 100, |_| SHORT / 4), 0);
     }
 }

@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn elements_are_found_where_they_were_pushed_and_do_not_move() {
+    fn elements_keep_their_index_and_their_address() {
         let mut vec = StableVec::default();
         assert!(vec.is_empty() && vec.get(0).is_none());
         vec.push(0);

@@ -32,12 +32,12 @@ impl Waker {
     /// blocks; several wakes may merge into one.
     pub fn wake(&self) {
         if self.notify() {
-            self.rouse();
+            self.write_eventfd();
         }
     }
 
     /// The first half of [`wake`](Self::wake), and all of it if the driver does not sleep. True if the driver
-    /// sleeps and [`rouse`](Self::rouse) has to follow.
+    /// sleeps and [`write_eventfd`](Self::write_eventfd) has to follow.
     #[must_use]
     pub fn notify(&self) -> bool {
         // AcqRel: earlier writes of the waker (a queued callback) are visible to the driver after its own swap, and
@@ -46,7 +46,7 @@ impl Waker {
     }
 
     /// The second half: the system call.
-    pub fn rouse(&self) {
+    pub fn write_eventfd(&self) {
         let one: u64 = 1;
         // SAFETY: eight readable bytes; the descriptor lives as long as `self`. The result need not be checked:
         // EAGAIN would mean a full counter, which is a pending edge already.
@@ -81,7 +81,7 @@ impl Waker {
     }
 
     /// The driver is about to block. False: a wake has arrived and it must not.
-    pub(crate) fn fall_asleep(&self) -> bool {
+    pub(crate) fn begin_sleep(&self) -> bool {
         let change =
             self.shared
                 .state
@@ -95,12 +95,12 @@ impl Waker {
     }
 
     /// The driver has returned. True: a wake arrived, and this call consumes it.
-    pub(crate) fn get_up(&self) -> bool {
+    pub(crate) fn end_sleep(&self) -> bool {
         self.shared.state.swap(AWAKE, Ordering::AcqRel) == NOTIFIED
     }
 
-    /// The wake from [`get_up`](Self::get_up) could not be reported: keeps it for later.
-    pub(crate) fn keep(&self) {
+    /// The wake from [`end_sleep`](Self::end_sleep) could not be reported: keeps it for later.
+    pub(crate) fn restore_wake(&self) {
         self.shared.state.store(NOTIFIED, Ordering::Release);
     }
 }

@@ -31,7 +31,7 @@ pub use charge::{Charge, Queued};
 use flood::Flood;
 
 /// The addresses that limits count together: an IPv4 address, or the /64 of one IPv6 subscriber (RFC 6177). The log
-/// of the Python side applies the same rule (`_client_log.network`).
+/// of the Python side applies the same rule (`_log_rate_limits.network`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum AddressBlock {
     V4(u32),

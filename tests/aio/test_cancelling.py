@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.aio.support import assert_closed, soon
-from tests.loop.support import Runner
+from tests.aio.harness import assert_closed, soon
+from tests.loop.harness import Runner
 from uringcore import aio
 
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from tests.aio.support import open_descriptors_of
-from tests.loop.support import LOOPS, Runner, factory
+from tests.aio.harness import open_descriptors_of
+from tests.loop.harness import LOOPS, Runner, factory
 from uringcore import aio
 
 

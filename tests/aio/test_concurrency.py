@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from tests.aio.support import ticks_during
-from tests.loop.support import Runner, collect, open_descriptors
-from tests.support.memory import grown, memory
+from tests.aio.harness import ticks_during
+from tests.loop.harness import Runner, collect, open_descriptors
+from tests.support.allocated_memory import grown, memory
 from uringcore import aio
-from uringcore.aio._files import files_of
+from uringcore.aio._file_backends import files_of
 
 
 def test_operations_of_several_tasks_run_in_order(run: Runner, tmp_path: Path) -> None:

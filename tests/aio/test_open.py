@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from tests.aio.support import open_descriptors_of
-from tests.loop.support import Runner
+from tests.aio.harness import open_descriptors_of
+from tests.loop.harness import Runner
 from uringcore import aio
 
 

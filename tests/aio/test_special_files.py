@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from tests.aio.support import assert_closed, open_descriptors_of, soon
-from tests.loop.support import PATIENCE, Runner
+from tests.aio.harness import assert_closed, open_descriptors_of, soon
+from tests.loop.harness import PATIENCE, Runner
 from uringcore import aio
 
 

@@ -13,7 +13,7 @@ import pytest
 
 import uringcore
 from benchmarks.harness.matrix import MATRICES
-from benchmarks.programs import first_byte, hang_up, http1, relay, workers
+from benchmarks.programs import first_byte, http1, relay, worker_reload, workers
 from benchmarks.programs.certificate import write as write_certificate
 from benchmarks.programs.deployed import CERTIFICATES, NATIVE, SERVERS, Deployed, spent
 from uringcore.quic import ClientConfig
@@ -39,9 +39,9 @@ def test_http1_has_requests_and_large_bodies(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_no_client_is_refused_while_workers_are_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hang_up, "ROUNDS", 1)
+    monkeypatch.setattr(worker_reload, "ROUNDS", 1)
     with Deployed("uringcore-epoll", workers=2, tls=True, core=None) as server:
-        rows = uringcore.run(hang_up.measure(server, http3=True))
+        rows = uringcore.run(worker_reload.measure(server, http3=True))
     for protocol in ("HTTP/1.1", "HTTP/3"):
         assert rows[f"{protocol}, answered of 1,000 attempts"] == [1000]
 

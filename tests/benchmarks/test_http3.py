@@ -25,7 +25,7 @@ BODY = (pattern() * 2)[: 100 * 1024]
 SUPERVISED = """
 import os, signal, socket, ssl, sys, time
 from benchmarks.servers.http3 import say_ready_of
-from tests.support.ports import free_port
+from tests.support.free_ports import free_port
 port = free_port()
 say_ready_of(port)
 listener = socket.create_server(("127.0.0.1", port))

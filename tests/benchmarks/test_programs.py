@@ -16,7 +16,7 @@ import pytest
 from benchmarks.harness import syscalls
 from benchmarks.harness.environment import HERE
 from benchmarks.harness.process import Server
-from benchmarks.programs import idle, start
+from benchmarks.programs import idle, start_up
 
 OURS = ["asyncio", "uringcore-uring", "uringcore-epoll"]
 MESSAGE = os.urandom(4 << 20)
@@ -74,21 +74,21 @@ def test_private_memory_grows_by_what_is_written() -> None:
 
 
 def test_a_start_measures_time_and_peak_memory() -> None:
-    wall, cpu, small = start.one_start("")
+    wall, cpu, small = start_up.one_start("")
     assert wall > 0
     assert cpu > 0
-    assert start.one_start("x = b'1' * (64 << 20)")[2] > small + 60
+    assert start_up.one_start("x = b'1' * (64 << 20)")[2] > small + 60
 
 
 @pytest.mark.parametrize("peer", OURS)
 def test_a_run_of_nothing_and_an_idle_loop_have_their_rows(
     peer: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(start, "IDLE_SECONDS", 1)
-    rows = start.starts("run of nothing", start.RUN_NOTHING.format(peer=peer), 2)
+    monkeypatch.setattr(start_up, "IDLE_SECONDS", 1)
+    rows = start_up.starts("run of nothing", start_up.RUN_NOTHING.format(peer=peer), 2)
     assert list(rows) == [f"run of nothing, {what}" for what in ("wall ms", "CPU ms", "peak MiB")]
     assert all(len(samples) == 2 for samples in rows.values())
-    rows = start.idle(peer)
+    rows = start_up.idle(peer)
     assert rows["idle, CPU µs/s"][0] > 0
     if syscalls.unavailable() is None:
         # One wait a second and the loop's work for it, but no polling.

@@ -31,9 +31,9 @@ from benchmarks.harness.environment import C_PROGRAMS, GO_PROGRAMS, PROGRAMS, RO
 from benchmarks.harness.figures import CaseFigures, MatrixFigures
 from benchmarks.harness.matrix import MATRICES, MatrixResult, run_matrix
 from benchmarks.harness.peers import PEERS, Peer
-from benchmarks.harness.plan import Plan
 from benchmarks.harness.process import BenchmarkFailure
 from benchmarks.harness.results import CaseResult, PeerResult
+from benchmarks.harness.round_plan import Plan
 from benchmarks.servers.http3 import SERVERS
 from benchmarks.servers.loops import AIOFASTNET, LOOPS, OURS, STREAM_LOOPS, new_loop
 

@@ -8,8 +8,8 @@ import pytest
 from tests.browser import browsers, servers
 from tests.browser.certificates import certificate_hash
 from tests.support.certificates import make
-from tests.support.interpreter import only_on_default
-from tests.support.programs import Unavailable
+from tests.support.interpreter_roles import only_on_default
+from tests.support.third_party_programs import Unavailable
 
 HERE = Path(__file__).parent
 ONLY_OURS = ["test_webtransport_chat.py", "test_webtransport_closing.py"]

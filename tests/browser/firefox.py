@@ -19,7 +19,7 @@ import time
 from websockets.sync.client import connect
 
 from tests.browser.page import LOOK_SECONDS, SECONDS, Page
-from tests.support.children import bound
+from tests.support.child_processes import bound
 
 __all__ = ["Firefox"]
 

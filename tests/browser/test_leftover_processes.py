@@ -10,7 +10,7 @@ import pytest
 
 from tests.browser.browsers import NAMES
 from tests.browser.conftest import need
-from tests.support.children import naming, wait_gone
+from tests.support.child_processes import naming, wait_gone
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = """

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.browser.servers import ROOT
-from tests.support.children import bound
+from tests.support.child_processes import bound
 
 PICTURES = Path(".browser")
 """The folder of screenshots, which a person looks at."""

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 import uringcore
-from tests.client.peer import Peer
+from tests.client.scripted_server import Peer
 from tests.server.conftest import backend, backends, certificate, run, server, start
 from tests.server.harness import Server
 

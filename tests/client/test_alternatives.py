@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.clock import Clock
+from tests.support.fake_clock import Clock
 from uringcore.http3 import AlternativeCache
-from uringcore.http3._alternatives import (
+from uringcore.http3._alt_svc import (
     BROKEN_SECONDS,
     BROKEN_SECONDS_MAX,
     Alternative,

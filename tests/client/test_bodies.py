@@ -10,8 +10,8 @@ import traceback
 
 import pytest
 
-from tests.client.peer import BODY, until
-from tests.client.test_pool import client_for
+from tests.client.scripted_server import BODY, until
+from tests.client.test_connection_pool import client_for
 from uringcore._time_limit import within
 from uringcore.http3 import (
     HTTP3Error,

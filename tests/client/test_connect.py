@@ -5,7 +5,7 @@ from importlib.metadata import version
 
 import pytest
 
-from tests.client.peer import BODY, Peer
+from tests.client.scripted_server import BODY, Peer
 from uringcore.http3 import RequestNotProcessedError, RequestResetError, URLError
 from uringcore.http3._origin_connection import connect
 from uringcore.quic._errors import (

@@ -14,12 +14,12 @@ import pytest
 from tests.quic.qlog_sequences import events_of
 from tests.server.harness import ROOT, command, environment
 from tests.server.test_get_command import failure, get
-from tests.support.children import bound
-from tests.support.interpreter import is_default_interpreter
-from tests.support.ports import free_port
+from tests.support.child_processes import bound
+from tests.support.free_ports import free_port
+from tests.support.interpreter_roles import is_default_interpreter
 from uringcore.devcert import DevelopmentCertificate
 from uringcore.http3 import URLError
-from uringcore.http3._redirects import Asked, redirected
+from uringcore.http3._redirects import RequestTarget, redirected
 
 pytestmark = pytest.mark.skipif(
     not is_default_interpreter(),
@@ -113,7 +113,9 @@ def test_a_body_is_sent_again_if_it_can_be(site, version, tmp_path):
     ],
 )
 def test_methods_after_a_redirect(status, method, expected, body):
-    asked = Asked(method, "https://a/x/y", [("Content-Type", "x"), ("x", "y")], method != "GET")
+    asked = RequestTarget(
+        method, "https://a/x/y", [("Content-Type", "x"), ("x", "y")], method != "GET"
+    )
     following = redirected(asked, status, "../z")
     assert (following.method, following.url) == (expected, "https://a/z")
     assert following.has_body == body
@@ -124,7 +126,7 @@ def test_methods_after_a_redirect(status, method, expected, body):
 
 def test_credentials_stay_with_their_origin():
     secrets = [("Authorization", "x"), ("Cookie", "x"), ("Host", "a"), ("Proxy-Authorization", "x")]
-    asked = Asked("GET", "https://a:1/", [*secrets, ("Accept", "x")])
+    asked = RequestTarget("GET", "https://a:1/", [*secrets, ("Accept", "x")])
     assert redirected(asked, 302, "/other").headers == asked.headers
     for elsewhere in ("https://b:1/", "https://a/", "//a:2/"):
         assert redirected(asked, 302, elsewhere).headers == [("Accept", "x")]

@@ -15,9 +15,9 @@ import anyio
 import httpx
 import pytest
 
-from tests.client.peer import Peer
+from tests.client.scripted_server import Peer
 from tests.support import certificates
-from tests.support.ports import free_port
+from tests.support.free_ports import free_port
 from uringcore.contrib.httpx import AsyncHTTP3Transport
 from uringcore.http3 import AlternativeCache
 from uringcore.quic.configuration import QuicConfiguration

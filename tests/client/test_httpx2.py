@@ -13,12 +13,12 @@ import sys
 import httpx
 import pytest
 
-from tests.client.peer import Peer
+from tests.client.scripted_server import Peer
 from tests.client.test_httpx_fallback import Site
 from tests.server.harness import ROOT, environment
 from tests.support import certificates
-from tests.support.interpreter import is_default_interpreter
-from tests.support.ports import free_port
+from tests.support.free_ports import free_port
+from tests.support.interpreter_roles import is_default_interpreter
 from uringcore.contrib.httpx import AsyncHTTP3Transport
 
 httpx2 = pytest.importorskip("httpx2")
@@ -178,7 +178,7 @@ import httpx2
 httpx2.alias_httpx()
 import httpx
 from uringcore.contrib.httpx import AsyncHTTP3Transport
-from uringcore.contrib.httpx._libraries import LIBRARIES
+from uringcore.contrib.httpx._httpx_modules import LIBRARIES
 assert LIBRARIES == (httpx2,), LIBRARIES
 
 async def main():

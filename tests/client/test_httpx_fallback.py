@@ -11,9 +11,9 @@ import threading
 import httpx
 import pytest
 
-from tests.client.peer import Peer, until
+from tests.client.scripted_server import Peer, until
 from tests.client.test_httpx import TIMEOUT
-from tests.support.ports import free_port
+from tests.support.free_ports import free_port
 from uringcore.contrib.httpx import AsyncHTTP3Transport
 from uringcore.devcert import DevelopmentCertificate
 from uringcore.http3._url import parse_url

@@ -9,9 +9,9 @@ import socket
 
 import pytest
 
-from tests.client.peer import Peer, until
-from tests.client.test_pool import client_for
-from tests.support.ports import free_port
+from tests.client.scripted_server import Peer, until
+from tests.client.test_connection_pool import client_for
+from tests.support.free_ports import free_port
 from uringcore.http3 import (
     ConnectionLostError,
     Limits,
@@ -22,7 +22,7 @@ from uringcore.http3 import (
 )
 from uringcore.http3 import _pooled_connection as pooled
 from uringcore.http3._origin_connection import connect
-from uringcore.http3._resolution import Route
+from uringcore.http3._resumption_cache import Route
 from uringcore.http3._url import parse_url
 
 

@@ -9,11 +9,11 @@ import sys
 
 import pytest
 
-from tests.client.test_pool import client_for
+from tests.client.test_connection_pool import client_for
 from tests.server.harness import ROOT, environment
-from tests.support.children import bound
-from tests.support.ports import free_port
-from tests.support.refused_closes import BAD_REASONS, refusal
+from tests.support.child_processes import bound
+from tests.support.close_argument_checks import BAD_REASONS, refusal
+from tests.support.free_ports import free_port
 from uringcore._uringcore import (
     WebSocketFault,
     WebSocketReader,

@@ -8,8 +8,8 @@ from tests.conformance.compare import count, differences, in_question, run_ours
 from tests.conformance.exceptions import EXCEPTIONS
 from tests.conformance.runner import run_group
 from tests.conformance.suites import CI, LEFT_OUT, groups
-from tests.loop.support import BACKENDS
-from tests.support.interpreter import is_default_interpreter
+from tests.loop.harness import BACKENDS
+from tests.support.interpreter_roles import is_default_interpreter
 
 pytest.importorskip("test.test_asyncio", reason="this CPython comes without its own tests")
 

@@ -36,9 +36,9 @@ from types import (
 from typing import Any
 
 import uringcore
+from tests.extension.live_objects import living
+from tests.extension.many_arguments import Settings, all_settings
 from tests.extension.odd_values import odd_values
-from tests.extension.program import living
-from tests.extension.settings import Settings, all_settings
 from uringcore import _uringcore
 
 HANGS_AFTER_SECONDS = 200

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from tests.server.harness import ROOT
-from tests.support.children import bound
+from tests.support.child_processes import bound
 
 SEED = 23
 PARTS = {"made": 2, "settings": 2, "alive": 4}

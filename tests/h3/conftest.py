@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.h3.pair import Pair
+from tests.h3.aioquic_pair import Pair
 from tests.support import certificates
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-from tests.http import wire
+from tests.http import http3_bytes
 from uringcore.h3.connection import H3Connection
 from uringcore.h3.events import DataReceived, HeadersReceived
 from uringcore.quic.events import StreamDataReceived
@@ -30,7 +30,7 @@ def heard(http: H3Connection, data: bytes, early: bool, stream_id: int = 0) -> l
 
 
 def test_headers_are_early_if_any_part_was_early() -> None:
-    request = wire.request("/")
+    request = http3_bytes.request("/")
     http = H3Connection(Quic())
     for stream_id, first, second in ((0, True, True), (4, True, False), (8, False, False)):
         assert heard(http, request[:10], first, stream_id) == []
@@ -42,12 +42,12 @@ def test_headers_are_early_if_any_part_was_early() -> None:
 
 def test_content_and_trailers_after_early_headers_are_not_marked_early() -> None:
     http = H3Connection(Quic())
-    request = wire.request("/", method="POST")
+    request = http3_bytes.request("/", method="POST")
     (headers,) = heard(http, request, early=True)
     assert headers.early_data
-    (content,) = heard(http, wire.frame(wire.DATA, b"x"), early=True)
+    (content,) = heard(http, http3_bytes.frame(http3_bytes.DATA, b"x"), early=True)
     assert isinstance(content, DataReceived)
-    trailers = wire.frame(wire.HEADERS, wire.section([(b"a", b"b")]))
+    trailers = http3_bytes.frame(http3_bytes.HEADERS, http3_bytes.section([(b"a", b"b")]))
     (last,) = heard(http, trailers, early=False)
     assert not last.early_data
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from aioquic.quic.events import StopSendingReceived, StreamDataReceived, StreamReset
 
-from tests.h3.pair import Pair
+from tests.h3.aioquic_pair import Pair
 from uringcore.h3._qpack import QpackEncoder
 from uringcore.h3.connection import (
     ErrorCode,

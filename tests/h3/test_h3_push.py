@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from tests.h3.pair import LIBRARIES, Pair, needs_current_aioquic, plain
+from tests.h3.aioquic_pair import LIBRARIES, Pair, needs_current_aioquic, plain
 from uringcore.h3.connection import H3Connection
 from uringcore.h3.events import DataReceived, HeadersReceived, PushPromiseReceived
 from uringcore.h3.exceptions import NoAvailablePushIDError

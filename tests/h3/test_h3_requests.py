@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.h3.pair import LIBRARIES, Pair, needs_current_aioquic, plain
+from tests.h3.aioquic_pair import LIBRARIES, Pair, needs_current_aioquic, plain
 from uringcore.h3.connection import Setting
 from uringcore.h3.events import DataReceived, HeadersReceived
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.h3.pair import LIBRARIES, Pair, needs_current_aioquic
+from tests.h3.aioquic_pair import LIBRARIES, Pair, needs_current_aioquic
 from uringcore.h3.connection import FrameUnexpected
 
 REGULAR = [(b":scheme", b"https"), (b":authority", b"localhost"), (b":path", b"/")]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from aioquic.buffer import encode_uint_var
 
-from tests.h3.pair import LIBRARIES, Pair
+from tests.h3.aioquic_pair import LIBRARIES, Pair
 from tests.h3.test_h3_faults import FakeQuic, data
 from uringcore.h3.connection import (
     FrameType,

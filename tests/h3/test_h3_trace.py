@@ -8,7 +8,7 @@ from typing import Any
 
 from aioquic.quic.logger import QuicLogger
 
-from tests.h3.pair import Pair, needs_current_aioquic
+from tests.h3.aioquic_pair import Pair, needs_current_aioquic
 
 GET = [
     (b":method", b"GET"),

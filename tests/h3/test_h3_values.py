@@ -10,7 +10,7 @@ import pytest
 import uringcore.h3.connection
 import uringcore.h3.events
 import uringcore.h3.exceptions
-from tests.h3.pair import needs_current_aioquic
+from tests.h3.aioquic_pair import needs_current_aioquic
 from uringcore.h3 import events
 from uringcore.h3.events import DataReceived, GoAwayReceived, H3Event, HeadersReceived
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.server.conftest import backends, certificate, start
-from tests.support.interpreter import only_on_default
+from tests.support.interpreter_roles import only_on_default
 
 __all__ = ["certificate", "start"]
 

@@ -18,7 +18,7 @@ from tests.interop.peers import OURS, PEERS, TABLES, Peer, version_of
 from tests.interop.results import FILE, LACKS, OURS_FAILS, PASS, Cell, Results
 from tests.interop.runner.case_run import PASSED, UNSUPPORTED, play
 from tests.interop.runner.cases import CASES, Case
-from tests.support import programs
+from tests.support import third_party_programs
 
 ROLES = ("server", "client")
 # The peers for cases outside the matrix: network impairments, which test one end.
@@ -41,7 +41,7 @@ def main() -> int:
     )
     parser.add_argument("--json", type=Path, default=FILE, help="the file of cells")
     options = parser.parse_args()
-    programs.fetch_from_now_on()
+    third_party_programs.fetch_from_now_on()
     results = Results.load(options.json)
     bad = 0
     with tempfile.TemporaryDirectory(prefix="interop-") as folder:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import certificates
-from tests.support.children import bound
+from tests.support.child_processes import bound
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]

@@ -20,7 +20,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from tests.support.ports import free_port
+from tests.support.free_ports import free_port
 
 STREAMS = 20
 STREAM_BYTES = 1 << 20

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from tests.interop.runner import certificates
-from tests.support.children import bound
+from tests.support.child_processes import bound
 
 COMMAND = [sys.executable, "-m", "examples.interop"]
 

@@ -15,8 +15,8 @@ import pytest
 from tests.interop.peers import OURS, PEERS, Peer
 from tests.interop.runner.case_run import FAILED, PASSED, UNSUPPORTED, play
 from tests.interop.runner.cases import CASES
-from tests.support.children import wait_gone
-from tests.support.interpreter import is_default_interpreter
+from tests.support.child_processes import wait_gone
+from tests.support.interpreter_roles import is_default_interpreter
 
 pytestmark = [
     pytest.mark.wire,

@@ -12,8 +12,8 @@ import pytest
 
 from tests.interop.conftest import Command
 from tests.interop.endpoint import GREETING, MODES, Library, serving
-from tests.loop.support import BACKENDS, Runner
-from tests.support.interpreter import is_newest_interpreter
+from tests.loop.harness import BACKENDS, Runner
+from tests.support.interpreter_roles import is_newest_interpreter
 
 pytestmark = pytest.mark.skipif(
     not is_newest_interpreter(),

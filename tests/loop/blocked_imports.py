@@ -2,7 +2,7 @@
 
 A process that has changed its root directory or its user, or has no descriptor left, cannot import
 any module: each operation has to work with the modules that were loaded when its loop was made.
-``test_imports`` runs this as ``python -m tests.loop.blocked_imports LOOP CERTIFICATE KEY``.
+``test_late_imports`` runs this as ``python -m tests.loop.blocked_imports LOOP CERTIFICATE KEY``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from collections.abc import Awaitable, Callable
 from importlib.machinery import ModuleSpec
 from typing import Any
 
-from tests.loop.support import Echo, Recorder, connected_pair, factory, listen
+from tests.loop.harness import Echo, Recorder, connected_pair, factory, listen
 
 if sys.argv[1:2] != ["stock"]:
     import uringcore.aio

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.loop.support import BACKENDS, LOOPS, Runner
+from tests.loop.harness import BACKENDS, LOOPS, Runner
 from tests.support import certificates
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from tests.loop.support import PATIENCE, factory
+from tests.loop.harness import PATIENCE, factory
 
 Serve = Callable[["Worker"], Coroutine[Any, Any, None]]
 

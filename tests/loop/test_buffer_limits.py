@@ -19,7 +19,7 @@ from typing import Any, cast
 
 import pytest
 
-from tests.loop.support import Recorder, Runner, connected_pair
+from tests.loop.harness import Recorder, Runner, connected_pair
 from tests.loop.test_tls_data import end, tls_pair
 from tests.loop.tls_peer import modern
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import uringcore
-from tests.loop.support import BACKENDS, PATIENCE, Echo, Recorder, listen
+from tests.loop.harness import BACKENDS, PATIENCE, Echo, Recorder, listen
 
 # Everything below arrives while the loop is still polling.
 LONG_US = 1_000_000

@@ -10,7 +10,7 @@ from unittest import mock
 
 import pytest
 
-from tests.loop.support import Runner, rounds
+from tests.loop.harness import Runner, rounds
 
 FAR = 100_000.0
 # No time-out may depend on these clocks.

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from tests.loop.support import Runner
-from tests.support.ports import free_port
+from tests.loop.harness import Runner
+from tests.support.free_ports import free_port
 from uringcore import _uringcore
 
 

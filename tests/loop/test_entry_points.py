@@ -20,8 +20,8 @@ from typing import Any
 import pytest
 
 import uringcore
-from tests.loop.support import BACKENDS, Echo, Recorder, Runner, listen, python_version
-from tests.support.ports import free_port
+from tests.loop.harness import BACKENDS, Echo, Recorder, Runner, listen, python_version
+from tests.support.free_ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 

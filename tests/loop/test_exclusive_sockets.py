@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 import uringcore
-from tests.loop.support import BACKENDS
+from tests.loop.harness import BACKENDS
 
 
 class Watched(uringcore.UringEventLoop):

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tests.loop.support import (
+from tests.loop.harness import (
     PATIENCE,
     Echo,
     Recorder,

@@ -8,7 +8,7 @@ import socket
 
 import pytest
 
-from tests.loop.support import Recorder, Runner, connected_pair, rounds
+from tests.loop.harness import Recorder, Runner, connected_pair, rounds
 
 PIECE = b"p" * 65536
 

@@ -9,13 +9,13 @@ import textwrap
 
 import pytest
 
-from tests.loop.support import BACKENDS, LOOPS
+from tests.loop.harness import BACKENDS, LOOPS
 from tests.loop.test_signals import finish, start
 
 QUIET = """
 import warnings
 warnings.simplefilter("ignore", DeprecationWarning)
-from tests.loop.support import Echo, Recorder, listen, until_asleep
+from tests.loop.harness import Echo, Recorder, listen, until_asleep
 def child_of(body):
     pid = os.fork()
     if pid == 0:
@@ -670,7 +670,7 @@ def test_forks_while_children_are_being_made(name: str) -> None:
 PARALLEL = '''
 """Run by the tests of multiprocessing: a module of its own, so that children can import it."""
 import asyncio, concurrent.futures, multiprocessing, os, sys
-from tests.loop.support import factory
+from tests.loop.harness import factory
 
 
 async def answer(number):

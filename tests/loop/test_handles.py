@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import uringcore
-from tests.loop.support import Runner
+from tests.loop.harness import Runner
 
 ARGUMENTS = [(), (1,), (1, 2), (1, 2, 3), (1, 2, 3, 4)]
 

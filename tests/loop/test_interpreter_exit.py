@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tests.loop.support import BACKENDS, LOOPS
+from tests.loop.harness import BACKENDS, LOOPS
 
 # The thread's activity when the main thread returns.
 KINDS = {

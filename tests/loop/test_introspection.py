@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.loop.support import LOOPS, Runner
+from tests.loop.harness import LOOPS, Runner
 
 pytestmark = pytest.mark.skipif(
     sys.version_info < (3, 14), reason="asyncio shows its tasks since Python 3.14"
@@ -42,7 +42,7 @@ def test_the_call_graph_of_a_task(run: Runner) -> None:
 
 PROGRAM = """
 import asyncio, sys
-from tests.loop.support import factory
+from tests.loop.harness import factory
 
 async def leaf():
     print("ready", flush=True)

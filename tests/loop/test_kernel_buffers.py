@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.loop.support import Complaints, Recorder, Runner, connected_pair
+from tests.loop.harness import Complaints, Recorder, Runner, connected_pair
 from tests.loop.test_tls_data import end, tls_pair
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.loop.support import Runner, rounds
+from tests.loop.harness import Runner, rounds
 
 MESSAGE = bytes(range(256)) * 400
 """Larger than a receive through a provided buffer may be before the next receive becomes direct."""

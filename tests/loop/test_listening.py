@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.loop.support import (
+from tests.loop.harness import (
     LOOPS,
     Echo,
     Recorder,

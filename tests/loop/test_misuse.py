@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.loop.support import BACKENDS, PATIENCE, factory
+from tests.loop.harness import BACKENDS, PATIENCE, factory
 
 Misuse = Callable[[Any], Any]
 

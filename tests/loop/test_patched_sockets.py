@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.loop.support import Echo, Recorder, Runner, connected_pair, listen
+from tests.loop.harness import Echo, Recorder, Runner, connected_pair, listen
 
 
 def counting(patch: pytest.MonkeyPatch, *names: str) -> list[str]:

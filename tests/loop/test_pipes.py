@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from tests.loop.support import Recorder, Runner, open_descriptors, python_version
+from tests.loop.harness import Recorder, Runner, open_descriptors, python_version
 
 
 class Writer(asyncio.BaseProtocol):

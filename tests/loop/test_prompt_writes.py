@@ -22,7 +22,7 @@ from typing import Any
 
 import pytest
 
-from tests.loop.support import LOOPS, PATIENCE, Runner, rounds
+from tests.loop.harness import LOOPS, PATIENCE, Runner, rounds
 
 CLIENTS = 20
 
@@ -474,7 +474,7 @@ def test_writes_stay_in_order_however_they_leave(run: Runner) -> None:
 EXITS = """
 import asyncio, os, socket, sys
 sys.path.insert(0, {root!r})
-from tests.loop.support import factory
+from tests.loop.harness import factory
 
 class Answer(asyncio.Protocol):
     def connection_made(self, transport):

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.loop.support import Recorder, Runner, connected_pair
+from tests.loop.harness import Recorder, Runner, connected_pair
 
 
 @contextlib.contextmanager

@@ -6,7 +6,7 @@ import asyncio
 import socket
 from typing import Any
 
-from tests.loop.support import (
+from tests.loop.harness import (
     Echo,
     Recorder,
     Runner,
@@ -16,7 +16,7 @@ from tests.loop.support import (
     open_descriptors,
     rounds,
 )
-from tests.support.memory import grown, memory
+from tests.support.allocated_memory import grown, memory
 
 GAUGES = ("ops_in_flight", "buffers_out", "streams", "datagrams", "readers", "writers")
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.loop.support import Runner, factory, rounds
+from tests.loop.harness import Runner, factory, rounds
 from uringcore import _uringcore
 from uringcore.aio._operation import finish
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.loop.support import Runner, rounds
+from tests.loop.harness import Runner, rounds
 
 
 def test_soon_runs_in_order(run: Runner) -> None:

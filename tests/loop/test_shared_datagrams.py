@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from tests.loop.harness import LOOPS, PATIENCE, Runner
 from tests.loop.shared_sockets import Worker, workers
-from tests.loop.support import LOOPS, PATIENCE, Runner
 from tests.loop.test_fork import check
 
 JOBS = 9

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
+from tests.loop.harness import BACKENDS, LOOPS, PATIENCE, Echo, Recorder, Runner, listen, rounds
 from tests.loop.shared_sockets import Serve, Worker, workers
-from tests.loop.support import BACKENDS, LOOPS, PATIENCE, Echo, Recorder, Runner, listen, rounds
 from tests.loop.test_fork import check as check_plainly
 
 CLIENTS = 10

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.loop.support import BACKENDS, LOOPS
+from tests.loop.harness import BACKENDS, LOOPS
 from tests.loop.test_signals import await_line, finish, start
 
 

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.loop.support import BACKENDS, LOOPS, python_version, until_blocked
+from tests.loop.harness import BACKENDS, LOOPS, python_version, until_blocked
 
 ROOT = Path(__file__).resolve().parents[2]
 PREAMBLE = """
 import asyncio, os, signal, socket, sys, threading, time
-from tests.loop.support import factory
+from tests.loop.harness import factory
 new_loop = factory({name!r})
 """
 
@@ -198,7 +198,7 @@ def test_signals_during_traffic_lose_nothing(name: str) -> None:
     process = start(
         name,
         """
-        from tests.loop.support import Echo, Recorder, listen
+        from tests.loop.harness import Echo, Recorder, listen
         async def main():
             loop = asyncio.get_running_loop()
             ticks = []
@@ -259,7 +259,7 @@ def test_a_forked_child_leaves_the_parents_loop_alone(name: str) -> None:
         """
         import warnings
         warnings.simplefilter("ignore", DeprecationWarning)
-        from tests.loop.support import Echo, Recorder, listen
+        from tests.loop.harness import Echo, Recorder, listen
         async def main():
             loop = asyncio.get_running_loop()
             server, address = await listen(Echo)
@@ -303,7 +303,7 @@ def test_a_fork_while_another_threads_loop_is_in_the_kernel(name: str) -> None:
         """
         import warnings
         warnings.simplefilter("ignore", DeprecationWarning)
-        from tests.loop.support import Echo, listen, until_asleep
+        from tests.loop.harness import Echo, listen, until_asleep
         loop = new_loop()
         thread = threading.Thread(target=loop.run_forever)
         thread.start()

@@ -12,7 +12,7 @@ import threading
 
 import pytest
 
-from tests.loop.support import Runner, connected_pair, rounds
+from tests.loop.harness import Runner, connected_pair, rounds
 
 SIZE = 24 << 20
 COLLECTED = 64 * 1024

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.loop.support import PATIENCE, Runner, connected_pair, open_descriptors, rounds
+from tests.loop.harness import PATIENCE, Runner, connected_pair, open_descriptors, rounds
 from tests.loop.test_sock_streams import pair, started
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.loop.support import Runner
+from tests.loop.harness import Runner
 from tests.loop.test_sock_streams import started
 
 

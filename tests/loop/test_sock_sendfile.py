@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.loop.support import Recorder, Runner, listen
+from tests.loop.harness import Recorder, Runner, listen
 from tests.loop.test_sock_streams import pair
 from tests.loop.test_socket_overrides import Counted
 

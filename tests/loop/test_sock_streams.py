@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from tests.loop.support import Runner, at_rest, connected_pair, rounds
+from tests.loop.harness import Runner, at_rest, connected_pair, rounds
 
 
 @contextmanager

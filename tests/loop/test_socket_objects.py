@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.loop.support import Echo, Recorder, Runner, collect, listen
+from tests.loop.harness import Echo, Recorder, Runner, collect, listen
 
 _socket_init = socket.socket.__init__
 

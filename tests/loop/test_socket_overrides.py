@@ -14,7 +14,7 @@ from unittest import mock
 
 import pytest
 
-from tests.loop.support import Echo, Recorder, Runner, connected_pair, listen
+from tests.loop.harness import Echo, Recorder, Runner, connected_pair, listen
 
 
 class Counted(socket.socket):

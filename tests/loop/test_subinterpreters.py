@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.loop.support import LOOPS
+from tests.loop.harness import LOOPS
 from tests.loop.test_signals import finish, start
 
 IN_SUBINTERPRETER = """
@@ -32,7 +32,7 @@ import asyncio, gc, signal, sys, threading, warnings
 sys.path.insert(0, "")
 warnings.simplefilter("error")
 sys.unraisablehook = lambda told: print("unraisable", told, file=sys.__stderr__)
-from tests.loop.support import Echo, Recorder, factory, listen
+from tests.loop.harness import Echo, Recorder, factory, listen
 
 async def work():
     loop = asyncio.get_running_loop()

@@ -17,9 +17,9 @@ from typing import Any
 
 import pytest
 
-from tests.loop.children import PYTHON, Events, assert_no_children, exists, output
-from tests.loop.children import no_watcher_left as no_watcher_left
-from tests.loop.support import Runner, collect, open_descriptors, python_version
+from tests.loop.child_process_checks import PYTHON, Events, assert_no_children, exists, output
+from tests.loop.child_process_checks import no_watcher_left as no_watcher_left
+from tests.loop.harness import Runner, collect, open_descriptors, python_version
 
 # The end of a child -------------------------------------------------------------------------------
 

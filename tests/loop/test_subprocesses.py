@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from tests.loop.children import PYTHON, assert_no_children, output
-from tests.loop.children import no_watcher_left as no_watcher_left
-from tests.loop.support import Runner, open_descriptors, python_version
+from tests.loop.child_process_checks import PYTHON, assert_no_children, output
+from tests.loop.child_process_checks import no_watcher_left as no_watcher_left
+from tests.loop.harness import Runner, open_descriptors, python_version
 
 # Redirections -------------------------------------------------------------------------------------
 
@@ -66,7 +66,7 @@ def test_standard_streams_that_are_swapped_or_closed() -> None:
     """The child's ends may have the very numbers that the child's streams get."""
     code = """
 import asyncio, os, sys
-from tests.loop.support import factory
+from tests.loop.harness import factory
 async def main():
     # 0 and 2 are free, so pipes land there; stdout and stderr trade places.
     child = await asyncio.create_subprocess_exec(

@@ -6,7 +6,7 @@ import asyncio
 import socket
 import ssl
 
-from tests.loop.support import Runner
+from tests.loop.harness import Runner
 
 CONNECTIONS = 300
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.loop.support import LOOPS, Runner, collect, factory, rounds
+from tests.loop.harness import LOOPS, Runner, collect, factory, rounds
 
 
 def test_a_task_factory_makes_the_tasks(run: Runner) -> None:

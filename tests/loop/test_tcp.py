@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.loop.support import Echo, Recorder, Runner, connected_pair, eventually, listen, rounds
+from tests.loop.harness import Echo, Recorder, Runner, connected_pair, eventually, listen, rounds
 
 
 def test_protocol_echo(run: Runner) -> None:

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, TypeVar
 
 import pytest
 
-from tests.loop.support import (
+from tests.loop.harness import (
     BACKENDS,
     PATIENCE,
     Echo,

@@ -7,7 +7,7 @@ import ssl
 
 import pytest
 
-from tests.loop.support import Echo, Recorder, Runner, connected_pair, listen, rounds
+from tests.loop.harness import Echo, Recorder, Runner, connected_pair, listen, rounds
 
 
 def test_echo_over_tls(run: Runner, server_tls: ssl.SSLContext, client_tls: ssl.SSLContext) -> None:

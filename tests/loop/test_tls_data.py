@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.loop.support import Recorder, Runner, listen, rounds
+from tests.loop.harness import Recorder, Runner, listen, rounds
 from tests.loop.tls_peer import Peer, modern
 
 MIB = 1 << 20

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.loop.support import Echo, Recorder, Runner, connected_pair, listen, rounds
+from tests.loop.harness import Echo, Recorder, Runner, connected_pair, listen, rounds
 from tests.loop.tls_peer import Authority, Peer
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.loop.support import Recorder, Runner
+from tests.loop.harness import Recorder, Runner
 from tests.loop.test_tls_data import MIB, end, pattern, tls_pair
 
 

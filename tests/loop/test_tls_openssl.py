@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 
-from tests.loop.support import Echo, Recorder, Runner, listen
+from tests.loop.harness import Echo, Recorder, Runner, listen
 from tests.loop.test_tls_data import end, pattern, tls_pair
 from tests.loop.tls_peer import Authority, Peer
 from uringcore import _uringcore

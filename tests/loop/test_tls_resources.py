@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.loop.support import (
+from tests.loop.harness import (
     Echo,
     Recorder,
     Runner,
@@ -22,7 +22,7 @@ from tests.loop.support import (
     open_descriptors,
     rounds,
 )
-from tests.support.memory import grown, memory
+from tests.support.allocated_memory import grown, memory
 
 
 class Once(asyncio.Protocol):

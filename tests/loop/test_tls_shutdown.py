@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.loop.support import Recorder, Runner, listen, rounds, until_asleep
+from tests.loop.harness import Recorder, Runner, listen, rounds, until_asleep
 from tests.loop.test_tls_data import end, pattern, tls_pair
 from tests.loop.tls_peer import Peer, modern
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.loop.support import Echo, Recorder, Runner, connected_pair, listen, rounds
+from tests.loop.harness import Echo, Recorder, Runner, connected_pair, listen, rounds
 from tests.loop.test_tls_data import Buffered, pattern
 
 

@@ -15,7 +15,7 @@ from unittest import mock
 
 import pytest
 
-from tests.loop.support import Echo, Recorder, Runner, collect, connected_pair, listen, rounds
+from tests.loop.harness import Echo, Recorder, Runner, collect, connected_pair, listen, rounds
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

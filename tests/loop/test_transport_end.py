@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from tests.loop.support import Recorder, Runner, connected_pair, eventually, listen, rounds
+from tests.loop.harness import Recorder, Runner, connected_pair, eventually, listen, rounds
 from tests.loop.test_listening import filled_descriptors
 
 Diary = list[Any]

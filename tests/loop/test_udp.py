@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.loop.support import Runner, rounds
-from tests.support.ports import free_port
+from tests.loop.harness import Runner, rounds
+from tests.support.free_ports import free_port
 
 
 class Datagrams(asyncio.DatagramProtocol):

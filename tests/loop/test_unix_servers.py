@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.loop.support import Echo, Recorder, Runner, open_descriptors, python_version
+from tests.loop.harness import Echo, Recorder, Runner, open_descriptors, python_version
 
 REMOVES_ITS_PATH = python_version() >= (3, 13)
 

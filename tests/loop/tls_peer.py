@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.loop.support import Runner
+from tests.loop.harness import Runner
 from tests.support import certificates
 
 

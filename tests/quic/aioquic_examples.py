@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.children import bound
-from tests.support.programs import Unavailable, may_fetch, once, run
+from tests.support.child_processes import bound
+from tests.support.third_party_programs import Unavailable, may_fetch, once, run
 
 VERSION = "1.7.2"
 CACHE = Path.home() / ".cache" / "uringcore" / "aioquic"

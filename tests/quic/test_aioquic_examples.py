@@ -20,8 +20,8 @@ from tests.quic.aioquic_examples import (
     unpacked,
     written_trace,
 )
-from tests.support.interpreter import is_newest_interpreter
-from tests.support.ports import free_port
+from tests.support.free_ports import free_port
+from tests.support.interpreter_roles import is_newest_interpreter
 
 aioquic = pytest.importorskip("aioquic")
 pytest.importorskip("wsproto", reason="aioquic's examples need wsproto")

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from tests.interop.peers.installed import curl
-from tests.support.children import bound
-from tests.support.interpreter import is_default_interpreter
-from tests.support.ports import free_port
-from tests.support.programs import Unavailable
+from tests.support.child_processes import bound
+from tests.support.free_ports import free_port
+from tests.support.interpreter_roles import is_default_interpreter
+from tests.support.third_party_programs import Unavailable
 
 pytestmark = pytest.mark.skipif(
     not is_default_interpreter(), reason="the wire is the same under every interpreter"

@@ -22,7 +22,7 @@ from uringcore.tls import HandshakeType
 
 def test_names_are_where_programs_look_for_them():
     assert QuicErrorCode.NO_ERROR == 0
-    assert pull_quic_header.__module__ == "uringcore.quic._headers"
+    assert pull_quic_header.__module__ == "uringcore.quic._packet_headers"
     assert HandshakeType.CLIENT_HELLO == 1
 
 

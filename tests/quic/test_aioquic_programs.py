@@ -10,7 +10,7 @@ import ssl
 
 import pytest
 
-from tests.loop.support import rounds
+from tests.loop.harness import rounds
 from tests.quic.harness import (
     Echo,
     Recorder,

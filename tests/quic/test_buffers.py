@@ -10,7 +10,7 @@ import ctypes
 import pytest
 
 import uringcore
-from tests.quic.native.pairs import pair, stream_pair
+from tests.quic.native.connection_pairs import pair, stream_pair
 from tests.quic.test_quic_sans_io import Pair, drained
 from uringcore.h3.connection import H3Connection
 from uringcore.quic import events

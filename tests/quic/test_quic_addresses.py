@@ -7,9 +7,9 @@ from __future__ import annotations
 import asyncio
 from types import SimpleNamespace
 
-from tests.http.raw import connect_raw, needs_recent_aioquic
+from tests.http.raw_client import connect_raw, needs_recent_aioquic
 from tests.quic.harness import eventually, serving
-from tests.quic.native.pairs import listening
+from tests.quic.native.connection_pairs import listening
 from uringcore.quic import events
 
 pytestmark = needs_recent_aioquic

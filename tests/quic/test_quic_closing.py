@@ -8,7 +8,7 @@ import socket
 import pytest
 
 from tests.quic.harness import Echo, Recorder, eventually, serving
-from tests.support.ports import free_port
+from tests.support.free_ports import free_port
 from uringcore.asyncio import connect, serve
 from uringcore.quic import events
 from uringcore.quic._errors import (

@@ -321,7 +321,7 @@ def test_one_socket_carries_many_client_connections(
     run_anywhere, server_configuration, client_configuration
 ):
     async def main():
-        from uringcore.quic._endpoint import create_quic_endpoint
+        from uringcore.quic._open_endpoint import create_quic_endpoint
 
         loop = asyncio.get_running_loop()
         configuration = client_configuration(server_name="localhost")

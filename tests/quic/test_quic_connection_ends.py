@@ -10,11 +10,11 @@ import ssl
 
 import pytest
 
-from tests.loop.support import rounds
+from tests.loop.harness import rounds
 from tests.quic.harness import Recorder, eventually, serving
-from tests.support.link import Conditions
-from tests.support.ports import free_port
-from tests.support.proxy import ImpairmentProxy
+from tests.support.free_ports import free_port
+from tests.support.simulated_link import Conditions
+from tests.support.udp_proxy import ImpairmentProxy
 from uringcore.asyncio import QuicConnectionProtocol, connect
 from uringcore.quic import events
 from uringcore.quic._errors import QuicConnectionError

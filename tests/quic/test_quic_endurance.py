@@ -14,10 +14,10 @@ import random
 import pytest
 
 from tests.quic.harness import Echo, Recorder, eventually, serving
-from tests.support.interpreter import is_oldest_interpreter
-from tests.support.link import Conditions
-from tests.support.memory import memory
-from tests.support.proxy import ImpairmentProxy
+from tests.support.allocated_memory import memory
+from tests.support.interpreter_roles import is_oldest_interpreter
+from tests.support.simulated_link import Conditions
+from tests.support.udp_proxy import ImpairmentProxy
 from uringcore.asyncio import connect
 from uringcore.quic import events
 from uringcore.quic.limits import ServerLimits

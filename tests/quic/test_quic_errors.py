@@ -13,7 +13,7 @@ import pytest
 
 from tests.quic.harness import Recorder, eventually, serving
 from tests.support import certificates
-from tests.support.ports import free_port
+from tests.support.free_ports import free_port
 from uringcore.asyncio import connect
 from uringcore.quic import events
 from uringcore.quic._errors import (

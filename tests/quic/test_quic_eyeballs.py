@@ -14,11 +14,10 @@ from typing import ClassVar
 import pytest
 
 from tests.quic.harness import Echo, Recorder, completed, eventually, serving, ticket_of
-from tests.support.ports import free_port
+from tests.support.free_ports import free_port
 from uringcore.asyncio import connect, serve
 from uringcore.http3._origin_connection import connect as http3_connect
 from uringcore.quic import events
-from uringcore.quic._endpoint import create_quic_endpoint
 from uringcore.quic._errors import (
     QuicCertificateError,
     QuicConnectionError,
@@ -26,7 +25,8 @@ from uringcore.quic._errors import (
     QuicIdleTimeoutError,
     QuicVersionError,
 )
-from uringcore.quic._eyeballs import interleaved
+from uringcore.quic._happy_eyeballs import interleaved
+from uringcore.quic._open_endpoint import create_quic_endpoint
 from uringcore.quic.packet import QuicProtocolVersion
 
 NAME = "several.example"

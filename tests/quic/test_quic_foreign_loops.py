@@ -11,7 +11,7 @@ import pytest
 
 import uringcore
 from tests.quic.harness import Echo, Recorder, eventually, patterned, serving
-from tests.support.ports import free_port
+from tests.support.free_ports import free_port
 from uringcore.asyncio import QuicConnectionProtocol, connect
 from uringcore.quic import _foreign_loops as foreign
 from uringcore.quic import events

@@ -8,9 +8,9 @@ import contextlib
 import pytest
 
 from tests.quic.harness import Echo, Recorder, eventually, patterned, serving
-from tests.support.link import Conditions
-from tests.support.ports import free_port
-from tests.support.proxy import ImpairmentProxy
+from tests.support.free_ports import free_port
+from tests.support.simulated_link import Conditions
+from tests.support.udp_proxy import ImpairmentProxy
 from uringcore.asyncio import connect
 from uringcore.quic import events
 from uringcore.quic._errors import QuicConfigurationError, QuicConnectionError

@@ -8,8 +8,8 @@ import pytest
 
 import uringcore
 from tests.quic.harness import Recorder, serving
-from tests.quic.native.pairs import client_config, listening
-from tests.support.ports import free_port
+from tests.quic.native.connection_pairs import client_config, listening
+from tests.support.free_ports import free_port
 from uringcore import http3, quic
 from uringcore.asyncio import QuicConnectionProtocol, connect
 from uringcore.quic import events

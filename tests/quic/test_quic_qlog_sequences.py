@@ -12,7 +12,7 @@ import sys
 import pytest
 
 from tests.quic.harness import Echo, Recorder, serving
-from tests.quic.native.pairs import stream_pair
+from tests.quic.native.connection_pairs import stream_pair
 from tests.quic.qlog_sequences import events_of, records_of
 from tests.quic.test_quic_qlog import exchange
 from tests.quic.test_quic_sans_io import CLIENT, SERVER

@@ -16,8 +16,8 @@ import pytest
 
 from tests.quic.harness import Recorder, serving
 from tests.quic.qlog_sequences import document_of
-from tests.support.link import Conditions
-from tests.support.proxy import ImpairmentProxy
+from tests.support.simulated_link import Conditions
+from tests.support.udp_proxy import ImpairmentProxy
 from uringcore.asyncio import connect
 from uringcore.h3.connection import H3Connection
 from uringcore.h3.events import DataReceived, HeadersReceived

@@ -8,7 +8,7 @@ import pytest
 
 import uringcore
 from tests.quic.harness import Echo, Recorder, serving
-from tests.support.refused_closes import all_codes_refused, all_refused
+from tests.support.close_argument_checks import all_codes_refused, all_refused
 from uringcore.asyncio import connect, serve
 from uringcore.quic import events
 from uringcore.quic.configuration import QuicConfiguration

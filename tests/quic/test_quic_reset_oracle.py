@@ -12,8 +12,8 @@ import pytest
 from tests.support.reset_oracle import asked_for, victim
 from uringcore._uringcore import steer_by_connection_id
 from uringcore.asyncio import QuicConnectionProtocol, serve
-from uringcore.quic._endpoint import create_quic_endpoint
 from uringcore.quic._errors import QuicConfigurationError
+from uringcore.quic._open_endpoint import create_quic_endpoint
 from uringcore.quic.workers import PortGroup
 
 KEY = b"k" * 32

@@ -13,13 +13,13 @@ import textwrap
 
 import pytest
 
-from tests.loop.support import at_rest
+from tests.loop.harness import at_rest
 from tests.quic.harness import Echo, Recorder, eventually, patterned, serving, still
-from tests.support.interpreter import is_newest_interpreter
-from tests.support.memory import grown, memory
+from tests.support.allocated_memory import grown, memory
+from tests.support.interpreter_roles import is_newest_interpreter
 from uringcore.asyncio import QuicConnectionProtocol, connect
 from uringcore.quic import events
-from uringcore.quic._endpoint import create_quic_endpoint
+from uringcore.quic._open_endpoint import create_quic_endpoint
 
 
 def _resident_kib():
@@ -533,7 +533,7 @@ def test_hundreds_of_connections_share_turns(run, server_configuration, client_c
     """One message from each of 200 clients takes the server a handful of turns, not 200."""
 
     async def main():
-        from uringcore.quic._endpoint import create_quic_endpoint
+        from uringcore.quic._open_endpoint import create_quic_endpoint
 
         loop = asyncio.get_running_loop()
         configuration = client_configuration(server_name="localhost")

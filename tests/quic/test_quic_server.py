@@ -10,12 +10,12 @@ import pytest
 from tests.quic.harness import Echo, Recorder, eventually, serving
 from uringcore.asyncio import connect, serve
 from uringcore.quic import events
-from uringcore.quic._endpoint import create_quic_endpoint
 from uringcore.quic._errors import (
     QuicAlpnError,
     QuicConfigurationError,
     QuicConnectionRefusedError,
 )
+from uringcore.quic._open_endpoint import create_quic_endpoint
 from uringcore.quic.connection import QuicConnection
 from uringcore.quic.limits import ServerLimits
 

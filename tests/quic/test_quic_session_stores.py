@@ -29,7 +29,7 @@ from tests.quic.harness import (
 from uringcore.asyncio import connect, serve
 from uringcore.quic import events, sessions
 from uringcore.quic._errors import QuicConnectionRefusedError
-from uringcore.quic._store_thread import StoreThread
+from uringcore.quic._session_store_thread import StoreThread
 from uringcore.quic.connection import QuicConnection
 from uringcore.quic.sessions import SharedSessionStore
 
@@ -606,7 +606,7 @@ def test_a_forked_child_has_a_thread_of_its_own():
 def test_a_process_ends_while_its_store_is_stuck():
     program = """
 import threading
-from uringcore.quic._store_thread import StoreThread
+from uringcore.quic._session_store_thread import StoreThread
 
 class Store:
     may_block = True
@@ -629,7 +629,7 @@ def test_an_interpreter_ends_while_its_store_thread_is_idle():
 import _testcapi
 
 _testcapi.run_in_subinterp('''
-from uringcore.quic._store_thread import StoreThread
+from uringcore.quic._session_store_thread import StoreThread
 
 class Store:
     may_block = True

@@ -11,8 +11,8 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from tests.quic.harness import eventually, serving
 from tests.quic.test_quic_sans_io import CLIENT, SERVER
-from tests.support.link import Conditions
-from tests.support.proxy import ImpairmentProxy
+from tests.support.simulated_link import Conditions
+from tests.support.udp_proxy import ImpairmentProxy
 from uringcore.asyncio import connect
 from uringcore.quic import events
 from uringcore.quic._errors import QuicConfigurationError

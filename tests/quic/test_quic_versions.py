@@ -10,7 +10,7 @@ import pytest
 
 from tests.quic.aioquic_peer import AioquicEcho, AioquicRecorder, aioquic_client
 from tests.quic.harness import Recorder, patterned, serving
-from tests.support.interpreter import is_default_interpreter
+from tests.support.interpreter_roles import is_default_interpreter
 from uringcore.asyncio import connect
 from uringcore.quic._errors import QuicVersionError
 from uringcore.quic.configuration import QuicConfiguration

@@ -18,7 +18,7 @@ import uringcore
 from tests.quic.harness import Recorder
 from tests.quic.test_quic_server import Path
 from uringcore.asyncio import connect, serve
-from uringcore.quic import _place_states as place_states
+from uringcore.quic import _worker_states as place_states
 from uringcore.quic import events
 from uringcore.quic._errors import QuicConnectionRefusedError
 from uringcore.quic.configuration import QuicConfiguration
@@ -362,7 +362,7 @@ def test_a_group_needs_no_memory_file(monkeypatch):
     """A Python that was built with an old glibc lacks memfd_create."""
     monkeypatch.delattr(os, "memfd_create")
     with PortGroup("127.0.0.1", 0, workers=2) as group:
-        states = place_states.PlaceStates(2)
+        states = place_states.WorkerStates(2)
         try:
             assert not os.get_inheritable(states.fileno())
             assert os.fstat(states.fileno()).st_nlink == 0

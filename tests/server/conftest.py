@@ -6,7 +6,7 @@ import pytest
 
 import uringcore
 from tests.server.harness import Server
-from tests.support.interpreter import is_default_interpreter, is_newest_interpreter
+from tests.support.interpreter_roles import is_default_interpreter, is_newest_interpreter
 from uringcore.devcert import DevelopmentCertificate
 
 CROWD = "tests.server.worker_application:app"

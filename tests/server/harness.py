@@ -17,7 +17,7 @@ from pathlib import Path
 
 import uringcore
 import uringcore.http3
-from tests.support.children import bound
+from tests.support.child_processes import bound
 from uringcore.http3._origin_connection import connect as connect_origin
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -28,7 +28,7 @@ STARTED_TCP = re.compile(r"Uvicorn running on \w+://[^ ]*:(\d+)")
 PATIENT = """
 import sys
 from tests.server.application import app
-from uringcore.server import run, _client_watch as watch
+from uringcore.server import run, _client_liveness as watch
 
 watch.SILENCE_SECONDS = 60.0
 run(app, port=0, ssl_certfile=sys.argv[1], ssl_keyfile=sys.argv[2], backend={backend!r})

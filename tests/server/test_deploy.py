@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.server.deploy import (
+from tests.server.deployment_guide import (
     BLOCKS,
     PAGE,
     PROFILE,
@@ -28,10 +28,10 @@ from tests.server.deploy import (
     served_over_tcp,
 )
 from tests.support.certificates import local
-from tests.support.interpreter import is_default_interpreter
-from tests.support.ports import free_port
+from tests.support.free_ports import free_port
+from tests.support.interpreter_roles import is_default_interpreter
 from uringcore.devcert import DevelopmentCertificate
-from uringcore.server._listener import tell_room
+from uringcore.server._quic_listener import tell_room
 
 pytestmark = pytest.mark.skipif(
     not is_default_interpreter(), reason="a deployment does not depend on the interpreter"

@@ -22,11 +22,11 @@ import sys
 import pytest
 
 import uringcore
-from tests.server.deploy import BLOCKS, PROFILE, TLS, Machine, adapted, block
+from tests.server.deployment_guide import BLOCKS, PROFILE, TLS, Machine, adapted, block
 from tests.server.harness import ROOT
-from tests.support.docker import Daemon
-from tests.support.interpreter import is_default_interpreter
-from tests.support.ports import free_port
+from tests.support.fake_docker import Daemon
+from tests.support.free_ports import free_port
+from tests.support.interpreter_roles import is_default_interpreter
 
 pytestmark = pytest.mark.skipif(
     not is_default_interpreter(), reason="containers do not depend on the interpreter"

@@ -17,12 +17,12 @@ from uvicorn import Config
 
 import uringcore
 import uringcore.http3
-from tests.server.deploy import Machine, adapted, block, own_group, served_over_tcp
-from tests.support.children import bound
-from tests.support.debian import program
-from tests.support.interpreter import is_default_interpreter
-from tests.support.ports import free_port
-from tests.support.programs import Unavailable
+from tests.server.deployment_guide import Machine, adapted, block, own_group, served_over_tcp
+from tests.support.child_processes import bound
+from tests.support.debian_packages import program
+from tests.support.free_ports import free_port
+from tests.support.interpreter_roles import is_default_interpreter
+from tests.support.third_party_programs import Unavailable
 from uringcore.asyncio.client import connect
 from uringcore.http3._connection import HTTP3ClientProtocol
 from uringcore.http3._limits import NO_TIMEOUTS

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.server.deploy import APPLICATION, BLOCKS, HOOKS, adapted
+from tests.server.deployment_guide import APPLICATION, BLOCKS, HOOKS, adapted
 from tests.server.harness import ROOT
-from tests.support.interpreter import is_default_interpreter
-from tests.support.systemd import Booted, why_not
+from tests.support.interpreter_roles import is_default_interpreter
+from tests.support.systemd_machine import Booted, why_not
 
 HOOK = f"{HOOKS}/uringcore"
 LINEAGE = "/etc/letsencrypt/live/example.org"

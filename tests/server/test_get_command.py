@@ -12,9 +12,9 @@ import pytest
 
 from tests.server.conftest import backends
 from tests.server.harness import ROOT, command, environment
-from tests.support.ports import free_port
+from tests.support.free_ports import free_port
 from uringcore.devcert import DevelopmentCertificate
-from uringcore.http3._progress import bytes_text, progress_line
+from uringcore.http3._progress_bar import bytes_text, progress_line
 from uringcore.http3._url import URLError, parse_url
 
 

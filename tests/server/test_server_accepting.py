@@ -22,7 +22,7 @@ import uringcore
 from tests.server.conftest import every_backend
 from tests.server.harness import APPLICATION, ROOT, environment
 from tests.server.worker_application import processes
-from tests.support.children import bound
+from tests.support.child_processes import bound
 
 ACCEPTS_AHEAD = "op=13"
 """``IORING_OP_ACCEPT`` in ``fdinfo``."""

@@ -18,7 +18,7 @@ from uringcore.asyncio.client import connect as quic_connect
 from uringcore.devcert import DevelopmentCertificate
 from uringcore.quic.configuration import QuicConfiguration
 from uringcore.server import Config
-from uringcore.server._certificate import CertificateKeeper
+from uringcore.server._certificate_reload import CertificateReloader
 
 
 @pytest.fixture
@@ -202,7 +202,7 @@ def test_a_file_that_goes_while_it_is_read_changes_nothing(renewable, caplog):
             os.remove(renewable[1])
 
     try:
-        keeper = CertificateKeeper(config)
+        keeper = CertificateReloader(config)
         assert not keeper.renew(Listener())
     finally:
         logging.getLogger("uvicorn.error").removeHandler(caplog.handler)

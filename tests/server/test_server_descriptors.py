@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from tests.server.harness import Server
-from tests.support.interpreter import is_default_interpreter
+from tests.support.interpreter_roles import is_default_interpreter
 from uringcore.server._descriptors import DESCRIPTORS_MAX
 
 pytestmark = pytest.mark.skipif(

@@ -28,8 +28,8 @@ from gunicorn.config import Config
 from gunicorn.errors import HaltServer
 from gunicorn.glogging import Logger
 
-from tests.support.children import bound
-from tests.support.ports import free_port
+from tests.support.child_processes import bound
+from tests.support.free_ports import free_port
 from tests.support.reset_oracle import asked_for, victim
 from uringcore.contrib.gunicorn import Worker
 from uringcore.quic._available_memory import default_memory

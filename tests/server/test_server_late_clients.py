@@ -16,7 +16,7 @@ import uringcore
 from tests.server.application import app
 from tests.server.conftest import backends
 from tests.server.harness import until
-from tests.support.ports import free_port
+from tests.support.free_ports import free_port
 from uringcore.server import Config, Server
 
 NEVER = "600"

@@ -15,10 +15,10 @@ import uringcore
 from examples.aioquic_peer import connect_peer
 from tests.server.conftest import backends
 from tests.server.harness import PATIENT, ROOT, environment
-from tests.support.children import bound
+from tests.support.child_processes import bound
 from uringcore.http3 import RequestFailedError, RequestResetError
 from uringcore.quic._errors import QuicConnectionError
-from uringcore.server._client_watch import LINGER_MAX_SECONDS
+from uringcore.server._client_liveness import LINGER_MAX_SECONDS
 
 
 def test_http1_announces_http3(server):

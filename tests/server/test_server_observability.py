@@ -16,14 +16,14 @@ import uringcore
 from tests.quic.qlog_sequences import records_of
 from tests.server.conftest import backends
 from tests.server.harness import command
-from tests.support.ports import free_port
-from uringcore.quic._exposition import CONTENT_TYPE, Family, exposition
+from tests.support.free_ports import free_port
+from uringcore.quic._openmetrics_text import CONTENT_TYPE, Family, exposition
 from uringcore.server import Config
-from uringcore.server._counts import Counts, Histogram
+from uringcore.server._counters import Counters, Histogram
+from uringcore.server._listening_sockets import bind_metrics
 from uringcore.server._metrics import families
-from uringcore.server._observer import Observer
+from uringcore.server._metrics_middleware import MetricsMiddleware
 from uringcore.server._snapshot import Report, quantiles
-from uringcore.server._sockets import bind_metrics
 
 
 def json_lines(server):
@@ -227,7 +227,9 @@ def test_the_metrics_port_is_bound_on_all_addresses_or_none(monkeypatch):
     port = free_port()
     with socket.create_server(("127.0.0.2", port)):
         addresses = [(socket.AF_INET, (host, 0)) for host in ("127.0.0.1", "127.0.0.2")]
-        monkeypatch.setattr("uringcore.server._sockets.addresses_of", lambda host: addresses)
+        monkeypatch.setattr(
+            "uringcore.server._listening_sockets.addresses_of", lambda host: addresses
+        )
         config = Config("a:b", metrics_port=port, log_config=AS_IT_IS)
         with pytest.raises(OSError, match=r"cannot listen on --metrics-port 127\.0\.0\.2:"):
             bind_metrics(config)
@@ -328,7 +330,7 @@ def test_workers_share_a_folder_of_traces_and_its_bounds(start, tmp_path):
 
 def test_labels_have_few_values():
     """Methods and statuses of clients and applications cannot grow the number of labels."""
-    counts = Counts()
+    counts = Counters()
     for number in range(1000):
         counts.requests_open["3"] += 1
         counts.request_ended("3", f"METHOD{number}", 100 + number % 900, 0.1)
@@ -396,7 +398,7 @@ def test_applications_that_fail_are_counted():
             await send({"type": "http.response.body"})
             raise RuntimeError
 
-    observer = Observer(metrics_path="/m", status_path=None)
+    observer = MetricsMiddleware(metrics_path="/m", status_path=None)
     observer.before(application, "")
     for path in ("/raises", "/head", "/later", "/nothing"):
         request(observer, path)
@@ -419,7 +421,7 @@ def test_each_process_reports_all_processes(tmp_path, path, monkeypatch):
         observers = []
         for pid in (1001, 1002):
             monkeypatch.setattr("os.getpid", lambda pid=pid: pid)
-            observer = Observer(metrics_path="/m", status_path="/s", folder=str(tmp_path))
+            observer = MetricsMiddleware(metrics_path="/m", status_path="/s", folder=str(tmp_path))
             observer.before(nothing, "")
             await observer.start()
             observer.counts.requests["3", "GET", "200"] += pid
@@ -453,7 +455,7 @@ def test_each_process_reports_all_processes(tmp_path, path, monkeypatch):
 
 
 def test_every_family_is_written_once():
-    report = Report("0", 1, 0.0, Counts(), 0, 0, process={}, endpoint={"connections": 1})
+    report = Report("0", 1, 0.0, Counters(), 0, 0, process={}, endpoint={"connections": 1})
     report.process = {"resident_memory_bytes": 1.0, "open_fds": 1.0, "cpu_seconds": 1.0}
     names = [family.full_name for family in families([report, report])]
     assert len(names) == len(set(names))

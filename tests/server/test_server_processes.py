@@ -27,7 +27,7 @@ from examples.aioquic_peer import connect_peer
 from tests.server.conftest import CROWD, backends
 from tests.server.harness import ROOT, command, environment
 from tests.server.worker_application import ask, ask_once, eventually, processes
-from tests.support.children import bound
+from tests.support.child_processes import bound
 from uringcore.quic.logger import QuicLogger
 
 UNSHARE = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]

@@ -15,8 +15,8 @@ import pytest
 
 import uringcore
 from tests.server.harness import APPLICATION, ROOT, STARTED, environment, until
-from tests.support.children import bound
-from tests.support.ports import free_port
+from tests.support.child_processes import bound
+from tests.support.free_ports import free_port
 from uringcore.http3._origin_connection import connect as connect_origin
 from uringcore.server import Config
 from uringcore.server._startup_errors import StartupError

@@ -14,9 +14,9 @@ import anyio
 import pytest
 import uvicorn
 
-from tests.loop.support import rounds
+from tests.loop.harness import rounds
 from tests.server.harness import until
-from tests.support.ports import free_port
+from tests.support.free_ports import free_port
 from uringcore.http3._origin_connection import connect as connect_origin
 from uringcore.server import Config, Server
 

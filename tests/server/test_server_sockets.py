@@ -15,9 +15,9 @@ import uringcore
 from tests.server.harness import APPLICATION, ROOT, STARTED, Server, command, environment
 from tests.server.test_server_observability import METRICS_ON, fetch
 from tests.server.worker_application import ask_once
-from tests.support.children import bound
-from tests.support.ports import free_port
-from uringcore.server._sockets import bind_addresses, bind_unix, change_mode
+from tests.support.child_processes import bound
+from tests.support.free_ports import free_port
+from uringcore.server._listening_sockets import bind_addresses, bind_unix, change_mode
 
 ACTIVATED = """
 import os, sys
@@ -247,7 +247,7 @@ GIVEN = """
 import sys
 from uringcore.server import Config
 from uringcore.server._server import Server
-from uringcore.server._sockets import bind_addresses
+from uringcore.server._listening_sockets import bind_addresses
 
 certificate, key, kinds = sys.argv[1:]
 bound = bind_addresses("127.0.0.1", 0, 0)

@@ -13,8 +13,8 @@ import types
 import pytest
 
 import uringcore
-from tests.http import wire
-from tests.http.raw import Close, connect_raw, needs_recent_aioquic
+from tests.http import http3_bytes
+from tests.http.raw_client import Close, connect_raw, needs_recent_aioquic
 from tests.server.conftest import backends
 from tests.server.harness import PATIENT, ROOT, environment
 from uringcore.asyncio import QuicConnectionProtocol
@@ -23,8 +23,8 @@ from uringcore.h3.connection import ErrorCode, H3Connection
 from uringcore.h3.events import GoAwayReceived
 from uringcore.quic.configuration import QuicConfiguration
 from uringcore.quic.events import ConnectionTerminated, ProtocolNegotiated
-from uringcore.server._client_watch import LINGER_MAX_SECONDS, ClientWatch
-from uringcore.server._lingering import close_lingering
+from uringcore.server._client_liveness import LINGER_MAX_SECONDS, ClientLiveness
+from uringcore.server._tcp_shutdown import close_lingering
 
 SLOW_BYTES = 16 << 20
 """More than the kernel buffers for a client that does not read."""
@@ -106,7 +106,7 @@ class Stuck(asyncio.Transport):
 
 def test_an_error_of_a_lingering_transport_is_logged(caplog, monkeypatch):
     """The fault is logged at once, because otherwise it would only show as a slow stop."""
-    monkeypatch.setattr("uringcore.server._lingering.logger", logging.getLogger("lingering"))
+    monkeypatch.setattr("uringcore.server._tcp_shutdown.logger", logging.getLogger("lingering"))
 
     async def main():
         connection = types.SimpleNamespace(transport=Stuck())
@@ -144,7 +144,7 @@ def test_a_late_request_has_as_long_for_its_response_as_any_other():
     """
     clock, busy, heard, ended = Clock(), False, itertools.count(), []
     quic = types.SimpleNamespace(stats=lambda: {"datagrams_received": next(heard), "rtt": 0.01})
-    watch = ClientWatch(
+    watch = ClientLiveness(
         clock,
         quic,
         is_busy=lambda: busy,
@@ -224,7 +224,9 @@ def test_idle_client_gets_goaway_before_the_end(start, backend):
 
 async def begun(raw):
     """Opens a request that stays open until its body ends; returns after the response has started."""
-    slow = raw.bidi(wire.request("/echo", method="POST") + wire.frame(wire.DATA, b"first "))
+    slow = raw.bidi(
+        http3_bytes.request("/echo", method="POST") + http3_bytes.frame(http3_bytes.DATA, b"first ")
+    )
     await raw.wait(lambda: raw.answer(slow).body)
     return slow
 
@@ -247,11 +249,11 @@ def test_requests_that_cross_the_first_goaway_are_served(start, backend):
             for stream_id in crossing:
                 assert (await raw.wait_answer(stream_id)).body == b"hello"
             await raw.wait(lambda: raw.goaways()[1:])
-            assert raw.goaways() == [wire.HIGHEST_REQUEST, crossing[-1] + 4]
+            assert raw.goaways() == [http3_bytes.HIGHEST_REQUEST, crossing[-1] + 4]
             # From here on, requests are rejected.
             late = await raw.wait_over(raw.request("/"))
             assert late.codes == {ErrorCode.H3_REQUEST_REJECTED}
-            raw.write(slow, wire.frame(wire.DATA, b"last"), fin=True)
+            raw.write(slow, http3_bytes.frame(http3_bytes.DATA, b"last"), fin=True)
             assert (await raw.wait_answer(slow)).body == b"first last"
             assert await raw.wait_closed_by_server() == Close(ErrorCode.H3_NO_ERROR)
 
@@ -272,7 +274,7 @@ def test_a_websocket_that_crosses_the_first_goaway_is_closed_as_the_others(start
                 server.send_signal()
                 server.wait_log("Shutting down")
                 await raw.wait(lambda: goaway)
-                head = wire.request("/", *opening, method="CONNECT", protocol="websocket")
+                head = http3_bytes.request("/", *opening, method="CONNECT", protocol="websocket")
                 stream_id = raw.bidi(head)
             socket = await raw.wait_over(stream_id)
             assert socket.ended
@@ -280,7 +282,7 @@ def test_a_websocket_that_crosses_the_first_goaway_is_closed_as_the_others(start
             # accepted yet.
             closed = bytes(socket.data).endswith(b"\x88\x02\x03\xf4")
             assert closed or raw.answer(stream_id).status == 503
-            raw.write(slow, wire.frame(wire.DATA, b"last"), fin=True)
+            raw.write(slow, http3_bytes.frame(http3_bytes.DATA, b"last"), fin=True)
             await raw.wait_answer(slow)
 
     asyncio.run(asyncio.wait_for(main(), 60))

@@ -14,7 +14,7 @@ from tests.server.test_server_processes import gone
 from tests.server.worker_application import ask_once, eventually, processes
 from uringcore.server import Config
 from uringcore.server import _supervisor as supervisors
-from uringcore.server._sockets import ServerSockets
+from uringcore.server._listening_sockets import ServerSockets
 from uringcore.server._supervisor import Supervisor
 from uringcore.server._worker import SERVING
 

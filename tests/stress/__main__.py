@@ -8,8 +8,8 @@ import argparse
 import sys
 import time
 
-from tests.stress.era import stress
-from tests.stress.scenarios import LIVES
+from tests.stress.scenarios import SCENARIOS
+from tests.stress.stress_round import stress
 
 
 def main() -> int:
@@ -19,13 +19,15 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--backend", choices=("uring", "epoll", "asyncio"), default="uring")
     parser.add_argument(
-        "--lives", nargs="*", help="only these", choices=[one.__name__ for one in LIVES]
+        "--scenarios", nargs="*", help="only these", choices=[one.__name__ for one in SCENARIOS]
     )
     options = parser.parse_args()
-    chosen = [one for one in LIVES if not options.lives or one.__name__ in options.lives]
+    chosen = [
+        one for one in SCENARIOS if not options.scenarios or one.__name__ in options.scenarios
+    ]
     report = stress(options.backend, options.seed, options.seconds, chosen)
-    done = ", ".join(f"{name} {count}" for name, count in sorted(report.lives.items()))
-    print(f"{options.backend}, seed {options.seed}: {report.eras} eras; {done}")
+    done = ", ".join(f"{name} {count}" for name, count in sorted(report.scenarios.items()))
+    print(f"{options.backend}, seed {options.seed}: {report.rounds} rounds; {done}")
     print(f"resident MiB: first {report.memory[0] >> 20}, last {report.memory[-1] >> 20}")
     for violation in report.violations:
         print(violation)

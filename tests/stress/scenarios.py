@@ -1,13 +1,13 @@
-"""All scenarios (*lives*), each as often as it should be drawn."""
+"""All scenarios, each as often as it should be drawn."""
 
 from __future__ import annotations
 
 from tests.stress import scenarios_files, scenarios_process, scenarios_sockets, scenarios_streams
-from tests.stress.era import Life
+from tests.stress.stress_round import Scenario
 
-LIVES: list[Life] = [
-    *scenarios_streams.LIVES,
-    *scenarios_sockets.LIVES,
-    *scenarios_process.LIVES,
-    *scenarios_files.LIVES,
+SCENARIOS: list[Scenario] = [
+    *scenarios_streams.SCENARIOS,
+    *scenarios_sockets.SCENARIOS,
+    *scenarios_process.SCENARIOS,
+    *scenarios_files.SCENARIOS,
 ]

@@ -7,22 +7,22 @@ import os
 import random
 from pathlib import Path
 
-from tests.loop.support import connected_pair
+from tests.loop.harness import connected_pair
 from tests.stress.byte_pattern import Pattern, Violation
-from tests.stress.era import World
-from tests.stress.stream_ends import End, Peer
+from tests.stress.stream_peers import End, Peer
+from tests.stress.stress_round import StressRound
 
 SIZES = (0, 1, 5000, 70_000, 300_000)
 
 
-async def files(world: World, rng: random.Random) -> None:
+async def files(stress_round: StressRound, rng: random.Random) -> None:
     """A file written in pieces reads back whole, even if reads in between are cancelled."""
-    if not world.ours:
+    if not stress_round.ours:
         return
     from uringcore import aio
 
-    key = f"{world.key} file {rng.getrandbits(32):x}"
-    path, size = world.path(rng), rng.choice(SIZES)
+    key = f"{stress_round.key} file {rng.getrandbits(32):x}"
+    path, size = stress_round.path(rng), rng.choice(SIZES)
     written, read = Pattern(key), Pattern(key)
     async with aio.open(path, "wb") as file:
         while written.position < size:
@@ -42,17 +42,17 @@ async def files(world: World, rng: random.Random) -> None:
         raise Violation(f"{key}: {read.position} of {size} bytes")
 
 
-async def sendfile(world: World, rng: random.Random) -> None:
+async def sendfile(stress_round: StressRound, rng: random.Random) -> None:
     """Bytes, a range of a file, and bytes again arrive at a blocking peer in this order."""
-    key = f"{world.key} sendfile {rng.getrandbits(32):x}"
+    key = f"{stress_round.key} sendfile {rng.getrandbits(32):x}"
     loop = asyncio.get_running_loop()
     near, far = connected_pair()
     sizes = [rng.choice(SIZES) for _ in range(3)]
     up = Pattern(f"{key} up")
     head, middle, tail = (up.take(size) for size in sizes)
-    path, skipped = Path(world.path(rng)), rng.choice((0, 10, 5000))
+    path, skipped = Path(stress_round.path(rng)), rng.choice((0, 10, 5000))
     path.write_bytes(bytes(skipped) + middle + b"not sent")
-    end = End(world, f"{key} near", f"{key} down", random.Random(0))
+    end = End(stress_round, f"{key} near", f"{key} down", random.Random(0))
     transport, _ = await loop.create_connection(lambda: end, sock=near)
     thread = Peer(f"{key} far", f"{key} down", f"{key} up", random.Random(rng.random())).start(
         far, 1000, sum(sizes)
@@ -73,4 +73,4 @@ async def sendfile(world: World, rng: random.Random) -> None:
         raise Violation(f"{key}: {end.received} of 1000 bytes")
 
 
-LIVES = [files, sendfile]
+SCENARIOS = [files, sendfile]

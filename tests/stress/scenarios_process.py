@@ -12,10 +12,10 @@ import threading
 from typing import Any
 
 from tests.stress.byte_pattern import Pattern, Violation
-from tests.stress.era import World
+from tests.stress.stress_round import StressRound
 
 
-async def timers(world: World, rng: random.Random) -> None:
+async def timers(stress_round: StressRound, rng: random.Random) -> None:
     """Timers fire once, in order and not early; cancelled timers never fire."""
     loop = asyncio.get_running_loop()
     fired: list[tuple[float, int]] = []
@@ -24,7 +24,7 @@ async def timers(world: World, rng: random.Random) -> None:
     def fire(when: float, number: int) -> None:
         # A loop may run a timer early by up to its clock's resolution.
         if loop.time() < when - 0.002:
-            world.violate(f"timer {number} fires {when - loop.time()} s early")
+            stress_round.violate(f"timer {number} fires {when - loop.time()} s early")
         fired.append((when, number))
 
     handles = {}
@@ -45,7 +45,7 @@ async def timers(world: World, rng: random.Random) -> None:
         raise Violation("timers fire out of order")
 
 
-async def tasks(world: World, rng: random.Random) -> None:
+async def tasks(stress_round: StressRound, rng: random.Random) -> None:
     """Tasks, futures and callbacks: exact order within a turn, and cancellations that arrive."""
     loop = asyncio.get_running_loop()
     order: list[int] = []
@@ -64,7 +64,7 @@ async def tasks(world: World, rng: random.Random) -> None:
         raise Violation("a cancelled task did not end as cancelled")
 
 
-async def threads(world: World, rng: random.Random) -> None:
+async def threads(stress_round: StressRound, rng: random.Random) -> None:
     """Callbacks from other threads: none is lost, and each thread's are in order; executor results arrive."""
     loop = asyncio.get_running_loop()
     got: dict[int, list[int]] = {}
@@ -86,9 +86,9 @@ async def threads(world: World, rng: random.Random) -> None:
             raise Violation("call_soon_threadsafe lost or reordered callbacks")
 
 
-async def process(world: World, rng: random.Random) -> None:
+async def process(stress_round: StressRound, rng: random.Random) -> None:
     """A child that echoes, exits with a status or is killed."""
-    key = f"{world.key} process {rng.getrandbits(32):x}"
+    key = f"{stress_round.key} process {rng.getrandbits(32):x}"
     how = rng.choice(("echo", "exit", "kill", "cancel"))
     pipe = asyncio.subprocess.PIPE
     if how == "echo":
@@ -123,12 +123,12 @@ async def process(world: World, rng: random.Random) -> None:
         transport.close()
 
 
-async def signals(world: World, rng: random.Random) -> None:
+async def signals(stress_round: StressRound, rng: random.Random) -> None:
     """Every awaited signal arrives; a removed handler is not called."""
     loop = asyncio.get_running_loop()
     heard = asyncio.Event()
     # A process has one handler for each signal.
-    async with world.one_at_a_time:
+    async with stress_round.one_at_a_time:
         loop.add_signal_handler(signal.SIGUSR1, heard.set)
         for _ in range(rng.randint(1, 10)):
             heard.clear()
@@ -141,12 +141,12 @@ async def signals(world: World, rng: random.Random) -> None:
             raise Violation("the signal's handler was gone")
 
 
-async def thread_loop(world: World, rng: random.Random) -> None:
+async def thread_loop(stress_round: StressRound, rng: random.Random) -> None:
     """Another loop in another thread, from its creation to its close."""
     answer = rng.getrandbits(32)
 
     def other() -> int:
-        loop = world.new_loop()
+        loop = stress_round.new_loop()
         try:
             return loop.run_until_complete(_small_life(answer))
         finally:
@@ -179,19 +179,19 @@ async def _small_life(answer: int) -> int:
     return got
 
 
-async def fork(world: World, rng: random.Random) -> None:
+async def fork(stress_round: StressRound, rng: random.Random) -> None:
     """A child forked from the running loop creates its own loop; the parent continues."""
     answer = rng.getrandbits(32)
-    async with world.one_at_a_time:
+    async with stress_round.one_at_a_time:
         child = os.fork()
         if child == 0:
-            _in_child(world, answer)
+            _in_child(stress_round, answer)
         status = await asyncio.get_running_loop().run_in_executor(None, os.waitpid, child, 0)
         if status[1] != 0:
             raise Violation(f"the forked child ended with {status[1]:#x}")
 
 
-def _in_child(world: World, answer: int) -> None:
+def _in_child(stress_round: StressRound, answer: int) -> None:
     status = 1
     try:
         signal.set_wakeup_fd(-1)
@@ -199,7 +199,7 @@ def _in_child(world: World, answer: int) -> None:
         signal.alarm(30)
         # The parent's loop still counts as running in this thread.
         asyncio._set_running_loop(None)
-        loop = world.new_loop()
+        loop = stress_round.new_loop()
         if loop.run_until_complete(_small_life(answer)) == answer:
             status = 0
         loop.close()
@@ -209,4 +209,4 @@ def _in_child(world: World, answer: int) -> None:
         os._exit(status)
 
 
-LIVES = [timers, tasks, threads, process, process, signals, thread_loop, fork]
+SCENARIOS = [timers, tasks, threads, process, process, signals, thread_loop, fork]

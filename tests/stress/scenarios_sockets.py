@@ -9,17 +9,17 @@ import socket
 import struct
 from typing import Any
 
-from tests.loop.support import connected_pair
+from tests.loop.harness import connected_pair
 from tests.stress.byte_pattern import Pattern, Violation
-from tests.stress.era import World
-from tests.stress.stream_ends import End, Peer
+from tests.stress.stream_peers import End, Peer
+from tests.stress.stress_round import StressRound
 
 SIZES = (1, 100, 5000, 70_000, 300_000)
 
 
-async def sock_calls(world: World, rng: random.Random) -> None:
+async def sock_calls(stress_round: StressRound, rng: random.Random) -> None:
     """`sock_sendall` against `sock_recv`, some of them cancelled: no byte is lost or duplicated."""
-    key = f"{world.key} sock {rng.getrandbits(32):x}"
+    key = f"{stress_round.key} sock {rng.getrandbits(32):x}"
     loop = asyncio.get_running_loop()
     near, far = connected_pair() if rng.random() < 0.5 else socket.socketpair()
     size = rng.choice(SIZES)
@@ -30,7 +30,7 @@ async def sock_calls(world: World, rng: random.Random) -> None:
         )
         await asyncio.gather(
             _send_all(loop, near, Pattern(f"{key} up"), size, rng),
-            _receive_all(world, loop, near, Pattern(f"{key} down"), size, rng),
+            _receive_all(stress_round, loop, near, Pattern(f"{key} down"), size, rng),
         )
         await thread
 
@@ -45,7 +45,12 @@ async def _send_all(
 
 
 async def _receive_all(
-    world: World, loop: Any, sock: socket.socket, pattern: Pattern, size: int, rng: random.Random
+    stress_round: StressRound,
+    loop: Any,
+    sock: socket.socket,
+    pattern: Pattern,
+    size: int,
+    rng: random.Random,
 ) -> None:
     while True:
         wanted = rng.choice((1, 1000, 65536))
@@ -54,7 +59,7 @@ async def _receive_all(
         call = loop.sock_recv_into(sock, buffer) if into else loop.sock_recv(sock, wanted)
         receiving = asyncio.ensure_future(call)
         # asyncio's call loses data that arrives in the turn of the cancellation; uringcore's call keeps it.
-        if world.ours and rng.random() < 0.3:
+        if stress_round.ours and rng.random() < 0.3:
             await asyncio.wait([receiving], timeout=rng.choice((0, 0, 0.0005)))
             receiving.cancel()
         try:
@@ -71,7 +76,7 @@ async def _receive_all(
         raise Violation(f"sock_recv: {pattern.position} of {size} bytes")
 
 
-async def sock_connections(world: World, rng: random.Random) -> None:
+async def sock_connections(stress_round: StressRound, rng: random.Random) -> None:
     """`sock_accept` and `sock_connect`, some cancelled: every accepted socket reaches the caller."""
     loop = asyncio.get_running_loop()
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -98,8 +103,8 @@ async def sock_connections(world: World, rng: random.Random) -> None:
 class Datagrams(asyncio.DatagramProtocol):
     """Checks that each datagram arrives once, whole and in order."""
 
-    def __init__(self, world: World, name: str) -> None:
-        self.world = world
+    def __init__(self, stress_round: StressRound, name: str) -> None:
+        self.stress_round = stress_round
         self.name = name
         self.transport: Any = None
         self.expected = 0
@@ -112,20 +117,22 @@ class Datagrams(asyncio.DatagramProtocol):
 
     def datagram_received(self, data: bytes, addr: Any) -> None:
         if self.made != 1 or self.lost:
-            self.world.violate(f"{self.name}: a datagram while made {self.made}, lost {self.lost}")
+            self.stress_round.violate(
+                f"{self.name}: a datagram while made {self.made}, lost {self.lost}"
+            )
         if data != datagram(self.name, self.expected):
             number = struct.unpack_from("!I", data)[0] if len(data) >= 4 else None
-            self.world.violate(f"{self.name}: {number} of {len(data)}, not {self.expected}")
+            self.stress_round.violate(f"{self.name}: {number} of {len(data)}, not {self.expected}")
         self.expected += 1
         self.changed.set()
 
     def error_received(self, exc: Exception) -> None:
-        self.world.violate(f"{self.name}: {exc!r}")
+        self.stress_round.violate(f"{self.name}: {exc!r}")
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.lost += 1
         if self.lost != 1 or exc is not None:
-            self.world.violate(f"{self.name}: lost {self.lost} times, {exc!r}")
+            self.stress_round.violate(f"{self.name}: lost {self.lost} times, {exc!r}")
         self.changed.set()
 
 
@@ -136,11 +143,11 @@ def datagram(name: str, number: int) -> bytes:
     return struct.pack("!I", number) + rng.randbytes(size)
 
 
-async def datagrams(world: World, rng: random.Random) -> None:
+async def datagrams(stress_round: StressRound, rng: random.Random) -> None:
     """Sends datagrams in windows that fit the receive buffer: all arrive, once and in order."""
     loop = asyncio.get_running_loop()
-    name = f"{world.key} udp {rng.getrandbits(32):x}"
-    make = lambda: Datagrams(world, name)  # noqa: E731
+    name = f"{stress_round.key} udp {rng.getrandbits(32):x}"
+    make = lambda: Datagrams(stress_round, name)  # noqa: E731
     _, receiver = await loop.create_datagram_endpoint(make, local_addr=("127.0.0.1", 0))
     address = receiver.transport.get_extra_info("sockname")
     connected = rng.random() < 0.5
@@ -165,14 +172,14 @@ async def datagrams(world: World, rng: random.Random) -> None:
             await end.changed.wait()
 
 
-async def pipes(world: World, rng: random.Random) -> None:
+async def pipes(stress_round: StressRound, rng: random.Random) -> None:
     """A pipe from one protocol to another, to its end."""
     loop = asyncio.get_running_loop()
-    key = f"{world.key} pipe {rng.getrandbits(32):x}"
+    key = f"{stress_round.key} pipe {rng.getrandbits(32):x}"
     size = rng.choice(SIZES)
     reader, writer = os.pipe()
-    end = PipeEnd(world, key, key, random.Random(0))
-    out = PipeEnd(world, f"{key} writer", key, random.Random(0))
+    end = PipeEnd(stress_round, key, key, random.Random(0))
+    out = PipeEnd(stress_round, f"{key} writer", key, random.Random(0))
     with os.fdopen(reader, "rb", 0) as source, os.fdopen(writer, "wb", 0) as sink:
         reading, _ = await loop.connect_read_pipe(lambda: end, source)
         writing, _ = await loop.connect_write_pipe(lambda: out, sink)
@@ -195,4 +202,4 @@ class PipeEnd(End):
         return False
 
 
-LIVES = [sock_calls, sock_calls, sock_connections, datagrams, pipes]
+SCENARIOS = [sock_calls, sock_calls, sock_connections, datagrams, pipes]

@@ -10,22 +10,22 @@ import socket
 import ssl
 from typing import Any
 
-from tests.loop.support import connected_pair
+from tests.loop.harness import connected_pair
 from tests.stress.byte_pattern import Pattern, Violation
-from tests.stress.era import World, tls_contexts
-from tests.stress.stream_ends import BufferedEnd, End, Peer, Watching
+from tests.stress.stream_peers import BufferedEnd, End, Peer, Watching
+from tests.stress.stress_round import StressRound, tls_contexts
 
 SIZES = (0, 1, 100, 5000, 70_000, 300_000)
 
 contexts = functools.cache(tls_contexts)
 
 
-def _end(world: World, name: str, expect: str, rng: random.Random) -> Watching:
-    return rng.choice((End, BufferedEnd))(world, name, expect, rng)
+def _end(stress_round: StressRound, name: str, expect: str, rng: random.Random) -> Watching:
+    return rng.choice((End, BufferedEnd))(stress_round, name, expect, rng)
 
 
 async def _connect(
-    world: World, rng: random.Random, key: str, kind: str, tls: bool
+    stress_round: StressRound, rng: random.Random, key: str, kind: str, tls: bool
 ) -> tuple[Watching, Watching]:
     """Connects two ends on the loop; `kind` is tcp, unix, abstract or pair."""
     loop = asyncio.get_running_loop()
@@ -34,12 +34,12 @@ async def _connect(
     options: dict[str, Any] = {"ssl": client_tls, "server_hostname": "localhost"} if tls else {}
 
     def accept() -> asyncio.BaseProtocol:
-        end = _end(world, f"{key} server", f"{key} up", rng)
+        end = _end(stress_round, f"{key} server", f"{key} up", rng)
         accepted.set_result(end)
         return end
 
     def client() -> asyncio.BaseProtocol:
-        return _end(world, f"{key} client", f"{key} down", rng)
+        return _end(stress_round, f"{key} client", f"{key} down", rng)
 
     accept_tls = server_tls if tls else None
     end: Any
@@ -57,7 +57,7 @@ async def _connect(
     else:
         # The process id keeps a second run of this seed from using the name at the same time.
         abstract = f"\0stress-{os.getpid()}-{rng.getrandbits(64):x}"
-        path = world.path(rng) if kind == "unix" else abstract
+        path = stress_round.path(rng) if kind == "unix" else abstract
         server = await loop.create_unix_server(accept, path, ssl=accept_tls)
         _, end = await loop.create_unix_connection(client, path, **options)
     other = await accepted
@@ -77,8 +77,10 @@ async def _send(end: Watching, rng: random.Random, send: Pattern, size: int) -> 
             cut = rng.randrange(piece + 1)
             pieces = [send.take(cut), b"", send.take(piece - cut)]
             # CPython 3.12 and later never remove an empty piece at the end.
-            end.transport.writelines(pieces if end.world.ours else [one for one in pieces if one])
-        elif rng.random() < 0.3 and end.world.ours:
+            end.transport.writelines(
+                pieces if end.stress_round.ours else [one for one in pieces if one]
+            )
+        elif rng.random() < 0.3 and end.stress_round.ours:
             # CPython 3.12 and later keep a reference to the caller's buffer and send its later content.
             reused = bytearray(send.take(piece))
             end.transport.write(reused)
@@ -95,11 +97,11 @@ def _kind(rng: random.Random) -> tuple[str, bool]:
     return rng.choice(("tcp", "tcp", "unix", "abstract", "pair")), rng.random() < 0.3
 
 
-async def duplex(world: World, rng: random.Random) -> None:
+async def duplex(stress_round: StressRound, rng: random.Random) -> None:
     """Both ends send, end and receive everything."""
-    key = f"{world.key} duplex {rng.getrandbits(32):x}"
+    key = f"{stress_round.key} duplex {rng.getrandbits(32):x}"
     kind, tls = _kind(rng)
-    client, server = await _connect(world, rng, key, kind, tls)
+    client, server = await _connect(stress_round, rng, key, kind, tls)
     up, down = rng.choice(SIZES), rng.choice(SIZES)
     await asyncio.gather(
         _send(client, rng, Pattern(f"{key} up"), up),
@@ -120,10 +122,10 @@ async def duplex(world: World, rng: random.Random) -> None:
     _expect(server, up, quiet=not tls)
 
 
-async def flush_and_close(world: World, rng: random.Random) -> None:
+async def flush_and_close(stress_round: StressRound, rng: random.Random) -> None:
     """One end writes and closes at once: all accepted data arrives."""
-    key = f"{world.key} flush {rng.getrandbits(32):x}"
-    client, server = await _connect(world, rng, key, *_kind(rng))
+    key = f"{stress_round.key} flush {rng.getrandbits(32):x}"
+    client, server = await _connect(stress_round, rng, key, *_kind(rng))
     size = rng.choice(SIZES)
     client.transport.write(Pattern(f"{key} up").take(size))
     client.transport.close()
@@ -133,13 +135,13 @@ async def flush_and_close(world: World, rng: random.Random) -> None:
     _expect(server, size, quiet=True)
 
 
-async def cut_short(world: World, rng: random.Random) -> None:
+async def cut_short(stress_round: StressRound, rng: random.Random) -> None:
     """An end aborts, closes or raises while both send: received data is correct, and both ends see the
     end.
     """
-    key = f"{world.key} cut {rng.getrandbits(32):x}"
+    key = f"{stress_round.key} cut {rng.getrandbits(32):x}"
     kind, tls = _kind(rng)
-    client, server = await _connect(world, rng, key, kind, tls)
+    client, server = await _connect(stress_round, rng, key, kind, tls)
     ends = [client, server]
     rng.shuffle(ends)
     # An exception in a TLS protocol ends the connection in a way that differs between versions.
@@ -170,11 +172,11 @@ async def cut_short(world: World, rng: random.Random) -> None:
     await asyncio.gather(client.until("lost"), server.until("lost"))
 
 
-async def with_blocking_peer(world: World, rng: random.Random) -> None:
+async def with_blocking_peer(stress_round: StressRound, rng: random.Random) -> None:
     """The other end is a thread with a plain socket."""
-    key = f"{world.key} peer {rng.getrandbits(32):x}"
+    key = f"{stress_round.key} peer {rng.getrandbits(32):x}"
     near, far = connected_pair() if rng.random() < 0.5 else socket.socketpair()
-    end = _end(world, f"{key} near", f"{key} down", rng)
+    end = _end(stress_round, f"{key} near", f"{key} down", rng)
     loop = asyncio.get_running_loop()
     await loop.create_connection(lambda: end, sock=near)
     up, down = rng.choice(SIZES), rng.choice(SIZES)
@@ -190,16 +192,16 @@ async def with_blocking_peer(world: World, rng: random.Random) -> None:
     _expect(end, down, quiet=True)
 
 
-async def cancelled_connect(world: World, rng: random.Random) -> None:
+async def cancelled_connect(stress_round: StressRound, rng: random.Random) -> None:
     """A connection attempt is cancelled or times out at a random point: nothing is left behind."""
-    key = f"{world.key} cancel {rng.getrandbits(32):x}"
+    key = f"{stress_round.key} cancel {rng.getrandbits(32):x}"
     loop = asyncio.get_running_loop()
     ends: list[Watching] = []
     tls = rng.random() < 0.5
     server_tls, client_tls = contexts()
 
     def make() -> asyncio.BaseProtocol:
-        ends.append(_end(world, key, key, rng))
+        ends.append(_end(stress_round, key, key, rng))
         return ends[-1]
 
     server = await loop.create_server(make, "127.0.0.1", 0, ssl=server_tls if tls else None)
@@ -227,12 +229,14 @@ async def cancelled_connect(world: World, rng: random.Random) -> None:
             await end.until("lost")
 
 
-async def upgraded(world: World, rng: random.Random) -> None:
+async def upgraded(stress_round: StressRound, rng: random.Random) -> None:
     """Plain bytes first, then start_tls on both ends, then encrypted bytes."""
-    key = f"{world.key} upgrade {rng.getrandbits(32):x}"
+    key = f"{stress_round.key} upgrade {rng.getrandbits(32):x}"
     loop = asyncio.get_running_loop()
     server_tls, client_tls = contexts()
-    client, server = await _connect(world, rng, key, rng.choice(("tcp", "unix", "pair")), False)
+    client, server = await _connect(
+        stress_round, rng, key, rng.choice(("tcp", "unix", "pair")), False
+    )
     up, down = Pattern(f"{key} up"), Pattern(f"{key} down")
     first = rng.choice((1, 5000))
     client.transport.write(up.take(first))
@@ -256,9 +260,9 @@ async def upgraded(world: World, rng: random.Random) -> None:
     await asyncio.gather(client.until("lost"), server.until("lost"))
 
 
-async def streams(world: World, rng: random.Random) -> None:
+async def streams(stress_round: StressRound, rng: random.Random) -> None:
     """asyncio's streams: a read that times out loses no data."""
-    key = f"{world.key} streams {rng.getrandbits(32):x}"
+    key = f"{stress_round.key} streams {rng.getrandbits(32):x}"
     handled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     size = rng.choice(SIZES)
 
@@ -306,7 +310,7 @@ def _expect(end: Watching, size: int, *, quiet: bool) -> None:
         raise Violation(f"{end.name}: lost with {end.error!r} after a clean end")
 
 
-LIVES = [
+SCENARIOS = [
     *(duplex, duplex, duplex, flush_and_close, cut_short, cut_short, with_blocking_peer),
     *(cancelled_connect, upgraded, streams),
 ]

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.http import wire
-from tests.stress.served.callers import goaways
+from tests.http import http3_bytes
 from tests.stress.served.trial import FAULTS, trial
-from tests.support.interpreter import is_default_interpreter
+from tests.stress.served.verifying_clients import goaways
+from tests.support.interpreter_roles import is_default_interpreter
 
 SEED = int(os.environ.get("STRESS_SEED", "20"))
 SECONDS = float(os.environ.get("STRESS_SECONDS", "5"))
@@ -30,8 +30,11 @@ def test_no_request_is_lost_under_faults(backend: str, tmp_path: Path) -> None:
 
 
 def test_goaway_is_read_from_the_control_stream() -> None:
-    said = [wire.frame(wire.GOAWAY, wire.varint(number)) for number in (wire.HIGHEST_REQUEST, 8)]
-    control = wire.varint(wire.CONTROL) + wire.settings({}) + b"".join(said)
-    assert list(goaways(control)) == [wire.HIGHEST_REQUEST, 8]
-    assert list(goaways(wire.varint(wire.QPACK_ENCODER) + said[0])) == []
+    said = [
+        http3_bytes.frame(http3_bytes.GOAWAY, http3_bytes.varint(number))
+        for number in (http3_bytes.HIGHEST_REQUEST, 8)
+    ]
+    control = http3_bytes.varint(http3_bytes.CONTROL) + http3_bytes.settings({}) + b"".join(said)
+    assert list(goaways(control)) == [http3_bytes.HIGHEST_REQUEST, 8]
+    assert list(goaways(http3_bytes.varint(http3_bytes.QPACK_ENCODER) + said[0])) == []
     assert list(goaways(b"")) == []

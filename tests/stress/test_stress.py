@@ -8,16 +8,20 @@ import sys
 import pytest
 
 from tests.stress.byte_pattern import Pattern, Violation
-from tests.stress.era import World, stress
-from tests.stress.scenarios import LIVES
-from tests.stress.stream_ends import End
-from tests.support.interpreter import is_newest_interpreter
+from tests.stress.scenarios import SCENARIOS
+from tests.stress.stream_peers import End
+from tests.stress.stress_round import StressRound, stress
+from tests.support.interpreter_roles import is_newest_interpreter
 
 SEED = int(os.environ.get("STRESS_SEED", "20"))
 # Half a minute for each backend over the five interpreters, most of it on the newest one.
 SECONDS = float(os.environ.get("STRESS_SECONDS", "20" if is_newest_interpreter() else "3"))
 # CPython 3.10's process streams never retrieve the BrokenPipeError of a closed stdin.
-CHOSEN = [life for life in LIVES if sys.version_info >= (3, 11) or life.__name__ != "process"]
+CHOSEN = [
+    scenario
+    for scenario in SCENARIOS
+    if sys.version_info >= (3, 11) or scenario.__name__ != "process"
+]
 
 
 @pytest.mark.timeout(SECONDS + 600)
@@ -28,7 +32,7 @@ def test_every_rule_holds(backend: str) -> None:
     report = stress(backend, SEED, SECONDS, CHOSEN)
     again = f"python -m tests.stress --seed {SEED} --seconds {SECONDS} --backend {backend}"
     assert not report.violations, "\n".join([again, *report.violations])
-    assert report.eras > 0 and sum(report.lives.values()) > 0
+    assert report.rounds > 0 and sum(report.scenarios.values()) > 0
 
 
 def test_a_pattern_finds_what_is_lost_doubled_or_altered() -> None:
@@ -42,9 +46,9 @@ def test_a_pattern_finds_what_is_lost_doubled_or_altered() -> None:
 def test_an_end_notes_calls_out_of_order(tmp_path: object) -> None:
     import random
 
-    world = World("asyncio", "test", tmp_path)  # type: ignore[arg-type]
-    end = End(world, "end", "key", random.Random(1))
+    stress_round = StressRound("asyncio", "test", tmp_path)  # type: ignore[arg-type]
+    end = End(stress_round, "end", "key", random.Random(1))
     end.data_received(b"too early")
     end.connection_lost(None)
     end.connection_lost(None)
-    assert len(world.violations) >= 3
+    assert len(stress_round.violations) >= 3

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.interpreter import only_on_default
+from tests.support.interpreter_roles import only_on_default
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

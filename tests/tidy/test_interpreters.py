@@ -1,4 +1,4 @@
-"""The source of the interpreters for tests: messages of .ci/unstable.py if it cannot provide them."""
+"""The source of the interpreters for tests: messages of .ci/debian_unstable.py if it cannot provide them."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "bin"
     folder.mkdir()
     monkeypatch.setenv("PATH", str(folder))
-    import unstable
+    import debian_unstable
 
-    monkeypatch.setattr(unstable, "FOLDER", tmp_path / "cache" / "pythons")
+    monkeypatch.setattr(debian_unstable, "FOLDER", tmp_path / "cache" / "pythons")
     return folder
 
 
@@ -42,10 +42,10 @@ def test_a_system_without_apt_continues_with_a_message(
 def test_a_system_with_another_apt_continues_with_a_message(
     tools: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import unstable
+    import debian_unstable
 
     fake(tools, "")
-    monkeypatch.setattr(unstable, "KEYRINGS", [tools / "debian.gpg"])
+    monkeypatch.setattr(debian_unstable, "KEYRINGS", [tools / "debian.gpg"])
     assert from_unstable() == []
     assert "left out: this is no Debian: " in capsys.readouterr().err
 
@@ -53,9 +53,9 @@ def test_a_system_with_another_apt_continues_with_a_message(
 def test_without_a_network_apts_error_is_shown(
     tools: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import unstable
+    import debian_unstable
 
-    monkeypatch.setattr(unstable, "KEYRINGS", [tools])
+    monkeypatch.setattr(debian_unstable, "KEYRINGS", [tools])
     fake(
         tools,
         'for one; do [ "$one" != update ] || { echo "E: no way there" >&2; exit 100; }; done\n',
@@ -64,36 +64,40 @@ def test_without_a_network_apts_error_is_shown(
     said = capsys.readouterr().err
     assert "CPython 3.14 and 3.15 left out: apt-get failed: E: no way there\n" in said
     # No partial folder, and only the lock beside it.
-    assert [path.name for path in unstable.FOLDER.parent.iterdir()] == ["pythons.lock"]
+    assert [path.name for path in debian_unstable.FOLDER.parent.iterdir()] == ["pythons.lock"]
 
 
 def test_an_existing_interpreter_is_not_installed_again(tools: Path) -> None:
-    import unstable
+    import debian_unstable
 
-    binaries = unstable.FOLDER / "usr" / "bin"
+    binaries = debian_unstable.FOLDER / "usr" / "bin"
     binaries.mkdir(parents=True)
     (binaries / "python3.15").touch()
-    (unstable.FOLDER / unstable.STAMP).write_text(json.dumps(unstable.recipe()))
-    assert unstable.interpreters() == {"3.15": str(binaries / "python3.15")}
+    (debian_unstable.FOLDER / debian_unstable.STAMP).write_text(
+        json.dumps(debian_unstable.recipe())
+    )
+    assert debian_unstable.interpreters() == {"3.15": str(binaries / "python3.15")}
 
 
 def test_a_failed_installation_leaves_nothing_behind(tools: Path) -> None:
-    import unstable
+    import debian_unstable
 
-    with pytest.raises(unstable.Unavailable, match="this is no Debian: apt-get was not found"):
-        unstable.programs(["curl"])
-    assert [path.name for path in unstable.FOLDER.parent.iterdir()] == ["curl.lock"]
+    with pytest.raises(
+        debian_unstable.Unavailable, match="this is no Debian: apt-get was not found"
+    ):
+        debian_unstable.programs(["curl"])
+    assert [path.name for path in debian_unstable.FOLDER.parent.iterdir()] == ["curl.lock"]
 
 
 def test_a_program_that_is_there_is_not_fetched_again(tools: Path) -> None:
-    import unstable
+    import debian_unstable
 
-    libraries = unstable.FOLDER.with_name("curl") / "usr" / "lib" / "a-machine"
+    libraries = debian_unstable.FOLDER.with_name("curl") / "usr" / "lib" / "a-machine"
     libraries.mkdir(parents=True)
     for name in ("libc.so.6", "ld-linux-a.so.2"):
         (libraries / name).touch()
-    folder, *starts = unstable.programs(["curl"])
-    assert folder == unstable.FOLDER.with_name("curl")
+    folder, *starts = debian_unstable.programs(["curl"])
+    assert folder == debian_unstable.FOLDER.with_name("curl")
     assert starts == [libraries / "ld-linux-a.so.2", "--library-path", libraries]
 
 

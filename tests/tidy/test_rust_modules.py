@@ -42,8 +42,8 @@ NEVER = {
     "io": {
         "uring": {"driver", "epoll"},
         "epoll": {"driver", "uring"},
-        "net": {"driver", "epoll", "op", "pool", "uring"},
-        "background_files": {"driver", "epoll", "net", "op", "pool", "uring"},
+        "net": {"driver", "epoll", "operation_table", "buffer_pool", "uring"},
+        "background_files": {"driver", "epoll", "net", "operation_table", "buffer_pool", "uring"},
     },
     "engine": {
         "transport": {"host", "quic", "turn"},

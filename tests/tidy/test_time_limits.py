@@ -61,7 +61,7 @@ def test_the_package_waits_by_what_lets_cancellations_through() -> None:
 # Fixed waits of tests: (their number, the reason why no event, condition or `rounds` can replace them).
 FIXED = {
     "aio/test_special_files.py": (1, "a thread that opens a file would report nothing"),
-    "client/test_pool.py": (1, "longer than a time-out that must not end it"),
+    "client/test_connection_pool.py": (1, "longer than a time-out that must not end it"),
     "loop/test_busy_poll.py": (2, "the loop's own wait is tested"),
     "loop/test_clocks.py": (1, "the loop's own wait is tested"),
     "loop/test_scheduling.py": (2, "the loop's own wait is tested"),
@@ -69,7 +69,7 @@ FIXED = {
     "loop/test_sock_streams.py": (1, "the turns of a loop that rests are counted"),
     "loop/test_subprocess_end.py": (1, "the loop must not look meanwhile"),
     "loop/test_tasks.py": (1, "a slow callback"),
-    "quic/native/test_collecting.py": (1, "the loop sleeps in the kernel by then"),
+    "quic/native/test_garbage_collection.py": (1, "the loop sleeps in the kernel by then"),
     "quic/native/test_anyio_and_uvloop.py": (1, "a program's own time"),
     "quic/test_aioquic_programs.py": (1, "the turns of a loop that rests are counted"),
     "quic/test_quic_connection.py": (1, "longer than the idle time-out"),

@@ -8,7 +8,7 @@ import json
 import os
 
 from uringcore._uringcore import Stream
-from uringcore.webtransport._link import SessionLink
+from uringcore.webtransport._session_state import SessionState
 
 
 async def app(scope, receive, send):
@@ -40,7 +40,7 @@ def alive():
     """Returns the number of sessions and of their streams in this process."""
     gc.collect()
     found = [type(one) for one in gc.get_objects()]
-    kinds = {"sessions": SessionLink, "streams": Stream}
+    kinds = {"sessions": SessionState, "streams": Stream}
     return {name: sum(issubclass(one, kind) for one in found) for name, kind in kinds.items()}
 
 

@@ -9,21 +9,21 @@ import asyncio
 import sys
 from types import SimpleNamespace
 
-from tests.http.raw import connect_raw
-from tests.webtransport import wire
+from tests.http.raw_client import connect_raw
+from tests.webtransport import webtransport_bytes
 
 
 async def live(port: int, sessions: int, ready: asyncio.Semaphore) -> None:
     """Opens a session with a half-sent stream, a finished stream, and a datagram."""
     server = SimpleNamespace(port=port)
     async with connect_raw(server, max_datagram_frame_size=65536) as raw:
-        raw.control(wire.DRAFTS["02"])
+        raw.control(webtransport_bytes.DRAFTS["02"])
         for _ in range(sessions):
             await raw.wait_room(2)
-            session = raw.bidi(wire.asked("/"))
+            session = raw.bidi(webtransport_bytes.asked("/"))
             await raw.wait(lambda session=session: raw.answer(session).status == 200)
-            raw.bidi(wire.bidi(session, b"half of"))
-            raw.uni(wire.uni(session, b"whole"), fin=True)
+            raw.bidi(webtransport_bytes.bidi(session, b"half of"))
+            raw.uni(webtransport_bytes.uni(session, b"whole"), fin=True)
             raw.datagram(session, b"x")
         await raw.wait_sent()
         ready.release()

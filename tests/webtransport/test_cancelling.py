@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from tests.loop.support import rounds
-from tests.quic.native.pairs import cancelled, cancelled_after
+from tests.loop.harness import rounds
+from tests.quic.native.connection_pairs import cancelled, cancelled_after
 from tests.webtransport.session_pairs import (
     accepting,
     connecting,

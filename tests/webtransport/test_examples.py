@@ -18,7 +18,7 @@ import pytest
 
 import uringcore
 from examples import media_relay
-from tests.support.children import bound
+from tests.support.child_processes import bound
 from uringcore.quic import StreamResetError
 from uringcore.webtransport import SessionClosedError, connect_webtransport
 

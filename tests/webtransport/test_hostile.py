@@ -12,12 +12,12 @@ import json
 import pytest
 
 from tests.http import wire as http
-from tests.http.raw import connect_raw, needs_recent_aioquic
+from tests.http.raw_client import connect_raw, needs_recent_aioquic
 from tests.quic.harness import eventually
 from tests.server.conftest import backends
 from tests.server.conftest import certificate as server_certificate
 from tests.server.harness import Server
-from tests.webtransport import wire
+from tests.webtransport import webtransport_bytes
 from tests.webtransport.session_pairs import serving
 from uringcore.h3.connection import ErrorCode
 from uringcore.webtransport import WebTransportError
@@ -62,14 +62,14 @@ def run(main):
 async def connecting(server, draft="02", more=None):
     """Opens a connection that supports WebTransport."""
     async with connect_raw(server, max_datagram_frame_size=65536) as raw:
-        raw.control({**wire.DRAFTS[draft], **(more or {})})
+        raw.control({**webtransport_bytes.DRAFTS[draft], **(more or {})})
         await raw.wait_settings()
         yield raw
 
 
 async def opened(raw, path):
     """Opens a session, and waits until the server has accepted it."""
-    session = raw.bidi(wire.asked(path))
+    session = raw.bidi(webtransport_bytes.asked(path))
     await raw.wait(lambda: raw.answer(session).status == 200)
     return session
 
@@ -78,20 +78,20 @@ async def opened(raw, path):
 
 
 async def asked(raw, path):
-    return raw.bidi(wire.asked(path))
+    return raw.bidi(webtransport_bytes.asked(path))
 
 
 async def with_streams(raw, path):
     """A session with streams that are silent, half sent, finished, reset and stopped."""
     session = await opened(raw, path)
-    for make, header in ((raw.bidi, wire.bidi), (raw.uni, wire.uni)):
+    for make, header in ((raw.bidi, webtransport_bytes.bidi), (raw.uni, webtransport_bytes.uni)):
         make(header(session))
         make(header(session, b"half of"))
         make(header(session, b"whole"), fin=True)
         given_up = make(header(session, b"some of"))
         await raw.wait_sent()
         raw.reset(given_up, 7)
-    stopped = raw.bidi(wire.bidi(session, b"x"))
+    stopped = raw.bidi(webtransport_bytes.bidi(session, b"x"))
     await raw.wait_sent()
     raw.stop(stopped, 7)
     raw.datagram(session, b"x")
@@ -101,17 +101,17 @@ async def with_streams(raw, path):
 async def with_beginnings(raw, path):
     """A session with streams whose first bytes are incomplete, so that their session is unknown."""
     session = await opened(raw, path)
-    raw.bidi(wire.bidi(session)[:1])
-    raw.uni(wire.uni(session)[:1])
+    raw.bidi(webtransport_bytes.bidi(session)[:1])
+    raw.uni(webtransport_bytes.uni(session)[:1])
     return session
 
 
 async def after_its_streams(raw, path):
     """A session whose streams and datagrams arrive before its request."""
     session = raw.quic.get_next_available_stream_id()
-    raw.uni(wire.uni(session, b"early"))
+    raw.uni(webtransport_bytes.uni(session, b"early"))
     raw.datagram(session, b"early")
-    assert raw.bidi(wire.asked(path)) == session
+    assert raw.bidi(webtransport_bytes.asked(path)) == session
     return session
 
 
@@ -130,17 +130,17 @@ async def finished(raw, session):
 
 
 async def closed(raw, session):
-    raw.write(session, wire.close(5, b"enough"), fin=True)
+    raw.write(session, webtransport_bytes.close(5, b"enough"), fin=True)
 
 
 async def malformed(raw, session):
-    raw.write(session, wire.capsule(wire.CLOSE_SESSION, b"x"), fin=True)
+    raw.write(session, webtransport_bytes.capsule(webtransport_bytes.CLOSE_SESSION, b"x"), fin=True)
 
 
 ENDS = [reset, finished, closed, malformed]
 
 
-@pytest.mark.parametrize("draft", wire.DRAFTS)
+@pytest.mark.parametrize("draft", webtransport_bytes.DRAFTS)
 def test_sessions_that_end_in_every_state_leave_nothing(server, draft):
     """Streams of an unknown session wait for ten seconds, or for the end of the connection."""
 
@@ -183,7 +183,7 @@ def test_sessions_that_are_abandoned_in_the_packet_of_their_request(server):
 
 async def _ask_and_stop(raw, path):
     session = raw.quic.get_next_available_stream_id()
-    raw.quic.send_stream_data(session, wire.asked(path))
+    raw.quic.send_stream_data(session, webtransport_bytes.asked(path))
     raw.quic.stop_stream(session, GIVEN_UP)
     raw.transmit()
     assert (await raw.wait_over(session)).reset is not None
@@ -196,7 +196,7 @@ def test_several_sessions_that_are_given_up_in_one_packet(run_anywhere, certific
             async with connecting(server) as raw:
                 for _ in range(10):
                     session = raw.quic.get_next_available_stream_id()
-                    raw.quic.send_stream_data(session, wire.asked("/"))
+                    raw.quic.send_stream_data(session, webtransport_bytes.asked("/"))
                     raw.quic.stop_stream(session, GIVEN_UP)
                 raw.transmit()
                 await raw.wait_over(session)
@@ -212,11 +212,11 @@ def test_a_session_accepted_after_the_drain_gets_the_drain_too(run_anywhere, cer
         async with serving(certificate) as server:
             server.port = server.address[1]
             async with connecting(server) as raw:
-                session = raw.bidi(wire.asked("/"))
+                session = raw.bidi(webtransport_bytes.asked("/"))
                 request = await anext(server)
                 draining = asyncio.ensure_future(server.drain())
                 accepted = await request.accept()
-                drain = http.varints(wire.DRAIN_SESSION, 0)
+                drain = http.varints(webtransport_bytes.DRAIN_SESSION, 0)
                 await raw.wait(lambda: raw.answer(session).body == drain)
                 # Both directions: if only one ends, the server waits for `patience`.
                 raw.give_up(session, GIVEN_UP)
@@ -236,7 +236,7 @@ def test_sessions_abandoned_with_their_request_take_no_place_in_the_backlog(
                 for _ in range(10):
                     await _ask_and_stop(raw, "/")
                 (carrier,) = server._transports
-                session = raw.bidi(wire.asked("/"))
+                session = raw.bidi(webtransport_bytes.asked("/"))
                 request = await anext(server)
                 assert server.stats()["sessions_asked"] == 1
                 assert carrier.sessions == {request._link}
@@ -253,7 +253,7 @@ def test_streams_that_their_client_stops_are_not_kept(server):
             session = await opened(raw, "/opening")
             for _ in range(150):
                 await raw.wait_room()
-                stream = raw.bidi(wire.bidi(session, b"x"), fin=True)
+                stream = raw.bidi(webtransport_bytes.bidi(session, b"x"), fin=True)
                 await raw.wait_sent()
                 raw.stop(stream, 7)
                 await raw.wait(lambda stream=stream: raw.incoming(stream).over)
@@ -270,7 +270,7 @@ def test_a_client_that_takes_no_header_fields_is_reset(server, path):
 
     async def main():
         async with connecting(server, more=small) as raw:
-            session = raw.bidi(wire.asked(path))
+            session = raw.bidi(webtransport_bytes.asked(path))
             assert (await raw.wait_over(session)).reset is not None
             await left(server, sessions=0, streams=0)
 
@@ -286,7 +286,7 @@ def test_a_client_that_takes_no_header_fields_is_reset_by_a_server_of_sessions(
         async with serving(certificate, **kept) as server:
             server.port = server.address[1]
             async with connecting(server, more={http.MAX_FIELD_SECTION_SIZE: 10}) as raw:
-                session = raw.bidi(wire.asked("/"))
+                session = raw.bidi(webtransport_bytes.asked("/"))
                 if kept["handler"] is None:
                     with pytest.raises(WebTransportError):
                         await (await anext(server)).accept()

@@ -11,18 +11,18 @@ import pytest
 import uringcore
 from tests.quic.harness import eventually
 from tests.server.harness import ROOT
-from tests.support.interpreter import is_default_interpreter
-from tests.support.memory import memory
+from tests.support.allocated_memory import memory
+from tests.support.interpreter_roles import is_default_interpreter
 from tests.webtransport.session_pairs import asked_of, serving
 from uringcore._uringcore import MemorySessionStore, Stream
 from uringcore.webtransport._asgi import AsgiSession
-from uringcore.webtransport._link import SessionLink
 from uringcore.webtransport._numbered_streams import NumberedStreams
+from uringcore.webtransport._session_state import SessionState
 from uringcore.webtransport._session_transport import SessionTransport
 
 PROCESSES, CLIENTS, SESSIONS = 2, 20, 500
 """For each of the two processes that are killed: the number of its clients, and of all their sessions."""
-OURS = (SessionTransport, SessionLink, AsgiSession, NumberedStreams, Stream)
+OURS = (SessionTransport, SessionState, AsgiSession, NumberedStreams, Stream)
 
 
 async def hearing(scope, receive, send):

@@ -9,7 +9,7 @@ import asyncio
 
 import pytest
 
-from tests.loop.support import rounds
+from tests.loop.harness import rounds
 from tests.quic.harness import eventually
 from tests.webtransport.aiopquic_pairs import (
     accepted,

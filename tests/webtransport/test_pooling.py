@@ -16,8 +16,8 @@ from aioquic.quic.events import ProtocolNegotiated
 
 import uringcore
 from tests.quic.harness import eventually
-from tests.quic.native.pairs import cancelled_after
-from tests.quic.native.test_collecting import gone
+from tests.quic.native.connection_pairs import cancelled_after
+from tests.quic.native.test_garbage_collection import gone
 from tests.webtransport.session_pairs import accepting, connecting, serving, session_pair
 from tests.webtransport.test_sessions import echo
 from uringcore import quic

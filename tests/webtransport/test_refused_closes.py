@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.refused_closes import (
+from tests.support.close_argument_checks import (
     BAD_REASONS,
     all_codes_refused,
     all_refused,

@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from tests.loop.support import rounds
+from tests.loop.harness import rounds
 from tests.quic.harness import eventually, patterned
 from tests.webtransport.session_pairs import (
     accepting,

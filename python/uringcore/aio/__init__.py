@@ -13,16 +13,16 @@ A program written for aiofiles runs with ``import uringcore.aio as aiofiles``. F
 | --- | --- |
 | ``_open`` | ``open``: from a path and a mode to a file object |
 | ``_base`` | the methods that binary and text files share |
-| ``_text``, ``_reader`` | text files; their decoder and its positions |
-| ``_buffered``, ``_raw`` | binary files with a buffer, and without |
-| ``_file`` | position and close of binary files |
+| ``_text_file``, ``_text_decoder`` | text files; their decoder and its positions |
+| ``_buffered_file``, ``_raw_file`` | binary files with a buffer, and without |
+| ``_binary_file`` | position and close of binary files |
 | ``_buffer`` | bytes read ahead, and bytes that wait to be written |
 | ``_descriptor`` | single operations on an open descriptor |
 | ``_file_lock`` | the order of operations on one file |
 | ``_operation`` | one operation in progress, and its result after a cancellation |
-| ``_files`` | the two implementations of operations: the ring, and threads |
+| ``_file_backends`` | the two implementations of operations: the ring, and threads |
 | ``os``, ``ospath`` | functions of ``os`` and ``os.path`` |
-| ``tempfile``, ``_temporary`` | temporary files and directories; the classes of two of them |
+| ``tempfile``, ``_temporary_files`` | temporary files and directories; the classes of two of them |
 | ``_standard_streams`` | standard input, output and error |
 | ``threadpool`` | aiofiles' names for the classes above |
 
@@ -49,11 +49,11 @@ There is one difference from aiofiles: the objects below a file (``buffer``, ``r
 from __future__ import annotations
 
 from . import os, ospath, tempfile
-from ._buffered import AsyncBufferedIOBase, AsyncBufferedReader
+from ._buffered_file import AsyncBufferedIOBase, AsyncBufferedReader
 from ._open import open  # noqa: A004 - the name is the point
-from ._raw import AsyncFileIO
+from ._raw_file import AsyncFileIO
 from ._standard_streams import stderr, stderr_bytes, stdin, stdin_bytes, stdout, stdout_bytes
-from ._text import AsyncTextIOWrapper
+from ._text_file import AsyncTextIOWrapper
 
 __all__ = [
     "AsyncBufferedIOBase",

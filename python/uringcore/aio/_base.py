@@ -2,7 +2,7 @@
 
 ``_taken`` holds bytes or text that were read ahead, and ``_at`` is the position in it. A call that it
 can answer does not suspend. ``_below()`` is the binary file: that of a text file, or the file itself.
-``_file`` and ``_text`` fill ``_taken`` and handle positions.
+``_binary_file`` and ``_text_file`` fill ``_taken`` and handle positions.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from collections.abc import Iterable
 from typing import Any, AnyStr, Generic, TypeVar
 
 from ._buffer import Buffer
-from ._file_lock import Turns
-from ._files import DIRECT_MAX_BYTES, PIECE_MAX_BYTES
+from ._file_backends import DIRECT_MAX_BYTES, PIECE_MAX_BYTES
+from ._file_lock import FileLock
 
 __all__ = ["AsyncIOBase", "as_bytes", "as_size"]
 
 _Self = TypeVar("_Self", bound="AsyncIOBase[Any]")
 
 
-class AsyncIOBase(Turns, Generic[AnyStr]):
+class AsyncIOBase(FileLock, Generic[AnyStr]):
     """A file of ``bytes`` or ``str``."""
 
     _taken: AnyStr

@@ -2,7 +2,7 @@
 
 At any time either bytes were read ahead (``_taken``) or bytes wait to be written (``_out``), never
 both. An unbuffered file has read-ahead bytes only after a cancelled read, and no bytes to write.
-``_descriptor`` implements single operations, and ``_file`` a file's methods.
+``_descriptor`` implements single operations, and ``_binary_file`` a file's methods.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 from .. import _uringcore
 from ._descriptor import PIPE_BUF_BYTES, Descriptor
-from ._files import Files, Opened
+from ._file_backends import Files, Opened
 
 __all__ = ["Buffer"]
 

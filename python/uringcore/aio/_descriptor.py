@@ -2,7 +2,7 @@
 
 ``_taken`` holds bytes that were read from the descriptor and not returned yet, from ``_at`` on; every
 read returns them first. Sequential reads and writes use the descriptor's own position, so it is
-correct for others that share it (a child process, a duplicate). ``_file`` implements a file's methods.
+correct for others that share it (a child process, a duplicate). ``_binary_file`` implements a file's methods.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from fcntl import F_GETFL, fcntl
 from functools import partial
 from typing import Any, Final
 
-from ._file_lock import Turns
-from ._files import DIRECT_MAX_BYTES, PIECE_MAX_BYTES, Files, Opened
+from ._file_backends import DIRECT_MAX_BYTES, PIECE_MAX_BYTES, Files, Opened
+from ._file_lock import FileLock
 from ._operation import Operation
 
 __all__ = ["PIPE_BUF_BYTES", "Descriptor"]
@@ -26,7 +26,7 @@ __all__ = ["PIPE_BUF_BYTES", "Descriptor"]
 PIPE_BUF_BYTES = 4096
 
 
-class Descriptor(Turns):
+class Descriptor(FileLock):
     """The part of a binary file below its methods. All of it runs during the file's turn."""
 
     _fd = -1

@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 
-__all__ = ["Turns"]
+__all__ = ["FileLock"]
 
 
-class Turns:
+class FileLock:
     """The lock, which every file class inherits.
 
     While ``_busy`` is 0 no operation of the file is in progress, and a method that does not have to wait
@@ -26,7 +26,7 @@ class Turns:
         self._queue: deque[asyncio.Future[None]] = deque()
 
     async def _begin(self) -> None:
-        """Wait for this task's turn. Turns are granted in the order of the calls."""
+        """Wait for this task's turn. The lock is granted in the order of the calls."""
         turn = self._ask()
         if turn is not None:
             await self._wait_for(turn)

@@ -1,7 +1,8 @@
 """``open``: from a path and a mode to a file object.
 
 Arguments have the meaning of the built-in ``open``, which also raises the errors for invalid ones.
-``_raw``, ``_buffered`` and ``_text`` implement the objects, and ``_files`` opens descriptors.
+``_raw_file``, ``_buffered_file`` and ``_text_file`` implement the objects, and ``_file_backends`` opens
+descriptors.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, TypeVar, cast, overload
 
 from .. import _uringcore
-from ._buffered import AsyncBufferedIOBase, AsyncBufferedReader
-from ._files import Files, Loop, Opened, Pool, files_of
+from ._buffered_file import AsyncBufferedIOBase, AsyncBufferedReader
+from ._file_backends import Files, Loop, Opened, Pool, files_of
 from ._operation import finish
-from ._raw import AsyncFileIO
-from ._text import AsyncTextIOWrapper
+from ._raw_file import AsyncFileIO
+from ._text_file import AsyncTextIOWrapper
 
 if TYPE_CHECKING:
     from _typeshed import (

@@ -3,7 +3,7 @@
 A thread or the kernel may finish an operation after its waiter is gone. So a cancelled waiter passes
 a function that receives the result (:meth:`Operation.abandon`); until then the file stays locked.
 Operations on the ring are :class:`uringcore._uringcore.FileOperation`, which has these two members
-as well. ``_files`` makes the operations.
+as well. ``_file_backends`` makes the operations.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from ._files import files_of
+from ._file_backends import files_of
 from ._operation import finish
 
 __all__ = [

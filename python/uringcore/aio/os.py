@@ -20,7 +20,7 @@ from typing import Any, ParamSpec, TypeVar, cast
 
 from .. import _uringcore
 from . import ospath as path
-from ._files import AnyPath, Loop, Pool, RingFiles, at_directory, files_of
+from ._file_backends import AnyPath, Loop, Pool, RingFiles, at_directory, files_of
 from ._operation import Operation, finish
 from .ospath import Fd, lstat, stat
 

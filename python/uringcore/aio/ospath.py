@@ -11,7 +11,7 @@ import stat as _stat
 from typing import Any
 
 from .. import _uringcore
-from ._files import AT_EMPTY_PATH, Loop, PathOrFd, Pool, RingFiles, at_directory, files_of
+from ._file_backends import AT_EMPTY_PATH, Loop, PathOrFd, Pool, RingFiles, at_directory, files_of
 from ._operation import finish
 
 __all__ = [

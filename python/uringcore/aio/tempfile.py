@@ -13,10 +13,10 @@ import weakref
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from ._files import Loop, Pool, files_of
+from ._file_backends import Loop, Pool, files_of
 from ._open import AnyFile, Opening, check, open  # noqa: A004 - that of files here
 from ._operation import finish
-from ._temporary import AsyncSpooledTemporaryFile, AsyncTemporaryDirectory
+from ._temporary_files import AsyncSpooledTemporaryFile, AsyncTemporaryDirectory
 from .os import unlink
 
 __all__ = ["NamedTemporaryFile", "SpooledTemporaryFile", "TemporaryDirectory", "TemporaryFile"]

@@ -5,7 +5,7 @@
 | ``client`` | ``connect`` |
 | ``server`` | ``serve`` |
 | ``protocol`` | ``QuicConnectionProtocol`` |
-| ``_stream`` | the transport behind a stream's reader and writer |
+| ``_stream_transport`` | the transport behind a stream's reader and writer |
 | ``_first_flight`` | ``connect(..., transmit=False)`` |
 """
 

@@ -1,4 +1,6 @@
-"""``QuicConnectionProtocol``: the base class of programs' protocols. ``_stream`` has its streams' transports.
+"""``QuicConnectionProtocol``: the base class of programs' protocols.
+
+``_stream_transport`` has the transports of its streams.
 
 Two features are new compared with aioquic: flow control in both directions (``writer.drain()`` waits until
 the send queue has fallen, and a slow reader stops the peer), and ``wait_connected`` raises the cause of a
@@ -14,7 +16,7 @@ from typing import Any, cast
 
 from uringcore._uringcore import LoopCore
 from uringcore.asyncio._first_flight import FirstFlight
-from uringcore.asyncio._stream import QuicStreamAdapter, StreamFlow
+from uringcore.asyncio._stream_transport import QuicStreamAdapter, StreamFlow
 from uringcore.quic import events
 from uringcore.quic._close_arguments import check_code, check_reason
 from uringcore.quic._errors import error_from_event

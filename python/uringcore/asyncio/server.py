@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 from uringcore.asyncio.protocol import QuicConnectionProtocol, QuicStreamHandler
-from uringcore.quic._acceptance import Acceptance, ServerFactory
-from uringcore.quic._endpoint import open_server
+from uringcore.quic._accept_settings import AcceptSettings, ServerFactory
+from uringcore.quic._open_endpoint import open_server
 from uringcore.quic._transport import QuicTransport
 from uringcore.quic.configuration import SMALLEST_MAX_DATAGRAM_SIZE, QuicConfiguration
 from uringcore.quic.limits import RetryPolicy, ServerLimits
@@ -48,7 +48,7 @@ class QuicServer(asyncio.DatagramProtocol):
     ) -> None:
         if configuration.is_client:
             raise ValueError("configuration: is_client must be false for a server")
-        self._acceptance = Acceptance(
+        self._accept_settings = AcceptSettings(
             _with_handler(create_protocol, stream_handler),
             configuration,
             retry=retry,
@@ -63,7 +63,7 @@ class QuicServer(asyncio.DatagramProtocol):
         self._endpoint_transport = QuicTransport.over(
             asyncio.get_running_loop(),
             cast(asyncio.DatagramTransport, transport),
-            self._acceptance,
+            self._accept_settings,
         )
 
     def datagram_received(self, data: bytes, addr: Any) -> None:
@@ -204,7 +204,7 @@ async def serve(
     )
     server._endpoint_transport = await open_server(
         asyncio.get_running_loop(),
-        server._acceptance,
+        server._accept_settings,
         (host, port) if workers is None else None,
         sock=None if workers is None else workers.socket.dup(),
         reuse_port=reuse_port,

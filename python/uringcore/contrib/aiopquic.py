@@ -21,7 +21,7 @@ from uringcore._buffer_arguments import contiguous_bytes
 from uringcore._uringcore import ReceiveStream
 from uringcore.quic._close_arguments import check_code, check_reason
 from uringcore.quic._errors import DatagramSendError, QuicError, StreamResetError
-from uringcore.quic._native.link import Life
+from uringcore.quic._native.connection_protocol import BaseConnectionProtocol
 from uringcore.quic.configuration import QuicConfiguration
 from uringcore.webtransport._client import connect as connect_session
 from uringcore.webtransport._event_classes import (
@@ -38,13 +38,13 @@ from uringcore.webtransport._event_classes import (
     WebTransportStreamDataReceived,
     WebTransportStreamReset,
 )
-from uringcore.webtransport._link import CODE_BITS, REASON_BYTES_MAX, check_path
 from uringcore.webtransport._numbered_streams import PIECE_MAX, MessageMakers, NumberedStreams
 from uringcore.webtransport._outbox import Outboxes
 from uringcore.webtransport._quic_configuration import client_config, server_config
 from uringcore.webtransport._server import Server as SessionServer
 from uringcore.webtransport._server import serve as serve_sessions
 from uringcore.webtransport._session import Session, within
+from uringcore.webtransport._session_state import CODE_BITS, REASON_BYTES_MAX, check_path
 
 __all__ = [
     "WT_SESSION_GONE",
@@ -155,7 +155,7 @@ class WebTransportSession:
         if self.session_closed:
             return None
         life: object = self.session._link.connection
-        if isinstance(life, Life):
+        if isinstance(life, BaseConnectionProtocol):
             name = life.transport.get_extra_info("sockname")
             return str(name[0]), int(name[1])
         return self._transport.address if isinstance(self._transport, SessionServer) else None

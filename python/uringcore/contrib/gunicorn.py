@@ -24,8 +24,8 @@ from gunicorn.workers.base import Worker as BaseWorker
 
 from uringcore.quic.workers import PortWorker
 from uringcore.server._config import Config
+from uringcore.server._listening_sockets import bind_addresses
 from uringcore.server._server import Server
-from uringcore.server._sockets import bind_addresses
 from uringcore.server._startup_errors import StartupError
 from uringcore.server._worker_places import WORKERS_MAX, Ports
 

@@ -32,9 +32,9 @@ from starlette.middleware import Middleware
 from starlette.routing import BaseRoute, Match, NoMatchFound, compile_path, get_name
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from uringcore.webtransport._fields import HeadersLike
-from uringcore.webtransport._request import SessionRequest
+from uringcore.webtransport._header_fields import HeadersLike
 from uringcore.webtransport._session import Session
+from uringcore.webtransport._session_request import SessionRequest
 
 __all__ = [
     "WebTransport",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from uringcore._pickling import PickledWhole
+from uringcore._exception_pickling import PickledWithFields
 
 __all__ = [
     "RESERVED_FRAME_TYPES",
@@ -103,7 +103,7 @@ class StreamType(IntEnum):
     WEBTRANSPORT = 0x54
 
 
-class ProtocolError(PickledWhole, Exception):
+class ProtocolError(PickledWithFields, Exception):
     """Base class of the protocol's errors, by their codes.
 
     A peer's error closes the QUIC connection and raises nothing. Only :class:`FrameUnexpected`

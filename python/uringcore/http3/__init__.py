@@ -16,26 +16,26 @@
 | --- | --- |
 | ``_client`` | ``Client``: requests to any origin, and second tries |
 | ``_methods`` | ``request``, ``get``, ``post`` and others, on top of ``stream`` |
-| ``_connection_slots`` | the connections to one origin, and the requests that wait for them |
+| ``_connection_pool`` | the connections to one origin, and the requests that wait for them |
 | ``_pooled_connection`` | one of these connections, from its first packet to its last |
-| ``_resolution`` | the address of an origin, with the tickets and tokens of its last connections |
+| ``_resumption_cache`` | the address of an origin, with the tickets and tokens of its last connections |
 | ``_origin_connection`` | one connection without a pool, for ``uringcore get`` |
 | ``_connection`` | QUIC's events made HTTP's, and requests sent |
 | ``_request`` | a request, and the rule for its repetition |
 | ``_exchange`` | one request and its response on their stream, with flow control |
 | ``_websocket`` | WebSocket messages on a stream |
 | ``_limits`` | time limits by phase, and bounds of connections |
-| ``_alternatives`` | ``Alt-Svc``: the places where an origin offers HTTP/3 |
+| ``_alt_svc`` | ``Alt-Svc``: the places where an origin offers HTTP/3 |
 | ``_url`` | origin and target of a URL |
 | ``_errors`` | exceptions |
 | ``_command`` | ``uringcore get`` |
 | ``_transfer``, ``_redirects`` | one transfer of the command; the request after a redirect |
-| ``_download``, ``_progress`` | the file that it writes; its progress bar |
-| ``_failures`` | its exit statuses and error messages |
-| ``_http1`` | its ``--http1.1`` |
+| ``_output_file``, ``_progress_bar`` | the file that it writes; its progress bar |
+| ``_exit_status`` | its exit statuses and error messages |
+| ``_http1_client`` | its ``--http1.1`` |
 """
 
-from uringcore.http3._alternatives import AlternativeCache
+from uringcore.http3._alt_svc import AlternativeCache
 from uringcore.http3._client import Client
 from uringcore.http3._errors import (
     ConnectError,

@@ -9,7 +9,7 @@
                 ...
 
 A request goes on an open connection to its origin, or waits for one that is being made
-(``_connection_slots``). Second tries are decided here, and nowhere else.
+(``_connection_pool``). Second tries are decided here, and nowhere else.
 
 A malformed response ends its request; a connection error of RFC 9114 ends the connection. 0-RTT data goes to
 the address of the last connection, with a ticket that is used once, and only with safe requests. If nothing
@@ -27,7 +27,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
-from uringcore.http3._connection_slots import ConnectionSlots
+from uringcore.http3._connection_pool import ConnectionPool
 from uringcore.http3._errors import (
     ConnectError,
     ConnectionLostError,
@@ -42,7 +42,7 @@ from uringcore.http3._methods import Methods
 from uringcore.http3._origin_connection import client_configuration
 from uringcore.http3._pooled_connection import PooledConnection
 from uringcore.http3._request import Content, Headers, Request, pairs, to_bytes
-from uringcore.http3._resolution import Memories, Route
+from uringcore.http3._resumption_cache import ResumptionCache, Route
 from uringcore.http3._url import parse_url
 from uringcore.http3._websocket import (
     MAX_MESSAGE_BYTES,
@@ -51,7 +51,7 @@ from uringcore.http3._websocket import (
     websocket_request,
 )
 from uringcore.quic._errors import QuicIdleTimeoutError
-from uringcore.quic._targets import server_name_of
+from uringcore.quic._host_checks import server_name_of
 from uringcore.quic.configuration import QuicConfiguration
 
 __all__ = ["Client", "pooled_configuration"]
@@ -107,8 +107,8 @@ class Client(Methods):
         self.limits: Limits = Limits() if limits is None else limits
         self.timeouts: Timeouts = Timeouts() if timeouts is None else timeouts
         self._early_data = early_data
-        self._slots: dict[Route, ConnectionSlots] = {}
-        self._memories = Memories()
+        self._slots: dict[Route, ConnectionPool] = {}
+        self._memories = ResumptionCache()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_closed = False
@@ -212,7 +212,7 @@ class Client(Methods):
 
     async def _fetch(
         self,
-        slots: ConnectionSlots,
+        slots: ConnectionPool,
         connection: PooledConnection,
         request: Request,
         timeouts: Timeouts,
@@ -251,7 +251,7 @@ class Client(Methods):
 
     # Connections
 
-    def _slots_of(self, route: Route) -> ConnectionSlots:
+    def _slots_of(self, route: Route) -> ConnectionPool:
         loop = asyncio.get_running_loop()
         if self._is_closed:
             raise RuntimeError("the client is closed")
@@ -263,7 +263,7 @@ class Client(Methods):
         slots = self._slots.get(route)
         if slots is None:
             configuration = self._configuration._named(server_name_of(route.origin.host))
-            slots = ConnectionSlots(
+            slots = ConnectionPool(
                 self.limits,
                 lambda early, timeout: self._open(route, configuration, early, timeout),
                 self._settle_waiting,
@@ -325,14 +325,14 @@ def _checked_base(url: str) -> str:
     return url.rstrip("/") + "/"
 
 
-def _give_back(slots: ConnectionSlots, connection: PooledConnection, response: Response) -> None:
+def _give_back(slots: ConnectionPool, connection: PooledConnection, response: Response) -> None:
     if response.timed_out:
         connection.retire()
     slots.release(connection)
 
 
 async def _watched(
-    slots: ConnectionSlots,
+    slots: ConnectionPool,
     connection: PooledConnection,
     request: Request,
     fetching: Coroutine[Any, Any, Response],

@@ -1,5 +1,5 @@
 """``uringcore get URL``: fetches a URL over HTTP/3. Here are its options; ``_transfer`` has the transfer,
-``_failures`` the error messages."""
+``_exit_status`` the error messages."""
 
 from __future__ import annotations
 
@@ -10,7 +10,14 @@ from typing import Literal
 
 from uringcore import new_event_loop, run
 from uringcore._time_limit import within
-from uringcore.http3._failures import EPILOG, INTERRUPTED, TIMED_OUT, WRONG_USAGE, Failure, named
+from uringcore.http3._exit_status import (
+    EPILOG,
+    INTERRUPTED,
+    TIMED_OUT,
+    WRONG_USAGE,
+    CommandFailure,
+    named,
+)
 from uringcore.http3._transfer import Transfer
 from uringcore.quic._errors import QuicConnectionError
 
@@ -23,7 +30,7 @@ def main(arguments: list[str]) -> int:
     try:
         check_loop(options.backend)
         return run(fetch(options), backend=options.backend)
-    except Failure as failure:
+    except CommandFailure as failure:
         print(f"uringcore get: {failure}", file=sys.stderr)
         return failure.code
     except KeyboardInterrupt:
@@ -35,7 +42,7 @@ def check_loop(backend: Literal["uring", "epoll"] | None) -> None:
     try:
         new_event_loop(backend).close()
     except (OSError, RuntimeError, ValueError) as exc:
-        raise Failure(WRONG_USAGE, str(exc)) from None
+        raise CommandFailure(WRONG_USAGE, str(exc)) from None
 
 
 def parser() -> argparse.ArgumentParser:
@@ -116,7 +123,7 @@ def offset(text: str) -> str:
 
 
 async def fetch(options: argparse.Namespace) -> int:
-    """The whole transfer, within its time limit; every expected failure as a :class:`Failure`."""
+    """The whole transfer, within its time limit; every expected failure as a :class:`CommandFailure`."""
     with named(options):
         transfer = Transfer(options)
         try:
@@ -124,4 +131,4 @@ async def fetch(options: argparse.Namespace) -> int:
         except asyncio.TimeoutError as exc:
             if options.max_time is None or isinstance(exc, QuicConnectionError):
                 raise  # the idle time-out is one of both kinds
-            raise Failure(TIMED_OUT, f"not complete after {options.max_time:g} s") from None
+            raise CommandFailure(TIMED_OUT, f"not complete after {options.max_time:g} s") from None

@@ -5,7 +5,7 @@ A :class:`~uringcore.http3.Client` raises nothing else, except for exceptions of
 
 from __future__ import annotations
 
-from uringcore._pickling import PickledWhole
+from uringcore._exception_pickling import PickledWithFields
 from uringcore.h3.connection import ErrorCode
 from uringcore.quic._errors import QuicConnectionError
 
@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 
-class HTTP3Error(PickledWhole, Exception):
+class HTTP3Error(PickledWithFields, Exception):
     """A request got no complete response."""
 
     @property

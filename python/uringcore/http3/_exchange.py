@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import Any, Protocol
 
-from uringcore._fresh_exceptions import fresh
+from uringcore._stored_exceptions import without_traceback
 from uringcore.h3.connection import ErrorCode
 from uringcore.http3._errors import ReadTimeoutError, RequestFailedError, RequestResetError
 from uringcore.http3._limits import Timeouts
@@ -141,11 +141,11 @@ class Exchange:
         request. Raises the exception that ended the exchange before."""
         while self.status is None and self._interim_error is None:
             if self._error is not None:
-                raise fresh(self._error)
+                raise without_traceback(self._error)
             is_awaited = self.request_ended or self.request_stopped
             await self._wait(timeout if is_awaited else None)
         if self._interim_error is not None:
-            raise fresh(self._interim_error)
+            raise without_traceback(self._interim_error)
 
     async def read(self, timeout: float | None = None) -> bytes:
         """The next part of the body, empty at its end. Raises the exception that cut it off."""
@@ -153,7 +153,7 @@ class Exchange:
             if self.ended:
                 return b""
             if self._error is not None:
-                raise fresh(self._error)
+                raise without_traceback(self._error)
             await self._wait(timeout)
         data = self._body[0] if len(self._body) == 1 else b"".join(self._body)
         self._body = []

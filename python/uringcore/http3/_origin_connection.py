@@ -17,7 +17,7 @@ from uringcore.http3._limits import NO_TIMEOUTS, Timeouts
 from uringcore.http3._methods import Methods
 from uringcore.http3._request import Content, Headers, Request
 from uringcore.http3._url import Origin, parse_url
-from uringcore.quic._targets import server_name_of
+from uringcore.quic._host_checks import server_name_of
 from uringcore.quic.configuration import QuicConfiguration
 
 __all__ = ["OriginConnection", "client_configuration", "connect"]

@@ -1,6 +1,6 @@
 """One connection of a client, from its first packet to its last, held open by a task.
 
-The connection counts its requests and reports changes. ``_connection_slots`` assigns requests to it, and
+The connection counts its requests and reports changes. ``_connection_pool`` assigns requests to it, and
 closes it.
 
 The task enters and leaves QUIC's context manager, so every way out closes the connection.
@@ -16,8 +16,8 @@ from uringcore.asyncio.client import connect as quic_connect
 from uringcore.h3.connection import ErrorCode
 from uringcore.http3._connection import HTTP3ClientProtocol
 from uringcore.http3._errors import ConnectError, ConnectTimeoutError
-from uringcore.http3._resolution import Memory, Route
-from uringcore.quic._eyeballs import ATTEMPT_DELAY
+from uringcore.http3._resumption_cache import ResumptionState, Route
+from uringcore.quic._happy_eyeballs import ATTEMPT_DELAY
 from uringcore.quic.configuration import QuicConfiguration
 
 __all__ = ["PooledConnection"]
@@ -40,7 +40,7 @@ class PooledConnection:
         self,
         route: Route,
         configuration: QuicConfiguration,
-        memory: Memory,
+        memory: ResumptionState,
         *,
         early: bool,
         timeout: float | None,

@@ -7,7 +7,7 @@ from urllib.parse import urljoin
 
 from uringcore.http3._url import parse_url
 
-__all__ = ["Asked", "redirected"]
+__all__ = ["RequestTarget", "redirected"]
 
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
@@ -16,7 +16,7 @@ CREDENTIALS = frozenset({"authorization", "cookie", "host", "proxy-authorization
 
 
 @dataclass(frozen=True)
-class Asked:
+class RequestTarget:
     """A request of the command line."""
 
     method: str
@@ -25,7 +25,7 @@ class Asked:
     has_body: bool = False
 
 
-def redirected(asked: Asked, status: int, location: str | None) -> Asked | None:
+def redirected(asked: RequestTarget, status: int, location: str | None) -> RequestTarget | None:
     """The request that follows a response, or ``None`` if it is no redirect.
 
     Raises :class:`~uringcore.http3.URLError` for a URL that cannot be fetched, such as one of ``http``.

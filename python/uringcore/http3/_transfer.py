@@ -17,22 +17,22 @@ from typing import Any, BinaryIO
 
 from uringcore import _uringcore
 from uringcore._time_limit import within
-from uringcore.http3._download import Download, remote_name
 from uringcore.http3._exchange import Response
-from uringcore.http3._failures import (
+from uringcore.http3._exit_status import (
     CANNOT_REWIND,
     CERTIFICATE_REFUSED,
     HTTP_ERROR,
     TIMED_OUT,
     TOO_MANY_REDIRECTS,
     WRONG_USAGE,
-    Failure,
+    CommandFailure,
     read_errors,
 )
-from uringcore.http3._http1 import HTTP1Client, HTTP1Response
+from uringcore.http3._http1_client import HTTP1Client, HTTP1Response
 from uringcore.http3._origin_connection import OriginConnection, client_configuration, connect
-from uringcore.http3._progress import Progress, bytes_text
-from uringcore.http3._redirects import Asked, redirected
+from uringcore.http3._output_file import OutputFile, remote_name
+from uringcore.http3._progress_bar import Progress, bytes_text
+from uringcore.http3._redirects import RequestTarget, redirected
 from uringcore.http3._request import Fields
 from uringcore.http3._url import Origin, parse_url
 from uringcore.quic._errors import QuicConnectionError
@@ -59,12 +59,12 @@ class Transfer:
         self._client: OriginConnection | HTTP1Client | None = None
 
     async def run(self) -> int:
-        """Runs the transfer; returns the exit status, or raises a :class:`Failure`."""
+        """Runs the transfer; returns the exit status, or raises a :class:`CommandFailure`."""
         options = self.options
         with contextlib.ExitStack() as files:
             asked = self.asked(files)
             name = remote_name(options.url) if options.remote_name else options.output
-            output = Download(name, options.continue_at, files)
+            output = OutputFile(name, options.continue_at, files)
             asked.headers.extend(output.request_headers)
             async with contextlib.AsyncExitStack() as stack:
                 try:
@@ -77,7 +77,7 @@ class Transfer:
         return 0
 
     async def follow(
-        self, stack: contextlib.AsyncExitStack, asked: Asked, output: Download
+        self, stack: contextlib.AsyncExitStack, asked: RequestTarget, output: OutputFile
     ) -> None:
         for _ in range(self.options.max_redirs + 1):
             origin, _ = parse_url(asked.url)
@@ -86,13 +86,13 @@ class Transfer:
             if following is None:
                 return
             if following.has_body and self.options.upload_file == "-":
-                raise Failure(CANNOT_REWIND, f"{asked.url}: redirected, and stdin is spent")
+                raise CommandFailure(CANNOT_REWIND, f"{asked.url}: redirected, and stdin is spent")
             asked = following
-        raise Failure(TOO_MANY_REDIRECTS, f"more than {self.options.max_redirs} redirects")
+        raise CommandFailure(TOO_MANY_REDIRECTS, f"more than {self.options.max_redirs} redirects")
 
     async def exchange(
-        self, client: OriginConnection | HTTP1Client, asked: Asked, output: Download
-    ) -> Asked | None:
+        self, client: OriginConnection | HTTP1Client, asked: RequestTarget, output: OutputFile
+    ) -> RequestTarget | None:
         """One request; returns the one that follows it, if any."""
         options = self.options
         if options.verbose:
@@ -114,14 +114,14 @@ class Transfer:
                 if following is not None:
                     return following
             if options.fail and response.status >= 400:
-                raise Failure(HTTP_ERROR, f"{asked.url}: HTTP status {response.status}")
+                raise CommandFailure(HTTP_ERROR, f"{asked.url}: HTTP status {response.status}")
             if output.begin(response):
                 await self.receive(response, output)
                 if options.verbose and response.trailers:
                     show("* trailers", response.trailers, "< ")
         return None
 
-    async def receive(self, response: Response | HTTP1Response, output: Download) -> None:
+    async def receive(self, response: Response | HTTP1Response, output: OutputFile) -> None:
         if self.options.head:
             lines = [f"{self.protocol} {response.status}".encode()]
             lines += [name + b": " + value for name, value in response.headers]
@@ -170,14 +170,14 @@ class Transfer:
             if isinstance(exc, QuicConnectionError):
                 raise  # the idle time-out is one of both kinds
             text = f"{url}: no answer within {options.connect_timeout:g} s"
-            raise Failure(TIMED_OUT, text) from None
+            raise CommandFailure(TIMED_OUT, text) from None
         except (FileNotFoundError, PermissionError, ssl.SSLError) as exc:
             if isinstance(exc, ssl.SSLCertVerificationError) or not options.http1:
                 raise
             if options.cacert is None or isinstance(exc, ssl.SSLError):
                 raise
             text = f"cacert: cannot read {options.cacert}: {exc.strerror}"
-            raise Failure(CERTIFICATE_REFUSED, text) from None
+            raise CommandFailure(CERTIFICATE_REFUSED, text) from None
 
     def connect_http3(self, url: str) -> contextlib.AbstractAsyncContextManager[OriginConnection]:
         options = self.options
@@ -186,12 +186,14 @@ class Transfer:
             try:
                 configuration.quic_logger = QuicSequenceLogger(options.qlog)
             except ValueError:
-                raise Failure(WRONG_USAGE, f"--qlog {options.qlog}: is no directory") from None
+                raise CommandFailure(
+                    WRONG_USAGE, f"--qlog {options.qlog}: is no directory"
+                ) from None
         return connect(url, configuration=configuration)
 
     # The request and its body
 
-    def asked(self, files: contextlib.ExitStack) -> Asked:
+    def asked(self, files: contextlib.ExitStack) -> RequestTarget:
         """The first request. Headers of the command line replace our own."""
         options = self.options
         given = [header_pair(text) for text in options.header]
@@ -199,7 +201,9 @@ class Transfer:
         ours = [("user-agent", f"uringcore/{_uringcore.__version__}"), *self.body_headers(files)]
         headers = [one for one in ours if one[0] not in names] + given
         has_body = options.data is not None or options.upload_file is not None
-        return Asked(options.request or self.default_method(), options.url, headers, has_body)
+        return RequestTarget(
+            options.request or self.default_method(), options.url, headers, has_body
+        )
 
     def default_method(self) -> str:
         options = self.options
@@ -267,7 +271,7 @@ class Transfer:
             self.progress = Progress(sys.stderr, what, total)
         return self.progress
 
-    def show_request(self, client: OriginConnection | HTTP1Client, asked: Asked) -> None:
+    def show_request(self, client: OriginConnection | HTTP1Client, asked: RequestTarget) -> None:
         origin = client.origin
         how = "TCP, TLS" if self.options.http1 else "QUIC, TLS 1.3"
         show(f"* connected to {origin.host} port {origin.port} by {self.protocol} ({how})")
@@ -296,7 +300,7 @@ class Transfer:
 def header_pair(text: str) -> tuple[str, str]:
     name, separator, value = text.partition(":")
     if not separator or not name.strip():
-        raise Failure(WRONG_USAGE, f"-H {text!r} is not of the form NAME:VALUE")
+        raise CommandFailure(WRONG_USAGE, f"-H {text!r} is not of the form NAME:VALUE")
     # The bytes of the command line: fields have no encoding.
     return name.strip(), os.fsencode(value.strip()).decode("latin-1")
 

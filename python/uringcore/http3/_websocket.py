@@ -18,7 +18,7 @@ import os
 from collections.abc import AsyncIterator, Awaitable, Sequence
 from typing import Any, TypeVar
 
-from uringcore._fresh_exceptions import fresh
+from uringcore._stored_exceptions import without_traceback
 from uringcore._time_limit import within
 from uringcore._uringcore import (
     WebSocketFault,
@@ -138,7 +138,7 @@ class WebSocket:
         """
         while True:
             if self._closed is not None:
-                raise fresh(self._closed)
+                raise without_traceback(self._closed)
             try:
                 kind, *content = await self._next()
             except WebSocketFault as fault:
@@ -188,7 +188,7 @@ class WebSocket:
             data = await self._exchange.read(self._timeouts.read)
             if not data:
                 self._closed = self._closed or WebSocketClosedError(ABNORMAL, "the stream ended")
-                raise fresh(self._closed)
+                raise without_traceback(self._closed)
             self._reader.feed(data)
         return found
 
@@ -204,7 +204,9 @@ class WebSocket:
 
     async def _send(self, kind: str, data: bytes) -> None:
         if self._closed is not None or self._close_sent:
-            raise fresh(self._closed or WebSocketClosedError(NORMAL, "closed on this side"))
+            raise without_traceback(
+                self._closed or WebSocketClosedError(NORMAL, "closed on this side")
+            )
         await self._write(websocket_frame(kind, data, os.urandom(MASK_BYTES)))
 
     async def _write(self, data: bytes, *, end: bool = False) -> None:
@@ -218,7 +220,7 @@ class WebSocket:
                 self._closed = closed
             # Otherwise STOP_SENDING has ended this direction only (RFC 9000 section 3.5): messages and the
             # server's Close frame are still to be received.
-            raise fresh(closed) from exc
+            raise without_traceback(closed) from exc
 
     async def _end(self, code: int, reason: str) -> None:
         """Sends a Close frame, if none was, and the end of the stream (RFC 9220 section 3)."""

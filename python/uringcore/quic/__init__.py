@@ -38,24 +38,27 @@ The modules behind them:
 
 | file | noun |
 | --- | --- |
-| ``_endpoint``, ``_transport`` | opening a UDP socket with its connections; its transport |
+| ``_open_endpoint``, ``_transport`` | opening a UDP socket with its connections; its transport |
 | ``_foreign_loops`` | the transport on a loop that is not uringcore's |
-| ``_sockets`` | UDP sockets: resolved, bound, with their buffers |
-| ``_targets`` | checks of hosts and ports |
-| ``_eyeballs`` | the choice among a name's addresses (RFC 8305) |
-| ``_setup``, ``_fields`` | a configuration for the extension; the fields of a configuration |
-| ``_credentials``, ``_certificates`` | loading certificates and keys; selecting a server's certificate |
-| ``_acceptance`` | the limits of a server's endpoint, and the protocol object of a new connection |
+| ``_udp_sockets`` | UDP sockets: resolved, bound, with their buffers |
+| ``_host_checks`` | checks of hosts and ports |
+| ``_happy_eyeballs`` | the choice among a name's addresses (RFC 8305) |
+| ``_configuration_fields`` | the fields of a configuration |
+| ``_configuration_setup`` | conversion of a configuration for the extension |
+| ``_credentials`` | loading certificates and keys |
+| ``_certificate_selection`` | selecting one of a server's certificates |
+| ``_accept_settings`` | the limits of a server's endpoint, and the protocol object of a new connection |
 | ``_close_arguments`` | checks of arguments of closes and resets |
 | ``_available_memory`` | the memory of this process, and the part that clients may fill |
-| ``_store_thread`` | the thread that calls a session store |
-| ``_records`` | records of frames and parameters |
-| ``_headers`` | headers of packets in the clear, for programs that route datagrams |
-| ``_exposition`` | the text format of OpenMetrics |
+| ``_session_store_thread`` | the thread that calls a session store |
+| ``_frame_records`` | records of frames and parameters |
+| ``_packet_headers`` | headers of packets in the clear, for programs that route datagrams |
+| ``_openmetrics_text`` | the text format of OpenMetrics |
 | ``_process_group`` | the processes of a ``PortGroup`` |
-| ``_place_states`` | the state of each place on their port |
+| ``_worker_states`` | the state of each place on their port |
 | ``_lifecycle``, ``_migration`` | a connection's handshake, pings and end; a client's change of network |
-| ``_aioquic_private_names``, ``_aioquic_tables``, ``_handshake`` | aioquic's attributes that programs read |
+| ``_aioquic_private_names``, ``_aioquic_tables`` | aioquic's private attributes that programs read |
+| ``_handshake_results`` | results of the TLS handshake under aioquic's names |
 | ``_client_hello_hook`` | a ClientHello for programs that replace aioquic's handler |
 | ``_peer_names`` | names of peers that are not IP addresses |
 """

@@ -2,7 +2,7 @@
 
 Paths, PEM and DER bytes and ``cryptography`` objects become DER certificates and keys, and PEM authorities.
 Not here: the checks that a key belongs to its certificate, and of the certificate's names
-(:mod:`uringcore.quic._certificates`, and Rust).
+(:mod:`uringcore.quic._certificate_selection`, and Rust).
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import Any
 from uringcore._buffer_arguments import contiguous_bytes, is_buffer
 from uringcore._private_files import warn_if_exposed
 from uringcore._uringcore import QuicClientSetup
+from uringcore.quic._configuration_fields import ConfigurationFields
 from uringcore.quic._errors import QuicConfigurationError
-from uringcore.quic._fields import ConfigurationFields
 from uringcore.tls import (
     _certificate_to_der,
     _key_to_der,

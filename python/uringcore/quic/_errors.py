@@ -11,7 +11,7 @@ import errno as _errno
 import os
 from typing import TYPE_CHECKING, Any
 
-from uringcore._pickling import PickledWhole
+from uringcore._exception_pickling import PickledWithFields
 from uringcore.quic.packet import QuicErrorCode
 from uringcore.tls import AlertDescription
 
@@ -39,7 +39,7 @@ __all__ = [
 ]
 
 
-class QuicConfigurationError(PickledWhole, ValueError):
+class QuicConfigurationError(PickledWithFields, ValueError):
     """A field of a configuration has an impossible or unsupported value; ``field`` is its name."""
 
     def __init__(self, field: str, message: str) -> None:
@@ -48,7 +48,7 @@ class QuicConfigurationError(PickledWhole, ValueError):
         self.message = message
 
 
-class QuicError(PickledWhole, ConnectionError):
+class QuicError(PickledWithFields, ConnectionError):
     """A connection, a stream, or an operation on one of them failed."""
 
     code: int = 0

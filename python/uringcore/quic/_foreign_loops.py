@@ -19,7 +19,7 @@ import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from uringcore.quic._sockets import connect_socket
+from uringcore.quic._udp_sockets import connect_socket
 
 if TYPE_CHECKING:
     from uringcore.quic.connection import QuicConnection

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from uringcore.quic import events
 from uringcore.quic._foreign_loops import ForeignDriver
-from uringcore.quic._sockets import further_socket
+from uringcore.quic._udp_sockets import further_socket
 from uringcore.quic.connection import NetworkAddress, QuicConnection
 
 __all__ = ["DriverSockets", "Migrator", "Sockets"]

@@ -1,7 +1,7 @@
 """One UDP socket with its QUIC connections: the transport that ``create_quic_endpoint`` returns.
 
 On uringcore's loop the socket belongs to the loop's engine and packets never reach Python. On any other loop
-``_foreign_loops`` moves them. :mod:`uringcore.quic._endpoint` opens it.
+``_foreign_loops`` moves them. :mod:`uringcore.quic._open_endpoint` opens it.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from typing import Any
 
 from uringcore._buffer_arguments import contiguous_bytes
 from uringcore._uringcore import LoopCore, QuicEndpoint, QuicServerSetup
-from uringcore.quic._acceptance import Acceptance, ProtocolFactory
+from uringcore.quic._accept_settings import AcceptSettings, ProtocolFactory
 from uringcore.quic._close_arguments import check_code, check_reason
 from uringcore.quic._errors import QuicConfigurationError
-from uringcore.quic._eyeballs import Attempt
 from uringcore.quic._foreign_loops import ForeignDriver, say_what_is_faster
-from uringcore.quic._sockets import (
+from uringcore.quic._happy_eyeballs import Attempt
+from uringcore.quic._udp_sockets import (
     further_socket,
     is_connected,
     name_of,
@@ -54,7 +54,7 @@ class QuicTransport(asyncio.BaseTransport):
         self._is_serving = False
         self._closed: asyncio.Future[None] = loop.create_future()
         self._endpoint: QuicEndpoint | None = None
-        self._acceptance: Acceptance | None = None
+        self._accept_settings: AcceptSettings | None = None
         self._is_worker = False
         self._driver: ForeignDriver | None = None
         self._datagram_transport: asyncio.DatagramTransport | None = None
@@ -64,19 +64,19 @@ class QuicTransport(asyncio.BaseTransport):
         cls,
         loop: asyncio.AbstractEventLoop,
         datagram_transport: asyncio.DatagramTransport,
-        acceptance: Acceptance,
+        accept_settings: AcceptSettings,
     ) -> QuicTransport:
         """Creates a server on a datagram transport that the program has opened, on any loop.
 
         Its protocol must forward ``datagram_received`` and ``connection_lost``.
         """
         self = cls(loop, datagram_transport.get_extra_info("socket"))
-        self._acceptance = acceptance
+        self._accept_settings = accept_settings
         self._owns_socket = False
-        driver = self._open_foreign(acceptance.options(self))
+        driver = self._open_foreign(accept_settings.options(self))
         self._datagram_transport = datagram_transport
         driver.connection_made(datagram_transport)
-        acceptance.began()
+        accept_settings.began()
         return self
 
     def sendto(self, data: bytes | bytearray | memoryview, addr: Any) -> None:
@@ -138,9 +138,9 @@ class QuicTransport(asyncio.BaseTransport):
         Open connections go on as they are, and are reset with the key of their time. Raises
         ``QuicConfigurationError``, and then nothing has changed.
         """
-        if self._acceptance is None:
+        if self._accept_settings is None:
             raise RuntimeError("only a server has a configuration to reload")
-        self._accept_with(self._acceptance.setup(), self._acceptance.reset_keys())
+        self._accept_with(self._accept_settings.setup(), self._accept_settings.reset_keys())
 
     def _accept_with(self, setup: QuicServerSetup, reset_keys: list[bytes]) -> None:
         """Accepts new connections with this setup from now on."""

@@ -1,9 +1,10 @@
-"""The configuration of one side of a QUIC connection, with aioquic's fields (:mod:`uringcore.quic._fields`).
+"""The configuration of one side of a QUIC connection, with aioquic's fields.
 
+The fields are in :mod:`uringcore.quic._configuration_fields`.
 Certificates and keys may be files, PEM or DER bytes, or ``cryptography`` objects.
-:meth:`QuicConfiguration.setup` converts everything for the state machine (:mod:`uringcore.quic._setup`). It
-raises :class:`~uringcore.quic.QuicConfigurationError`, with the field's name, for impossible and unsupported
-values.
+:meth:`QuicConfiguration.setup` converts everything for the state machine
+(:mod:`uringcore.quic._configuration_setup`). It raises :class:`~uringcore.quic.QuicConfigurationError`, with
+the field's name, for impossible and unsupported values.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from typing import Any
 
 from uringcore._private_files import warn_if_exposed
 from uringcore._uringcore import QuicClientSetup, QuicServerSetup
-from uringcore.quic._certificates import NamedCertificate, refuse_names_twice
+from uringcore.quic._certificate_selection import NamedCertificate, refuse_names_twice
+from uringcore.quic._configuration_fields import SMALLEST_MAX_DATAGRAM_SIZE, ConfigurationFields
+from uringcore.quic._configuration_setup import client_setup, server_setup
 from uringcore.quic._credentials import LOGGER, read_certificates, read_key
 from uringcore.quic._errors import QuicConfigurationError
-from uringcore.quic._fields import SMALLEST_MAX_DATAGRAM_SIZE, ConfigurationFields
-from uringcore.quic._setup import client_setup, server_setup
 from uringcore.quic.limits import RetryPolicy
 from uringcore.quic.sessions import SessionStore
 from uringcore.tls import MemorySessionStore, load_pem_private_key, load_pem_x509_certificates

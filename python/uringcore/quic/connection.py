@@ -40,10 +40,10 @@ from uringcore.quic._errors import (
     QuicIdleTimeoutError,
     QuicTlsError,
 )
-from uringcore.quic._handshake import HandshakeView
+from uringcore.quic._handshake_results import HandshakeView
+from uringcore.quic._host_checks import server_name_of
 from uringcore.quic._memory_logger import QuicLoggerTrace
 from uringcore.quic._peer_names import PeerNames
-from uringcore.quic._targets import server_name_of
 from uringcore.quic.configuration import SMALLEST_MAX_DATAGRAM_SIZE, QuicConfiguration
 from uringcore.quic.packet import (
     CONNECTION_ID_MAX_SIZE,

@@ -1,7 +1,7 @@
 """QUIC's counters as OpenMetrics text, for Prometheus and compatible scrapers.
 
-Here: names, types and helps of QUIC's metrics. Not here: the text format (:mod:`uringcore.quic._exposition`),
-an HTTP server, and the counters, which are in Rust::
+Here: names, types and helps of QUIC's metrics. Not here: the text format
+(:mod:`uringcore.quic._openmetrics_text`), an HTTP server, and the counters, which are in Rust::
 
     text = openmetrics({"public": server.transport}, {"upstream": client})
     return Response(text, media_type=CONTENT_TYPE)
@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
-from uringcore.quic._exposition import CONTENT_TYPE, Family, exposition, is_name
+from uringcore.quic._openmetrics_text import CONTENT_TYPE, Family, exposition, is_name
 
 __all__ = ["CONTENT_TYPE", "endpoint_families", "openmetrics"]
 

@@ -1,14 +1,20 @@
 """Numbers of RFC 9000 that programs compare against: error codes, frame types, versions.
 
-It also exports the records of frames and parameters (``_records``) and the parsers of headers (``_headers``).
-Names follow aioquic's ``quic.packet``.
+It also exports the records of frames and parameters (``_frame_records``) and the parsers of headers
+(``_packet_headers``). Names follow aioquic's ``quic.packet``.
 """
 
 from __future__ import annotations
 
 from enum import IntEnum
 
-from uringcore.quic._headers import (
+from uringcore.quic._frame_records import (
+    QuicPreferredAddress,
+    QuicStreamFrame,
+    QuicTransportParameters,
+    QuicVersionInformation,
+)
+from uringcore.quic._packet_headers import (
     PACKET_FIXED_BIT,
     PACKET_LONG_HEADER,
     PACKET_TYPE_INITIAL,
@@ -17,12 +23,6 @@ from uringcore.quic._headers import (
     encode_quic_version_negotiation,
     is_long_header,
     pull_quic_header,
-)
-from uringcore.quic._records import (
-    QuicPreferredAddress,
-    QuicStreamFrame,
-    QuicTransportParameters,
-    QuicVersionInformation,
 )
 
 __all__ = [

@@ -40,9 +40,9 @@ from multiprocessing.context import BaseContext
 from typing import Any
 
 from uringcore._uringcore import steer_by_connection_id
-from uringcore.quic._place_states import ABSENT, ACCEPTING, ENDING, PlaceStates
 from uringcore.quic._process_group import ProcessGroup
-from uringcore.quic._sockets import bind_udp
+from uringcore.quic._udp_sockets import bind_udp
+from uringcore.quic._worker_states import ABSENT, ACCEPTING, ENDING, WorkerStates
 
 __all__ = ["PortGroup", "PortWorker"]
 
@@ -64,7 +64,7 @@ class PortWorker:
     socket: socket.socket
     _stateless_reset_key: bytes = field(repr=False)
     _token_key: bytes = field(repr=False)
-    _states: PlaceStates = field(repr=False)
+    _states: WorkerStates = field(repr=False)
     _parent: _Socket = field(repr=False)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -91,7 +91,8 @@ class PortGroup:
     ``host`` and ``port`` are as for ``serve``; for port 0 the system chooses one, which :attr:`sockname` has.
     The keys are random by default. To keep them over a restart of the whole group, pass secrets of at least
     32 bytes. Groups on several addresses may share a ``stateless_reset_key``, groups on several machines may
-    not; see :attr:`QuicConfiguration.stateless_reset_key <uringcore.quic._fields.ConfigurationFields>`.
+    not; see :attr:`QuicConfiguration.stateless_reset_key
+    <uringcore.quic._configuration_fields.ConfigurationFields>`.
 
     ``only_v6=True`` does not bind IPv4 for ``"::"``.
 
@@ -119,7 +120,7 @@ class PortGroup:
             socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK
         )
         self._ends = [self._news, sending]
-        self._states = PlaceStates(workers)
+        self._states = WorkerStates(workers)
         try:
             for _ in range(workers):
                 # The first one binds the port exclusively: with sockets of another program on it, datagrams

@@ -8,47 +8,47 @@ it from a shell. ``Server`` and ``Config`` are uvicorn's classes of these names 
 
 | file | noun |
 | --- | --- |
-| ``_command``, ``_completion`` | the command's options; their shell completion |
+| ``_command``, ``_shell_completion`` | the command's options; their shell completion |
 | ``_startup_errors`` | errors that keep a server from starting |
-| ``_options`` | uvicorn's options that apply to TCP alone, and options without effect |
+| ``_uvicorn_options`` | uvicorn's options that apply to TCP alone, and options without effect |
 | ``_config`` | a server's configuration, checked before anything starts |
-| ``_checks``, ``_credentials`` | checks of options and of certificates, each with a one-line error |
+| ``_startup_checks``, ``_certificate_checks`` | checks of options and certificates, with one-line errors |
 | ``_server`` | uvicorn's server with HTTP/3 added |
-| ``_sockets`` | the sockets that a server listens on, TCP and UDP |
+| ``_listening_sockets`` | the sockets that a server listens on, TCP and UDP |
 | ``_systemd_sockets`` | the sockets that systemd passes on |
-| ``_listener`` | the QUIC endpoints of a server |
-| ``_certificate``, ``_file_changes`` | reload of a renewed certificate; detection of changed files |
+| ``_quic_listener`` | the QUIC endpoints of a server |
+| ``_certificate_reload``, ``_file_signature`` | reload of a renewed certificate; detection of changed files |
 | ``_certificate_subject`` | a certificate's subject as text, for ASGI's ``tls`` extension |
 | ``_http2`` | uvicorn's HTTP/2, with an end of requests without content |
 | ``_lifespan`` | the application's start-up and shutdown |
-| ``_shield`` | a shield against the cancel scopes of anyio, for the end of a server |
+| ``_cancel_shield`` | a shield against the cancel scopes of anyio, for the end of a server |
 | ``_cancellation_log`` | the log lines of applications that a stop cancels |
 | ``_reloader`` | the parent process of a server with ``--reload`` |
 | ``_supervisor`` | the parent process of several workers |
 | ``_worker`` | one worker process, from both sides |
-| ``_serving`` | running a server until it ends: in this process, below ``--reload``, or in workers |
+| ``_run_modes`` | running a server until it ends: in this process, below ``--reload``, or in workers |
 | ``_descriptors`` | the limit of open files, and the three standard descriptors |
 | ``_shared_folder`` | folders that the processes of a server share |
-| ``_keys`` | the secrets of address tokens and stateless resets, and their files |
+| ``_secret_keys`` | the secrets of address tokens and stateless resets, and their files |
 | ``_reset_key`` | the stateless reset key derived from ``http3_reset_key`` |
 | ``_worker_places`` | UDP ports that workers share, and each worker's place on them |
 | ``gunicorn`` | gunicorn's worker class |
 | ``_terminal`` | detection of a controlling terminal |
-| ``_service`` | the state that all HTTP/3 connections of a server share |
-| ``_connection`` | the life of one HTTP/3 connection |
+| ``_http3_service`` | the state that all HTTP/3 connections of a server share |
+| ``_http3_connection`` | the life of one HTTP/3 connection |
 | ``_limits`` | the limits of a server |
-| ``_lingering`` | TCP connections that would outlast a stopping server |
-| ``_client_watch`` | detection of vanished clients of a stopping connection |
-| ``_log`` | the access log and the error log |
+| ``_tcp_shutdown`` | TCP connections that would outlast a stopping server |
+| ``_client_liveness`` | detection of vanished clients of a stopping connection |
+| ``_request_log`` | the access log and the error log |
 | ``_json_log`` | the log as JSON |
-| ``_observer`` | request counting, and the metrics and status pages |
+| ``_metrics_middleware`` | request counting, and the metrics and status pages |
 | ``_shared_result`` | a report that concurrent callers share |
-| ``_counts``, ``_snapshot`` | event counters; a snapshot of a server |
+| ``_counters``, ``_snapshot`` | event counters; a snapshot of a server |
 | ``_metrics``, ``_status_page`` | a report as OpenMetrics; the status page and its data |
 | ``_metrics_port`` | a separate TCP port for metrics |
 | ``_worker_reports`` | exchange of reports among the processes of one server |
-| ``_scope`` | the part of ASGI's scope that all requests share |
-| ``_webtransport`` | WebTransport sessions, each served by an application task |
+| ``_asgi_scope`` | the part of ASGI's scope that all requests share |
+| ``_webtransport_sessions`` | WebTransport sessions, each served by an application task |
 
 The extension serves the requests themselves: it makes the scope, runs the application in a task, and
 implements ``receive`` and ``send``.
@@ -174,7 +174,7 @@ def run(app: Any, **options: Any) -> None:
     """
     require_uvicorn()
     from uringcore.server._config import Config
-    from uringcore.server._serving import serve
+    from uringcore.server._run_modes import serve
 
     serve(Config(app, **options))
 

@@ -30,7 +30,16 @@ from uringcore.quic._sequence_logger import QuicSequenceLogger, TraceLimits
 from uringcore.quic.configuration import QuicConfiguration
 from uringcore.quic.limits import RetryPolicy, ServerLimits
 from uringcore.quic.sessions import SessionStore, SharedSessionStore
-from uringcore.server._checks import (
+from uringcore.server._certificate_checks import check_certificate, quic_refusal
+from uringcore.server._file_signature import Signature, signature
+from uringcore.server._lifespan import Lifespan
+from uringcore.server._limits import HTTP3Limits, SessionLimits, limits_from, trace_limits
+from uringcore.server._metrics_middleware import MetricsMiddleware
+from uringcore.server._metrics_port import METRICS_PATH
+from uringcore.server._request_log import log_config
+from uringcore.server._secret_keys import ServerKeys
+from uringcore.server._shared_folder import SharedFolder
+from uringcore.server._startup_checks import (
     check_environment,
     check_http3_port,
     check_metrics_port,
@@ -39,15 +48,6 @@ from uringcore.server._checks import (
     check_protocols,
     check_qlog_dir,
 )
-from uringcore.server._credentials import check_certificate, quic_refusal
-from uringcore.server._file_changes import Signature, signature
-from uringcore.server._keys import ServerKeys
-from uringcore.server._lifespan import Lifespan
-from uringcore.server._limits import HTTP3Limits, SessionLimits, limits_from, trace_limits
-from uringcore.server._log import log_config
-from uringcore.server._metrics_port import METRICS_PATH
-from uringcore.server._observer import Observer
-from uringcore.server._shared_folder import SharedFolder
 from uringcore.server._startup_errors import StartupError
 
 __all__ = ["EARLY_DATA", "LOOP", "Config"]
@@ -219,7 +219,7 @@ class Config(UvicornConfig):
         """Bound; worker processes inherit them from their parent."""
         self.status_page = status_page
         self.status_on_metrics_port = status_on_metrics_port
-        self.observer: Observer | None = None
+        self.observer: MetricsMiddleware | None = None
         self.dev_certificate: DevelopmentCertificate | None = None
         self.certificate_signature: Signature = ()
         """The signature of the certificate's files, computed before they were read."""
@@ -313,7 +313,7 @@ class Config(UvicornConfig):
             on_port = set()
             if self.metrics_port is not None:
                 on_port = {"metrics", "status"} if self.status_on_metrics_port else {"metrics"}
-            observer = Observer(
+            observer = MetricsMiddleware(
                 metrics_path=self.metrics_path or (METRICS_PATH if on_port else None),
                 status_path=self.status_page,
                 on_port=on_port,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from uringcore.quic._exposition import Family
+from uringcore.quic._openmetrics_text import Family
 from uringcore.quic.metrics import endpoint_families
 from uringcore.server._snapshot import Report
 

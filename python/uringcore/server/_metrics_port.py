@@ -1,8 +1,8 @@
 """A separate TCP port for a server's metrics and, with an option, its status page: plain HTTP, for scrapers
 and operators.
 
-_observer.py makes the pages, and _sockets.py binds the port. Several workers share it, and each one
-reports on all of them.
+_metrics_middleware.py makes the pages, and _listening_sockets.py binds the port. Several workers share it,
+and each one reports on all of them.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 uvicorn implements the lifespan, TCP, signals and the order of a graceful stop. This class adds the sockets
 before start-up and the QUIC endpoints after it, Alt-Svc, the reload of a renewed certificate, and HTTP/3's
-part of the stop. _serving.py chooses the process that a server runs in.
+part of the stop. _run_modes.py chooses the process that a server runs in.
 
 The stop runs however ``serve()`` ends, also after a cancellation or an exception, and the cause is raised
 after the sockets are closed. A forced stop ends what it does not wait for (``_drop``): applications are
@@ -33,30 +33,21 @@ from uringcore._exclusive_sockets import add_own_listeners
 from uringcore._uringcore import AsgiService
 from uringcore.quic._sequence_logger import QuicSequenceLogger
 from uringcore.quic.workers import PortWorker
-from uringcore.server._cancellation_log import one_traceback
-from uringcore.server._certificate import CertificateKeeper
-from uringcore.server._config import Config
-from uringcore.server._lifespan import Lifespan
-from uringcore.server._limits import websocket_limits
-from uringcore.server._lingering import (
-    close_lingering,
-    end_handshakes,
-    has_transports,
-    shut_down_late,
-)
-from uringcore.server._listener import HTTP3Listener
-from uringcore.server._log import RequestLog
-from uringcore.server._metrics_port import MetricsPort
-from uringcore.server._scope import (
+from uringcore.server._asgi_scope import (
     DEBUG_EXTENSIONS,
     EXTENSIONS,
     TLSExtension,
     common_scope,
     encode_path,
 )
-from uringcore.server._service import Service, direct
-from uringcore.server._shield import outlast, shielded
-from uringcore.server._sockets import (
+from uringcore.server._cancel_shield import outlast, shielded
+from uringcore.server._cancellation_log import one_traceback
+from uringcore.server._certificate_reload import CertificateReloader
+from uringcore.server._config import Config
+from uringcore.server._http3_service import HTTP3Service, direct
+from uringcore.server._lifespan import Lifespan
+from uringcore.server._limits import websocket_limits
+from uringcore.server._listening_sockets import (
     ServerSockets,
     bind_metrics_or_exit,
     close_metrics,
@@ -64,9 +55,18 @@ from uringcore.server._sockets import (
     tell_metrics,
     tell_where,
 )
+from uringcore.server._metrics_port import MetricsPort
+from uringcore.server._quic_listener import HTTP3Listener
+from uringcore.server._request_log import RequestLog
 from uringcore.server._startup_errors import STARTUP_FAILURE
+from uringcore.server._tcp_shutdown import (
+    close_lingering,
+    end_handshakes,
+    has_transports,
+    shut_down_late,
+)
 from uringcore.server._terminal import has_terminal
-from uringcore.server._webtransport import SessionService
+from uringcore.server._webtransport_sessions import SessionService
 
 __all__ = ["Server"]
 
@@ -113,7 +113,7 @@ class Server(UvicornServer):
         self._slot = slot
         self._listener: HTTP3Listener | None = None
         self._request_log: RequestLog | None = None
-        self._certificate: CertificateKeeper | None = None
+        self._certificate: CertificateReloader | None = None
         self._metrics: MetricsPort | None = None
         self._tls = TLSExtension(None)
         self._is_retiring = False
@@ -217,7 +217,7 @@ class Server(UvicornServer):
         if config.http3 and places:
             await self._start_http3(places)
         if config.is_ssl and config.ssl_context_factory is None:
-            self._certificate = CertificateKeeper(config)
+            self._certificate = CertificateReloader(config)
         if config.observer is not None and config.metrics_sockets:
             self._metrics = MetricsPort(config.observer)
             await self._metrics.start([self._mine(sock) for sock in config.metrics_sockets])
@@ -270,7 +270,7 @@ class Server(UvicornServer):
                 log_access=log.access if logs_access else None,
                 fresh_context=getattr(config, "reset_contextvars", False),
             )
-        service = Service(
+        service = HTTP3Service(
             asgi,
             self.server_state,
             config.http3_limits.checked(
@@ -357,7 +357,7 @@ class Server(UvicornServer):
             should_exit = not self._slot.used_up()
         return should_exit
 
-    def _look_at_certificate(self, certificate: CertificateKeeper, is_asked: bool) -> None:
+    def _look_at_certificate(self, certificate: CertificateReloader, is_asked: bool) -> None:
         if (certificate.has_changed() or is_asked) and certificate.renew(self._listener):
             # The file may be gone again; the next check reports that.
             with contextlib.suppress(OSError):

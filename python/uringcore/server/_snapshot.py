@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from uringcore.server._counts import Counts
+from uringcore.server._counters import Counters
 
 __all__ = ["Connection", "Endpoint", "Report", "Sources", "make_report"]
 
@@ -72,7 +72,7 @@ class Report:
     pid: int
     time: float
     """Unix time, in seconds."""
-    counts: Counts
+    counts: Counters
     connections_tcp: int
     connections_quic: int
     streams_open: int = 0
@@ -89,7 +89,7 @@ class Report:
     clients: list[dict[str, Any]] = field(default_factory=list)
 
 
-async def make_report(counts: Counts, sources: Sources) -> Report:
+async def make_report(counts: Counters, sources: Sources) -> Report:
     """Reads all connections, a few hundred in each iteration of the loop."""
     connections = list(sources.connections)
     state = sources.state

@@ -11,7 +11,7 @@ import sys
 import threading
 from collections.abc import Iterator
 
-from uringcore._pickling import PickledWhole
+from uringcore._exception_pickling import PickledWithFields
 
 __all__ = [
     "STARTUP_FAILURE",
@@ -28,7 +28,7 @@ STARTUP_FAILURE = 3
 INSTALL_SERVER = "pip install 'uvicorn>=0.50' 'httptools>=0.6.3' 'websockets>=13'"
 
 
-class StartupError(PickledWhole, Exception):
+class StartupError(PickledWithFields, Exception):
     """The server cannot start; the text is one line that says why and what to do.
 
     ``status`` is the command's exit status: uvicorn's 3 if a socket is at fault. ``option`` is the

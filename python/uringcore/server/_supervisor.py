@@ -26,7 +26,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from uringcore.server._config import Config
-from uringcore.server._sockets import ServerSockets, close_metrics
+from uringcore.server._listening_sockets import ServerSockets, close_metrics
 from uringcore.server._startup_errors import STARTUP_FAILURE
 from uringcore.server._terminal import has_terminal
 from uringcore.server._worker import ENDING, SERVING, USED_UP, Target, Worker

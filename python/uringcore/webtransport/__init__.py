@@ -31,12 +31,12 @@ FastAPI, :mod:`uringcore.contrib.aiopquic` has aiopquic's names, for programs th
 | ``_client`` | ``connect`` |
 | ``_server`` | ``serve`` and ``Server`` |
 | ``_session`` | ``Session`` |
-| ``_request`` | ``SessionRequest``: a client's request for a session, before the answer |
+| ``_session_request`` | ``SessionRequest``: a client's request for a session, before the answer |
 | ``_errors`` | exceptions |
-| ``_link`` | how a session is answered, drained and ended |
+| ``_session_state`` | how a session is answered, drained and ended |
 | ``_session_transport`` | a server's connection that carries sessions only |
 | ``_quic_configuration`` | a ``QuicConfiguration`` as settings of clients and servers |
-| ``_fields`` | header fields |
+| ``_header_fields`` | header fields |
 | ``_asgi`` | the ASGI scope ``webtransport`` |
 | ``_event_classes`` | the classes of aiopquic's events |
 | ``_numbered_streams``, ``_outbox`` | streams by number, for ASGI and aiopquic's names; a stream's queue |
@@ -52,12 +52,12 @@ from uringcore.webtransport._errors import (
     SessionRefusedError,
     WebTransportError,
 )
-from uringcore.webtransport._request import SessionRequest
 from uringcore.webtransport._server import Server, serve
 from uringcore.webtransport._server import Server as WebTransportServer
 from uringcore.webtransport._server import serve as serve_webtransport
 from uringcore.webtransport._session import Session
 from uringcore.webtransport._session import Session as WebTransportSession
+from uringcore.webtransport._session_request import SessionRequest
 
 __all__ = [
     "Server",

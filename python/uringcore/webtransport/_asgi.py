@@ -31,11 +31,11 @@ from typing import Any, ClassVar
 
 from uringcore._uringcore import ReceiveStream, SendStream
 from uringcore.quic._errors import DatagramSendError, QuicError, StreamClosedError
-from uringcore.quic._native.contexts import wait_delivered
-from uringcore.webtransport._link import SessionLink, check_close
+from uringcore.quic._native.awaitable_context import wait_delivered
 from uringcore.webtransport._numbered_streams import MessageMakers, NumberedStreams
-from uringcore.webtransport._request import SessionRequest
 from uringcore.webtransport._session import Session
+from uringcore.webtransport._session_request import SessionRequest
+from uringcore.webtransport._session_state import SessionState, check_close
 
 __all__ = ["MESSAGES_MAX", "Application", "AsgiSession"]
 
@@ -85,7 +85,7 @@ class _Extension(dict[str, Any]):
 class AsgiSession:
     """One session, between its client and an application."""
 
-    def __init__(self, link: SessionLink, scope: Message) -> None:
+    def __init__(self, link: SessionState, scope: Message) -> None:
         self._link = link
         self.request = SessionRequest(link)
         self.scope = scope

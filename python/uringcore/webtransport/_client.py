@@ -15,18 +15,18 @@ from collections.abc import Callable, Sequence
 from urllib.parse import urlsplit
 
 from uringcore._uringcore import WebTransportClient
-from uringcore.quic._endpoint import connect_first
 from uringcore.quic._errors import QuicError
-from uringcore.quic._eyeballs import ATTEMPT_DELAY, interleaved
+from uringcore.quic._happy_eyeballs import ATTEMPT_DELAY, interleaved
+from uringcore.quic._host_checks import check_target, server_name_of
+from uringcore.quic._native.awaitable_context import AwaitableContext
 from uringcore.quic._native.config import ClientConfig
-from uringcore.quic._native.contexts import AwaitableContext
-from uringcore.quic._native.link import Life
-from uringcore.quic._sockets import resolve
-from uringcore.quic._targets import check_target, server_name_of
+from uringcore.quic._native.connection_protocol import BaseConnectionProtocol
+from uringcore.quic._open_endpoint import connect_first
+from uringcore.quic._udp_sockets import resolve
 from uringcore.quic.connection import QuicConnection
-from uringcore.webtransport._fields import HeadersLike
-from uringcore.webtransport._link import RequestParameters, SessionLink
+from uringcore.webtransport._header_fields import HeadersLike
 from uringcore.webtransport._session import Session, opening
+from uringcore.webtransport._session_state import RequestParameters, SessionState
 from uringcore.webtransport._session_transport import over_http3, quic_configuration, session_limits
 
 __all__ = ["connect"]
@@ -95,7 +95,7 @@ def _read(url: str) -> tuple[str, int, str, str]:
 
 async def _connect(
     address: tuple[str, int], config: ClientConfig, asked: RequestParameters, delay: float | None
-) -> SessionLink:
+) -> SessionState:
     life = await _reach(address, config, delay)
     try:
         return await life.open(asked)
@@ -132,12 +132,12 @@ async def _reach(address: tuple[str, int], config: ClientConfig, delay: float | 
     return life
 
 
-class _Life(Life):
+class _Life(BaseConnectionProtocol):
     """A connection that carries sessions, and ends with the last of them."""
 
     def __init__(self, quic: QuicConnection, config: ClientConfig) -> None:
         super().__init__(quic, close_timeout=config.close_timeout)
-        self._sessions: set[SessionLink] = set()
+        self._sessions: set[SessionState] = set()
         """Requested, open, or closed and not yet acknowledged by the server."""
         self._closing: asyncio.Task[None] | None = None
         self._ticking: asyncio.TimerHandle | None = None
@@ -149,7 +149,7 @@ class _Life(Life):
             transmit=self.transmit if self._flushes else None,
         )
 
-    async def open(self, asked: RequestParameters) -> SessionLink:
+    async def open(self, asked: RequestParameters) -> SessionState:
         """Requests a session, and waits until the server has accepted it."""
         link = self._ask(asked)
         try:
@@ -165,11 +165,11 @@ class _Life(Life):
         if self._closing is not None:
             await self.wait_closed()
 
-    def _ask(self, asked: RequestParameters) -> SessionLink:
+    def _ask(self, asked: RequestParameters) -> SessionState:
         core = self._client.connect(
             asked.authority, asked.path, list(asked.headers), list(asked.protocols)
         )
-        link = SessionLink(
+        link = SessionState(
             core,
             self.quic,
             asked,
@@ -194,7 +194,7 @@ class _Life(Life):
             if waits:
                 self._something_waits()
 
-    def _session_changed(self, session: SessionLink) -> None:
+    def _session_changed(self, session: SessionState) -> None:
         if session.released.is_set():
             self._sessions.discard(session)
         is_idle = all(one.is_closed for one in self._sessions)

@@ -18,8 +18,8 @@ from typing import Any, Generic, TypeVar
 
 from uringcore._uringcore import ReceiveStream, SendStream, Stream
 from uringcore.quic._errors import QuicError, StreamResetError, StreamStoppedError
-from uringcore.webtransport._link import SessionLink
 from uringcore.webtransport._session import Session
+from uringcore.webtransport._session_state import SessionState
 
 __all__ = ["MessageMakers", "NumberedStreams"]
 
@@ -70,7 +70,7 @@ class NumberedStreams(Generic[_Message]):
     gives the peer credit for another one, which is not accepted while so many messages wait.
     """
 
-    def __init__(self, link: SessionLink, makers: MessageMakers[_Message], places: int) -> None:
+    def __init__(self, link: SessionState, makers: MessageMakers[_Message], places: int) -> None:
         self._link = link
         self._makers = makers
         self._places = places

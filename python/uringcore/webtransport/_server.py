@@ -10,21 +10,21 @@ import sys
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from typing import Any, overload
 
-from uringcore._client_log import ClientLog
+from uringcore._log_rate_limits import ClientLog
 from uringcore._uringcore import AsgiService
 from uringcore.quic._errors import DatagramSendError, QuicError
+from uringcore.quic._native.awaitable_context import AwaitableContext, ClosedOnExit
 from uringcore.quic._native.backlog import Backlog
 from uringcore.quic._native.certificates import CertificateSource
 from uringcore.quic._native.config import ServerConfig
-from uringcore.quic._native.contexts import AwaitableContext, ClosedOnExit
-from uringcore.quic._native.listening import Binding, Served, settings_of
+from uringcore.quic._native.listen_settings import Binding, ListenerSettings, settings_of
 from uringcore.quic._transport import QuicTransport
 from uringcore.quic.connection import QuicConnection
 from uringcore.quic.workers import PortWorker
 from uringcore.webtransport._errors import WebTransportError
-from uringcore.webtransport._link import SessionLink, check_close
-from uringcore.webtransport._request import SessionRequest, accepted
 from uringcore.webtransport._session import Session
+from uringcore.webtransport._session_request import SessionRequest, accepted
+from uringcore.webtransport._session_state import SessionState, check_close
 from uringcore.webtransport._session_transport import (
     SESSIONS_MAX,
     SessionTransport,
@@ -164,7 +164,7 @@ class _Allowed:
     paths: frozenset[str] | None
     origins: frozenset[str] | None
 
-    def refusal(self, link: SessionLink) -> int | None:
+    def refusal(self, link: SessionState) -> int | None:
         """The status for a request that may not have a session."""
         asked = link.asked
         if self.paths is not None and asked.path.partition("?")[0] not in self.paths:
@@ -194,7 +194,7 @@ class Server(ClosedOnExit):
         max_sessions: int,
     ) -> None:
         self._loop = loop
-        self._served = Served({"h3": self._made}, config, worker, quic_configuration)
+        self._served = ListenerSettings({"h3": self._made}, config, worker, quic_configuration)
         self._allowed = allowed
         self._protocols = protocols
         self._handler = handler
@@ -204,7 +204,7 @@ class Server(ClosedOnExit):
         self._service = _service(loop, self._log)
         self._transports: set[SessionTransport] = set()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._backlog: Backlog[SessionLink] = Backlog(loop, config.backlog)
+        self._backlog: Backlog[SessionState] = Backlog(loop, config.backlog)
         self._is_closed = False
         self._is_going_away = False
         self._is_draining = False
@@ -249,7 +249,7 @@ class Server(ClosedOnExit):
                 raise StopAsyncIteration
             await self._backlog.wait()
 
-    def _next(self) -> SessionLink | None:
+    def _next(self) -> SessionState | None:
         """The first waiting request whose client is still connected."""
         while (link := self._backlog.take()) is not None:
             if not link.is_closed:
@@ -336,7 +336,7 @@ class Server(ClosedOnExit):
     # Connections and requests
 
     async def _listen(self, binding: Binding) -> None:
-        self._transport = await binding.open(self._loop, self._served.acceptance)
+        self._transport = await binding.open(self._loop, self._served.accept_settings)
         self._tick = self._loop.call_later(TICK_SECONDS, self._look_at_clock)
 
     def _look_at_clock(self) -> None:
@@ -361,7 +361,7 @@ class Server(ClosedOnExit):
             session_transport.go_away()
         return session_transport
 
-    def _asked(self, link: SessionLink) -> None:
+    def _asked(self, link: SessionState) -> None:
         self._counts["sessions_asked"] += 1
         status = 503 if self._is_going_away else self._allowed.refusal(link)
         if status is None and self._handler is None and not self._backlog.enter(link):
@@ -383,7 +383,7 @@ class Server(ClosedOnExit):
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    async def _handle(self, handler: Handler, link: SessionLink) -> None:
+    async def _handle(self, handler: Handler, link: SessionState) -> None:
         if link.is_closed:
             return
         try:
@@ -402,7 +402,7 @@ class Server(ClosedOnExit):
             except Exception as error:  # noqa: BLE001 - a handler may raise anything
                 self._failed(session, link, error)
 
-    def _failed(self, session: Session, link: SessionLink, error: Exception) -> None:
+    def _failed(self, session: Session, link: SessionState, error: Exception) -> None:
         if link.is_abandoned or isinstance(error, DatagramSendError):
             # Clients cause these exceptions, so the log bounds them.
             why = "after its client had gone" if link.is_abandoned else "by its client's limit"

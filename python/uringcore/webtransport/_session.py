@@ -9,11 +9,11 @@ from typing import Any, TypeVar
 
 from uringcore import _time_limit
 from uringcore._uringcore import ConnectionBase
-from uringcore.quic._native.contexts import AwaitableContext, DeliveredOnExit
-from uringcore.quic._native.unclosed import end_forgotten, made_at
+from uringcore.quic._native.awaitable_context import AwaitableContext, DeliveredOnExit
+from uringcore.quic._native.unclosed_objects import end_forgotten, made_at
 from uringcore.webtransport._errors import Headers
-from uringcore.webtransport._fields import HeadersLike
-from uringcore.webtransport._link import RequestAttributes, RequestParameters, SessionLink
+from uringcore.webtransport._header_fields import HeadersLike
+from uringcore.webtransport._session_state import RequestAttributes, RequestParameters, SessionState
 
 __all__ = ["Session", "opening", "within"]
 
@@ -34,7 +34,7 @@ class Session(DeliveredOnExit, RequestAttributes, ConnectionBase):
     mode that names the line where it was made.
     """
 
-    def __new__(cls, link: SessionLink) -> Session:
+    def __new__(cls, link: SessionState) -> Session:
         """Not for programs."""
         self = super().__new__(cls, link.core.manager)
         self._link = link
@@ -163,7 +163,7 @@ class Session(DeliveredOnExit, RequestAttributes, ConnectionBase):
 
 
 def opening(
-    ask: Callable[[], Coroutine[Any, Any, SessionLink]], timeout: float | None
+    ask: Callable[[], Coroutine[Any, Any, SessionState]], timeout: float | None
 ) -> AwaitableContext[Session]:
     """A session to await or to enter. ``ask()`` returns the session once it is open, within ``timeout``
     seconds.

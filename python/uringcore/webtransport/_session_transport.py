@@ -19,13 +19,13 @@ from uringcore._uringcore import (
 )
 from uringcore.quic._errors import QuicConfigurationError, QuicError
 from uringcore.quic._native.config import EndpointConfig
-from uringcore.quic._native.link import Life
+from uringcore.quic._native.connection_protocol import BaseConnectionProtocol
 from uringcore.quic._transport import QuicTransport
 from uringcore.quic.configuration import QuicConfiguration
 from uringcore.quic.connection import QuicConnection
 from uringcore.quic.events import HandshakeCompleted
-from uringcore.webtransport._link import SessionLink
-from uringcore.webtransport._request import asked_in
+from uringcore.webtransport._session_request import asked_in
+from uringcore.webtransport._session_state import SessionState
 
 __all__ = [
     "SESSIONS_MAX",
@@ -107,7 +107,7 @@ async def not_found(scope: dict[str, Any], receive: Any, send: Any) -> None:
     await send({"type": "http.response.body"})
 
 
-class SessionTransport(Life):
+class SessionTransport(BaseConnectionProtocol):
     """One QUIC connection of a server. ``on_request(link)`` is called with each request for a session."""
 
     def __init__(
@@ -118,12 +118,12 @@ class SessionTransport(Life):
         *,
         close_timeout: float,
         session_limits: WebTransportLimits,
-        on_request: Callable[[SessionLink], None],
+        on_request: Callable[[SessionState], None],
         on_over: Callable[[SessionTransport], None],
     ) -> None:
         super().__init__(quic, close_timeout=close_timeout)
-        self.sessions: set[SessionLink] = set()
-        self.leaving: set[SessionLink] = set()
+        self.sessions: set[SessionState] = set()
+        self.leaving: set[SessionState] = set()
         """Sessions that have ended and whose last capsule is not acknowledged."""
         self._service = service
         self._limits = limits
@@ -172,7 +172,7 @@ class SessionTransport(Life):
             self.go_away()
 
     def _asked(self, core: WebTransportSessionCore, scope: dict[str, Any]) -> None:
-        link = SessionLink(
+        link = SessionState(
             core,
             self.quic,
             asked_in(scope),
@@ -182,7 +182,7 @@ class SessionTransport(Life):
         self.sessions.add(link)
         self._on_request(link)
 
-    def _session_changed(self, link: SessionLink) -> None:
+    def _session_changed(self, link: SessionState) -> None:
         self.sessions.discard(link)
         if link.released.is_set():
             self.leaving.discard(link)

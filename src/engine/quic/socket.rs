@@ -16,7 +16,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
-use uringcore_io::{Completion, Datagram, Driver, Errno, OpId, Outcome, Token, heap, net};
+use uringcore_io::{Completion, Datagram, Driver, Errno, OpId, Outcome, Token, heap_trim, net};
 use uringcore_quic::{Connection, ConnectionKey, DatagramMeta, Endpoint, EndpointStats, Event};
 
 use super::descriptor::SocketFd;
@@ -263,7 +263,7 @@ impl QuicSocket {
         if self.flood_over_at.is_some_and(|at| at <= now) {
             self.flood_over_at = None;
             if self.protocol.budget().take_flood_over(now)
-                && let Err(error) = heap::trim_apart()
+                && let Err(error) = heap_trim::trim_on_thread()
             {
                 log::debug!("freed memory stays with the process: {error}");
             }

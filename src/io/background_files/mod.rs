@@ -23,7 +23,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::fork::Birthplace;
+use crate::fork_detection::OwnerProcess;
 use crate::per_process::PerProcess;
 use crate::spawn::SignalMask;
 use folder::Folder;
@@ -108,7 +108,7 @@ impl BackgroundFiles {
             return Ok(shared.clone());
         }
         let shared = Arc::new(Shared {
-            birthplace: Birthplace::here()?,
+            owner_process: OwnerProcess::current()?,
             file_bytes: self
                 .limits
                 .file_bytes
@@ -152,7 +152,7 @@ impl BackgroundFile {
     /// Appends a record, whole or not at all.
     pub fn append(&self, record: &[u8]) -> Append {
         let shared = &self.shared;
-        if !shared.birthplace.is_here() {
+        if !shared.owner_process.is_current() {
             return Append::Failed;
         }
         let mut buffer = self.file.buffer();
@@ -175,7 +175,7 @@ impl BackgroundFile {
     /// Appends a last record, of at most [`LAST_RECORD_MAX`] bytes, for which there is always room, and ends the
     /// file.
     pub fn finish(self, last: &[u8]) {
-        if self.shared.birthplace.is_here() {
+        if self.shared.owner_process.is_current() {
             let mut buffer = self.file.buffer();
             let is_open = matches!(buffer.phase, FilePhase::Open | FilePhase::Full);
             if is_open && last.len() <= LAST_RECORD_MAX {
@@ -208,7 +208,7 @@ impl BackgroundFile {
 
 impl Drop for BackgroundFile {
     fn drop(&mut self) {
-        if self.shared.birthplace.is_here() {
+        if self.shared.owner_process.is_current() {
             let mut buffer = self.file.buffer();
             if buffer.phase != FilePhase::Failed {
                 buffer.phase = FilePhase::Finished;
@@ -222,7 +222,7 @@ impl Drop for BackgroundFile {
 /// The state shared by producers and the thread. Locks are taken in this order: a buffer's, then the state's.
 #[derive(Debug)]
 struct Shared {
-    birthplace: Birthplace,
+    owner_process: OwnerProcess,
     file_bytes: u64,
     state: Mutex<QueueState>,
     /// The thread waits here.

@@ -8,9 +8,9 @@ use socket2::SockAddr;
 use super::{Driver, Inner};
 use crate::completion::Interest;
 use crate::errno::Errno;
-use crate::file::FileRequest;
-use crate::message::SendMsg;
-use crate::op::{OpId, OpKind, Payload, Token};
+use crate::file_operations::FileRequest;
+use crate::operation_table::{OpId, OpKind, Payload, Token};
+use crate::outgoing_message::SendMsg;
 
 impl Driver {
     /// Accepts connections until cancelled (multishot). Errors such as `EMFILE` end it; the caller decides when to
@@ -52,7 +52,7 @@ impl Driver {
         pieces: impl IntoIterator<Item = Bytes>,
         token: Token,
     ) -> OpId {
-        let payload = self.common.gather(pieces);
+        let payload = self.state.gather(pieces);
         debug_assert!(
             payload.pieces() <= libc::UIO_MAXIOV as usize,
             "the kernel accepts 1,024 pieces"
@@ -62,7 +62,7 @@ impl Driver {
 
     /// Sends one datagram or a GSO batch.
     pub fn send_msg(&mut self, fd: RawFd, message: SendMsg, token: Token) -> OpId {
-        let payload = self.common.message(message);
+        let payload = self.state.message(message);
         self.start(OpKind::SendMsg, fd, token, Payload::Message(payload))
     }
 
@@ -70,10 +70,10 @@ impl Driver {
     /// that is followed by a wait: an operation's completion would cut the wait short.
     pub fn send_msg_now(&mut self, fd: RawFd, message: SendMsg) -> Result<(), Errno> {
         self.leave_if_forked();
-        self.common.stats.syscalls += 1;
-        let payload = self.common.message(message);
+        self.state.stats.syscalls += 1;
+        let payload = self.state.message(message);
         let sent = payload.send_now(fd);
-        self.common.recycle(Payload::Message(payload));
+        self.state.recycle(Payload::Message(payload));
         sent
     }
 
@@ -108,8 +108,8 @@ impl Driver {
     /// Like [`poll`](Driver::poll), but the wait does not keep the file open: if the caller closes its last
     /// descriptor, the file is closed, and the operation does not complete until it is cancelled. A poll of the
     /// ring holds its file, so this one waits in an epoll set, at three system calls each time.
-    pub fn poll_unheld(&mut self, fd: RawFd, interest: Interest, token: Token) -> OpId {
-        let events = Payload::EventsUnheld(interest.poll_bits());
+    pub fn poll_weak(&mut self, fd: RawFd, interest: Interest, token: Token) -> OpId {
+        let events = Payload::EventsWeak(interest.poll_bits());
         self.start(OpKind::Poll, fd, token, events)
     }
 
@@ -124,7 +124,7 @@ impl Driver {
     /// faster. Unknown and finished operations are ignored.
     pub fn cancel(&mut self, op: OpId) {
         self.leave_if_forked();
-        let Some(slot) = self.common.table.get(op) else {
+        let Some(slot) = self.state.table.get(op) else {
             return;
         };
         // A close cannot be cancelled.
@@ -132,9 +132,9 @@ impl Driver {
             return;
         }
         match &mut self.inner {
-            Inner::Uring(uring) => uring.cancel(&mut self.common, op),
-            Inner::Epoll(epoll) => epoll.cancel(&mut self.common, op),
-            Inner::Inherited(_) => self.common.finish_later(op.index(), -libc::ECANCELED),
+            Inner::Uring(uring) => uring.cancel(&mut self.state, op),
+            Inner::Epoll(epoll) => epoll.cancel(&mut self.state, op),
+            Inner::Inherited(_) => self.state.finish_later(op.index(), -libc::ECANCELED),
             Inner::Dead => {}
         }
     }
@@ -142,13 +142,13 @@ impl Driver {
     /// Cancels every operation on a descriptor.
     pub fn cancel_fd(&mut self, fd: RawFd) {
         self.leave_if_forked();
-        let mut scratch = std::mem::take(&mut self.common.scratch);
-        self.common.table.on_fd(fd, &mut scratch);
+        let mut scratch = std::mem::take(&mut self.state.scratch);
+        self.state.table.on_fd(fd, &mut scratch);
         for &index in scratch.iter().rev() {
-            let op = self.common.table.id_at(index);
+            let op = self.state.table.id_at(index);
             self.cancel(op);
         }
-        self.common.scratch = scratch;
+        self.state.scratch = scratch;
     }
 
     /// Closes a descriptor after cancelling every operation on it; a TCP peer gets its FIN.
@@ -162,10 +162,10 @@ impl Driver {
     /// accepted connection is closed, a buffer returned.
     pub fn discard(&mut self, op: OpId) {
         self.leave_if_forked();
-        self.common
+        self.state
             .ready
             .retain(|completion| completion.op() != op || op == OpId::NONE);
-        if let Some(slot) = self.common.table.get(op) {
+        if let Some(slot) = self.state.table.get(op) {
             slot.discarded = true;
             self.cancel(op);
         }
@@ -173,21 +173,21 @@ impl Driver {
 
     fn start(&mut self, kind: OpKind, fd: RawFd, token: Token, payload: Payload) -> OpId {
         self.leave_if_forked();
-        let common = &mut self.common;
-        common.stats.submissions += 1;
+        let state = &mut self.state;
+        state.stats.submissions += 1;
         let needs_none = fd == -1 && kind == OpKind::File;
         if !needs_none && !(0..DESCRIPTORS_MAX).contains(&fd) {
-            return common.refuse(kind, token, payload, Errno(libc::EBADF));
+            return state.refuse(kind, token, payload, Errno(libc::EBADF));
         }
-        let op = match common.table.insert(kind, fd, token, payload) {
+        let op = match state.table.insert(kind, fd, token, payload) {
             Ok(op) => op,
-            Err(payload) => return common.refuse(kind, token, payload, Errno::NO_BUFFERS),
+            Err(payload) => return state.refuse(kind, token, payload, Errno::NO_BUFFERS),
         };
         match &mut self.inner {
-            Inner::Uring(uring) => uring.queue(common, op),
-            Inner::Epoll(epoll) => epoll.queue(common, op),
-            Inner::Inherited(inherited) => inherited.queue(common, op),
-            Inner::Dead => common.finish_later(op.index(), -libc::ECANCELED),
+            Inner::Uring(uring) => uring.queue(state, op),
+            Inner::Epoll(epoll) => epoll.queue(state, op),
+            Inner::Inherited(inherited) => inherited.queue(state, op),
+            Inner::Dead => state.finish_later(op.index(), -libc::ECANCELED),
         }
         op
     }

@@ -2,9 +2,9 @@
 //!
 //! | file | content |
 //! | --- | --- |
-//! | `attempt` | single operations, tried without blocking |
-//! | `receive` | multishot operations: accept and receive |
-//! | `set` | the kernel's epoll set |
+//! | `oneshot_operations` | single operations, tried without blocking |
+//! | `multishot_operations` | multishot operations: accept and receive |
+//! | `epoll_set` | the kernel's epoll set |
 //!
 //! This file has the state of each descriptor, and the turn.
 //!
@@ -23,9 +23,9 @@
 //!   cure is a new set.
 //! - Regular files can't be waited for (EPERM): they are read and written directly.
 
-mod attempt;
-mod receive;
-mod set;
+mod epoll_set;
+mod multishot_operations;
+mod oneshot_operations;
 
 use std::collections::VecDeque;
 use std::io;
@@ -33,22 +33,22 @@ use std::os::fd::RawFd;
 use std::rc::Rc;
 use std::time::Duration;
 
-use crate::common::Common;
+use crate::backend_state::BackendState;
+use crate::buffer_pool::BufferPool;
 use crate::completion::Entered;
 use crate::config::DriverConfig;
-use crate::datagram::HEADER_ROOM;
 use crate::errno::Errno;
-use crate::op::{OpId, OpKind, OpPhase, Payload, Slot};
-use crate::pool::Pool;
+use crate::operation_table::{OpId, OpKind, OpPhase, Payload, Slot};
+use crate::received_datagram::HEADER_ROOM;
 use crate::setup_error::SetupError;
 use crate::waker::Waker;
-use receive::Batch;
-use set::{ReadyEvent, Set};
+use epoll_set::{EpollSet, ReadyEvent};
+use multishot_operations::Batch;
 
 pub(crate) struct Epoll {
-    set: Set,
+    set: EpollSet,
     /// Indexed by descriptor.
-    watches: Vec<Watch>,
+    registrations: Vec<Registration>,
     /// The generation of the latest registration of all.
     generation: u32,
     /// Descriptors whose registration must be checked before the next wait.
@@ -63,8 +63,8 @@ pub(crate) struct Epoll {
 
 /// A descriptor's registration.
 #[derive(Copy, Clone, Default)]
-struct Watch {
-    registered: u32,
+struct Registration {
+    events: u32,
     /// The generation of the latest registration, which its events carry.
     generation: u32,
     /// True if it is listed in `changed`.
@@ -77,15 +77,21 @@ impl Epoll {
     pub(crate) fn new(
         config: &DriverConfig,
         waker: &Waker,
-    ) -> Result<(Epoll, Rc<Pool>, Rc<Pool>), SetupError> {
-        let set = Set::new(waker).map_err(|error| SetupError::epoll("epoll_create1", &error))?;
+    ) -> Result<(Epoll, Rc<BufferPool>, Rc<BufferPool>), SetupError> {
+        let set =
+            EpollSet::new(waker).map_err(|error| SetupError::epoll("epoll_create1", &error))?;
         let datagram_size = config.datagram_buffer_size + HEADER_ROOM as u32;
-        let pools = Pool::new(config.stream_buffers, config.stream_buffer_size)
-            .and_then(|stream| Ok((stream, Pool::new(config.datagram_buffers, datagram_size)?)));
+        let pools =
+            BufferPool::new(config.stream_buffers, config.stream_buffer_size).and_then(|stream| {
+                Ok((
+                    stream,
+                    BufferPool::new(config.datagram_buffers, datagram_size)?,
+                ))
+            });
         let (stream, datagram) = pools.map_err(|error| SetupError::epoll("mmap", &error))?;
         let epoll = Epoll {
             set,
-            watches: Vec::new(),
+            registrations: Vec::new(),
             generation: 0,
             changed: Vec::new(),
             queued: VecDeque::new(),
@@ -96,71 +102,71 @@ impl Epoll {
         Ok((epoll, stream, datagram))
     }
 
-    pub(crate) fn queue(&mut self, _common: &mut Common, op: OpId) {
+    pub(crate) fn queue(&mut self, _state: &mut BackendState, op: OpId) {
         self.queued.push_back(op);
     }
 
     /// Cancels the other operations on a descriptor that is being closed. Operations queued before the close have
     /// been tried by now, as in a ring.
-    fn end_others(&mut self, common: &mut Common, fd: RawFd, close: u32) {
-        let mut others = std::mem::take(&mut common.scratch);
-        common.table.on_fd(fd, &mut others);
+    fn end_others(&mut self, state: &mut BackendState, fd: RawFd, close: u32) {
+        let mut others = std::mem::take(&mut state.scratch);
+        state.table.on_fd(fd, &mut others);
         for &index in others.iter().rev().filter(|&&index| index != close) {
-            let result = cancelled_result(common.table.at(index));
-            common.finish_later(index, result);
+            let result = cancelled_result(state.table.at(index));
+            state.finish_later(index, result);
         }
-        common.scratch = others;
+        state.scratch = others;
     }
 
     /// The caller has marked the slot already.
-    pub(crate) fn cancel(&mut self, common: &mut Common, op: OpId) {
-        let slot = common.table.at(op.index());
+    pub(crate) fn cancel(&mut self, state: &mut BackendState, op: OpId) {
+        let slot = state.table.at(op.index());
         let (fd, result) = (slot.fd, cancelled_result(slot));
-        common.finish_later(op.index(), result);
+        state.finish_later(op.index(), result);
         self.change(fd, false);
     }
 
     pub(crate) fn enter(
         &mut self,
-        common: &mut Common,
+        state: &mut BackendState,
         timeout: Option<Duration>,
     ) -> io::Result<Entered> {
-        self.start_queued(common);
-        self.feed_starved(common);
-        self.update_set(common);
-        let wants_block = timeout != Some(Duration::ZERO) && common.ready.is_empty();
-        let block = wants_block && common.waker.fall_asleep();
-        common.stats.enters += 1;
-        common.stats.syscalls += 1;
+        self.start_queued(state);
+        self.resume_starved(state);
+        self.update_set(state);
+        let wants_block = timeout != Some(Duration::ZERO) && state.ready.is_empty();
+        let block = wants_block && state.waker.begin_sleep();
+        state.stats.enters += 1;
+        state.stats.syscalls += 1;
         let limit = if block { timeout } else { Some(Duration::ZERO) };
-        let count = self.set.wait(limit, common.batch);
+        let count = self.set.wait(limit, state.batch);
         // Only a reported wake is consumed: one that arrives during an `enter` that does not block must still end
         // the next sleep.
-        let woken = wants_block && common.waker.get_up();
+        let woken = wants_block && state.waker.end_sleep();
         let count = match count {
             Ok(count) => count,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {
                 if woken {
-                    common.waker.keep();
+                    state.waker.restore_wake();
                 }
                 return Ok(Entered::Interrupted);
             }
             Err(error) => return Err(error),
         };
-        let mut orphans = false;
+        let mut stale_events = false;
         for index in 0..count {
             let Some(event) = self.set.event(index) else {
                 continue;
             };
             match self.is_known(&event) {
-                true => self.handle_event(common, event.fd, event.events),
-                false => orphans = true,
+                true => self.handle_event(state, event.fd, event.events),
+                false => stale_events = true,
             }
         }
-        if orphans {
+        if stale_events {
             // If this fails for lack of a descriptor, the orphaned registrations stay, and the next wait
             // finds them again.
-            let _ = self.move_to_new_set(common);
+            let _ = self.move_to_new_set(state);
         }
         Ok(match (woken, block && count == 0) {
             (true, _) => Entered::Woken,
@@ -172,42 +178,44 @@ impl Epoll {
     /// True if an event comes from the descriptor's present registration, not from an earlier file with that
     /// number.
     fn is_known(&self, event: &ReadyEvent) -> bool {
-        let watch = self.watches.get(event.fd as usize);
-        watch.is_some_and(|watch| watch.registered != 0 && watch.generation == event.generation)
+        let registration = self.registrations.get(event.fd as usize);
+        registration.is_some_and(|registration| {
+            registration.events != 0 && registration.generation == event.generation
+        })
     }
 
     /// In a forked child: the set is shared with the parent. Operations that were queued and not tried are tried by
     /// the parent; those that wait for readiness continue to wait here, too.
-    pub(crate) fn leave_to_parent(&mut self, common: &mut Common) -> io::Result<()> {
-        self.move_to_new_set(common)?;
+    pub(crate) fn leave_to_parent(&mut self, state: &mut BackendState) -> io::Result<()> {
+        self.move_to_new_set(state)?;
         for _ in 0..self.queued.len() {
             let Some(op) = self.queued.pop_front() else {
                 break;
             };
-            let Some(slot) = common.table.get(op) else {
+            let Some(slot) = state.table.get(op) else {
                 continue;
             };
             if waits_first(slot) || slot.kind == OpKind::Close {
                 self.queued.push_back(op);
             } else {
-                common.finish_later(op.index(), -libc::ECANCELED);
+                state.finish_later(op.index(), -libc::ECANCELED);
             }
         }
         Ok(())
     }
 
     /// Moves to a new set, with only the recorded registrations.
-    fn move_to_new_set(&mut self, common: &mut Common) -> io::Result<()> {
-        self.set.replace(&common.waker)?;
-        for (fd, watch) in self.watches.iter_mut().enumerate() {
-            if watch.registered == 0 {
+    fn move_to_new_set(&mut self, state: &mut BackendState) -> io::Result<()> {
+        self.set.replace(&state.waker)?;
+        for (fd, registration) in self.registrations.iter_mut().enumerate() {
+            if registration.events == 0 {
                 continue;
             }
-            common.stats.syscalls += 1;
+            state.stats.syscalls += 1;
             // Closed by other code: as silent as leaving the old set.
-            let (wanted, generation) = (watch.registered, watch.generation);
+            let (wanted, generation) = (registration.events, registration.generation);
             if self.set.change(fd as RawFd, 0, wanted, generation).is_err() {
-                watch.registered = 0;
+                registration.events = 0;
             }
         }
         Ok(())
@@ -226,43 +234,43 @@ impl Epoll {
     }
 
     /// Tries the operations queued now: the consequences of a completion belong to the next turn.
-    pub(crate) fn start_queued(&mut self, common: &mut Common) {
+    pub(crate) fn start_queued(&mut self, state: &mut BackendState) {
         for _ in 0..self.queued.len() {
             let Some(op) = self.queued.pop_front() else {
                 break;
             };
-            if common.table.get(op).is_some() {
-                self.start(common, op.index());
+            if state.table.get(op).is_some() {
+                self.start(state, op.index());
             }
         }
     }
 
     /// Bytes of the event array and of the table by descriptor.
     pub(crate) fn queues_bytes(&self) -> u64 {
-        (self.set.events_bytes() + self.watches.capacity() * size_of::<Watch>()) as u64
+        (self.set.events_bytes() + self.registrations.capacity() * size_of::<Registration>()) as u64
     }
 
     /// The first attempt of a queued operation.
-    fn start(&mut self, common: &mut Common, index: u32) {
-        if waits_first(common.table.at(index)) {
-            self.wait_for(common, index);
+    fn start(&mut self, state: &mut BackendState, index: u32) {
+        if waits_first(state.table.at(index)) {
+            self.wait_for(state, index);
         } else {
-            self.attempt(common, index, 0);
+            self.attempt(state, index, 0);
         }
     }
 
     /// The operation waits for readiness.
-    fn wait_for(&mut self, common: &mut Common, index: u32) {
-        common.table.set_phase(index, OpPhase::Polling);
-        let slot = common.table.at(index);
+    fn wait_for(&mut self, state: &mut BackendState, index: u32) {
+        state.table.set_phase(index, OpPhase::Polling);
+        let slot = state.table.at(index);
         let is_known = matches!(slot.payload, Payload::EventsAgain(_));
         self.change(slot.fd, !is_known);
     }
 
     /// Ends the operation.
-    fn finish(&mut self, common: &mut Common, index: u32, result: i32) {
-        let fd = common.table.at(index).fd;
-        common.finish_later(index, result);
+    fn finish(&mut self, state: &mut BackendState, index: u32, result: i32) {
+        let fd = state.table.at(index).fd;
+        state.finish_later(index, result);
         self.change(fd, false);
     }
 
@@ -271,90 +279,91 @@ impl Epoll {
         let Ok(position) = usize::try_from(fd) else {
             return;
         };
-        if position >= self.watches.len() {
-            self.watches.resize(position + 1, Watch::default());
+        if position >= self.registrations.len() {
+            self.registrations
+                .resize(position + 1, Registration::default());
         }
-        let watch = &mut self.watches[position];
-        watch.renew |= renew;
-        if !std::mem::replace(&mut watch.changed, true) {
+        let registration = &mut self.registrations[position];
+        registration.renew |= renew;
+        if !std::mem::replace(&mut registration.changed, true) {
             self.changed.push(fd);
         }
     }
 
-    fn update_set(&mut self, common: &mut Common) {
+    fn update_set(&mut self, state: &mut BackendState) {
         // The list grows during this loop: operations on a regular file are carried out at once.
         while let Some(fd) = self.changed.pop() {
-            self.update(common, fd);
+            self.update(state, fd);
         }
     }
 
-    fn update(&mut self, common: &mut Common, fd: RawFd) {
-        let wanted = self.wanted(common, fd);
-        let watch = &mut self.watches[fd as usize];
-        watch.changed = false;
-        let renew = std::mem::replace(&mut watch.renew, false);
-        if wanted == watch.registered && (wanted == 0 || !renew) {
+    fn update(&mut self, state: &mut BackendState, fd: RawFd) {
+        let wanted = self.wanted(state, fd);
+        let registration = &mut self.registrations[fd as usize];
+        registration.changed = false;
+        let renew = std::mem::replace(&mut registration.renew, false);
+        if wanted == registration.events && (wanted == 0 || !renew) {
             return;
         }
-        let was = std::mem::replace(&mut watch.registered, wanted);
+        let was = std::mem::replace(&mut registration.events, wanted);
         // The counter may wrap: events of a registration arrive while its file is open, and none is 2^32
         // registrations older.
         self.generation = self.generation.wrapping_add(1);
-        watch.generation = self.generation;
-        common.stats.syscalls += 1;
+        registration.generation = self.generation;
+        state.stats.syscalls += 1;
         let changed = self.set.change(fd, was, wanted, self.generation);
         match (changed, wanted) {
             (Ok(()), _) | (Err(_), 0) => {}
             (Err(Errno(libc::EPERM)), _) => {
-                self.watches[fd as usize].registered = 0;
-                self.handle_event(common, fd, (libc::EPOLLIN | libc::EPOLLOUT) as u32);
+                self.registrations[fd as usize].events = 0;
+                self.handle_event(state, fd, (libc::EPOLLIN | libc::EPOLLOUT) as u32);
             }
             (Err(errno), _) => {
-                self.watches[fd as usize].registered = 0;
-                self.fail_all(common, fd, errno);
+                self.registrations[fd as usize].events = 0;
+                self.fail_all(state, fd, errno);
             }
         }
     }
 
     /// The events that operations on this descriptor wait for.
-    fn wanted(&mut self, common: &mut Common, fd: RawFd) -> u32 {
-        let mut indexes = std::mem::take(&mut common.scratch);
-        common.table.on_fd(fd, &mut indexes);
+    fn wanted(&mut self, state: &mut BackendState, fd: RawFd) -> u32 {
+        let mut indexes = std::mem::take(&mut state.scratch);
+        state.table.on_fd(fd, &mut indexes);
         let wanted = indexes
             .iter()
-            .map(|&index| direction(common.table.at(index)))
+            .map(|&index| direction(state.table.at(index)))
             .fold(0, |all, one| all | one);
-        common.scratch = indexes;
+        state.scratch = indexes;
         wanted
     }
 
     /// The descriptor can't be waited for.
-    fn fail_all(&mut self, common: &mut Common, fd: RawFd, errno: Errno) {
-        let mut indexes = std::mem::take(&mut common.scratch);
-        common.table.on_fd(fd, &mut indexes);
+    fn fail_all(&mut self, state: &mut BackendState, fd: RawFd, errno: Errno) {
+        let mut indexes = std::mem::take(&mut state.scratch);
+        state.table.on_fd(fd, &mut indexes);
         for &index in indexes.iter().rev() {
-            if common.table.at(index).phase == OpPhase::Polling {
-                common.finish_later(index, -errno.0);
+            if state.table.at(index).phase == OpPhase::Polling {
+                state.finish_later(index, -errno.0);
             }
         }
-        common.scratch = indexes;
+        state.scratch = indexes;
     }
 
     /// Handles readiness: every operation that waited for it is tried, oldest first.
-    fn handle_event(&mut self, common: &mut Common, fd: RawFd, events: u32) {
-        let mut indexes = std::mem::take(&mut common.scratch);
-        common.table.on_fd(fd, &mut indexes);
+    fn handle_event(&mut self, state: &mut BackendState, fd: RawFd, events: u32) {
+        let mut indexes = std::mem::take(&mut state.scratch);
+        state.table.on_fd(fd, &mut indexes);
         let mut used = false;
         for &index in indexes.iter().rev() {
-            let slot = common.table.at(index);
+            let slot = state.table.at(index);
             // The operation is tried when there are buffers, because readable data stays readable.
             used |= slot.phase == OpPhase::Starved;
-            if events & (direction(slot) | TROUBLE) != 0 && slot.phase == OpPhase::Polling {
+            if events & (direction(slot) | ERROR_EVENTS) != 0 && slot.phase == OpPhase::Polling {
                 used = true;
-                self.attempt(common, index, events);
+                self.attempt(state, index, events);
             }
         }
-        common.scratch = indexes;
+        state.scratch = indexes;
         if !used {
             // A registration that outlived its operations.
             self.change(fd, false);
@@ -363,42 +372,42 @@ impl Epoll {
 
     /// Continues starved receives, oldest first, while there are buffers. This happens before readable descriptors
     /// are handled; otherwise sockets with more to receive would take the buffers each time.
-    fn feed_starved(&mut self, common: &mut Common) {
-        while common.stream.available() > 0
-            && let Some(op) = common.table.next_starved(&mut self.starved_streams)
+    fn resume_starved(&mut self, state: &mut BackendState) {
+        while state.stream.available() > 0
+            && let Some(op) = state.table.next_starved(&mut self.starved_streams)
         {
-            self.feed(common, op.index());
+            self.resume(state, op.index());
         }
-        while common.datagram.available() > 0
-            && let Some(op) = common.table.next_starved(&mut self.starved_datagrams)
+        while state.datagram.available() > 0
+            && let Some(op) = state.table.next_starved(&mut self.starved_datagrams)
         {
-            self.feed(common, op.index());
+            self.resume(state, op.index());
         }
-        if !common.ready.is_empty() {
+        if !state.ready.is_empty() {
             return;
         }
         // The others leave the set: readable data that cannot be received would prevent sleeping.
         for position in 0..self.starved_streams.len() {
-            self.unregister(common, self.starved_streams[position]);
+            self.unregister(state, self.starved_streams[position]);
         }
         for position in 0..self.starved_datagrams.len() {
-            self.unregister(common, self.starved_datagrams[position]);
+            self.unregister(state, self.starved_datagrams[position]);
         }
     }
 
     /// Tries a receive whose socket was readable when the buffers had run out.
-    fn feed(&mut self, common: &mut Common, index: u32) {
-        let fd = common.table.at(index).fd;
-        common.stats.rearms += 1;
-        common.table.set_phase(index, OpPhase::Polling);
-        self.attempt(common, index, 0);
+    fn resume(&mut self, state: &mut BackendState, index: u32) {
+        let fd = state.table.at(index).fd;
+        state.stats.rearms += 1;
+        state.table.set_phase(index, OpPhase::Polling);
+        self.attempt(state, index, 0);
         // The descriptor is still registered, unless it was starved for longer.
         self.change(fd, false);
     }
 
-    fn unregister(&mut self, common: &mut Common, op: OpId) {
-        if let Some(fd) = common.table.get(op).map(|slot| slot.fd)
-            && self.watches[fd as usize].registered != 0
+    fn unregister(&mut self, state: &mut BackendState, op: OpId) {
+        if let Some(fd) = state.table.get(op).map(|slot| slot.fd)
+            && self.registrations[fd as usize].events != 0
         {
             self.change(fd, false);
         }
@@ -420,8 +429,8 @@ fn direction(slot: &Slot) -> u32 {
     }
     match slot.kind {
         OpKind::Accept | OpKind::Recv | OpKind::RecvOnce | OpKind::RecvMsg => libc::EPOLLIN as u32,
-        OpKind::Poll => attempt::poll_events(slot),
-        OpKind::File => attempt::file_events(slot),
+        OpKind::Poll => oneshot_operations::poll_events(slot),
+        OpKind::File => oneshot_operations::file_events(slot),
         OpKind::Send | OpKind::SendVectored | OpKind::SendMsg | OpKind::Connect | OpKind::Close => {
             libc::EPOLLOUT as u32
         }
@@ -437,7 +446,7 @@ fn cancelled_result(slot: &Slot) -> i32 {
     }
 }
 
-const TROUBLE: u32 = (libc::EPOLLERR | libc::EPOLLHUP) as u32;
+const ERROR_EVENTS: u32 = (libc::EPOLLERR | libc::EPOLLHUP) as u32;
 
 #[cfg(test)]
 mod tests {
@@ -447,25 +456,25 @@ mod tests {
 
     use super::*;
     use crate::completion::Outcome;
-    use crate::op::{OpKind, Payload};
+    use crate::operation_table::{OpKind, Payload};
 
     /// The set's events carry 32 bits of a counter.
     #[test]
-    fn registrations_are_found_where_their_count_wraps() {
+    fn events_match_their_registrations_when_the_generation_wraps() {
         let config = DriverConfig::default();
         let waker = Waker::new().unwrap();
         let (mut epoll, stream, datagram) = Epoll::new(&config, &waker).unwrap();
-        let mut common = Common::new(&config, waker, stream, datagram);
+        let mut state = BackendState::new(&config, waker, stream, datagram);
         epoll.generation = u32::MAX - 1;
         let pairs: Vec<_> = (0..4).map(|_| UnixStream::pair().unwrap()).collect();
         for (token, (ours, _)) in (0..).zip(&pairs) {
             let payload = Payload::Events(libc::POLLIN as u32);
-            let op = common
+            let op = state
                 .table
                 .insert(OpKind::Poll, ours.as_raw_fd(), token, payload);
-            epoll.queue(&mut common, op.unwrap_or_else(|_| unreachable!()));
+            epoll.queue(&mut state, op.unwrap_or_else(|_| unreachable!()));
         }
-        epoll.enter(&mut common, Some(Duration::ZERO)).unwrap();
+        epoll.enter(&mut state, Some(Duration::ZERO)).unwrap();
         assert_eq!(
             epoll.generation, 2,
             "four registrations, and two of them behind the wrap"
@@ -473,8 +482,8 @@ mod tests {
         for (_, theirs) in &pairs {
             (&*theirs).write_all(b"1").unwrap();
         }
-        epoll.enter(&mut common, Some(Duration::ZERO)).unwrap();
-        let mut tokens: Vec<_> = common
+        epoll.enter(&mut state, Some(Duration::ZERO)).unwrap();
+        let mut tokens: Vec<_> = state
             .ready
             .drain(..)
             .map(|completion| {

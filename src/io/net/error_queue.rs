@@ -5,9 +5,9 @@ use std::mem;
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
 
-use crate::datagram::{find_control, parse_inet};
 use crate::errno::Errno;
-use crate::message::empty_header;
+use crate::outgoing_message::empty_header;
+use crate::received_datagram::{find_control, parse_inet};
 
 /// An asynchronous error that the kernel received in an ICMP message.
 #[derive(Copy, Clone, Eq, PartialEq, Debug)]

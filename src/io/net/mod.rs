@@ -3,17 +3,17 @@
 //!
 //! | file | content |
 //! | --- | --- |
-//! | `quic` | UDP sockets with the options that QUIC needs |
+//! | `quic_socket` | UDP sockets with the options that QUIC needs |
 //! | `reuseport` | several sockets on one UDP port |
 //! | `error_queue` | ICMP errors of a UDP socket |
-//! | `datagrams` | datagrams sent and received directly, without the ring |
+//! | `direct_datagrams` | datagrams sent and received directly, without the ring |
 //! | `readiness` | which descriptors can be waited for, and which are ready |
 //!
 //! The caller creates TCP sockets (socket2 or Python's socket module).
 
-mod datagrams;
+mod direct_datagrams;
 mod error_queue;
-mod quic;
+mod quic_socket;
 mod readiness;
 mod reuseport;
 
@@ -23,14 +23,14 @@ use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use socket2::{SockAddr, SockRef};
 
-pub use datagrams::{BURST_MAX, recv_from, send_many};
+pub use direct_datagrams::{BURST_MAX, recv_from, send_many};
 pub use error_queue::{SocketError, read_error_queue};
-pub use quic::{QuicSocketInfo, QuicSocketOptions, prepare_quic_socket, udp_quic_socket};
+pub use quic_socket::{QuicSocketInfo, QuicSocketOptions, prepare_quic_socket, udp_quic_socket};
 pub use readiness::{check_watchable, is_ready, wakes_for_nothing};
 pub use reuseport::steer_by_connection_id;
 
 use crate::errno::Errno;
-use crate::incoming::{Incoming, IncomingPayload, NamePayload, PeerName};
+use crate::received_message::{AddressPayload, PeerAddress, ReceivePayload, ReceivedMessage};
 
 /// The socket's own address.
 pub fn local_addr(fd: RawFd) -> io::Result<SockAddr> {
@@ -129,8 +129,8 @@ pub fn file_of(fd: RawFd) -> Option<FileId> {
 }
 
 /// Receives one message directly, without the ring.
-pub fn recv_message(fd: RawFd, size: usize) -> io::Result<Incoming> {
-    let mut payload = IncomingPayload::new(size);
+pub fn recv_message(fd: RawFd, size: usize) -> io::Result<ReceivedMessage> {
+    let mut payload = ReceivePayload::new(size);
     // SAFETY: the header points into the payload, which lives until the call returns.
     let received = unsafe { libc::recvmsg(fd, payload.header(), libc::MSG_DONTWAIT) };
     if received < 0 {
@@ -141,8 +141,8 @@ pub fn recv_message(fd: RawFd, size: usize) -> io::Result<Incoming> {
 }
 
 /// Accepts one connection directly, if the listener is non-blocking; the result is non-blocking and close-on-exec.
-pub fn accept(fd: RawFd) -> io::Result<(OwnedFd, PeerName)> {
-    let mut name = NamePayload::new();
+pub fn accept(fd: RawFd) -> io::Result<(OwnedFd, PeerAddress)> {
+    let mut name = AddressPayload::new();
     let (address, length) = name.pointers();
     let flags = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
     // SAFETY: room for any address, with its length; both live until the call returns.
@@ -152,7 +152,7 @@ pub fn accept(fd: RawFd) -> io::Result<(OwnedFd, PeerName)> {
     }
     // SAFETY: the kernel has just created this descriptor for us.
     let accepted = unsafe { OwnedFd::from_raw_fd(accepted) };
-    Ok((accepted, PeerName(name)))
+    Ok((accepted, PeerAddress(name)))
 }
 
 /// Sends one datagram directly, without the ring; for callers outside a turn.

@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn another_socket_stands_in_for_a_place_and_gives_it_back() {
+    fn another_socket_receives_for_a_place_and_returns_it() {
         let first = sharing(0);
         let address = first.local_addr().unwrap();
         let sockets: Vec<_> = std::iter::once(first)
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn short_datagrams_go_somewhere_and_no_socket_is_an_error() {
+    fn short_datagrams_reach_some_socket_and_an_empty_group_is_an_error() {
         let socket = sharing(0);
         assert!(steer_by_connection_id(socket.as_raw_fd(), &[]).is_err());
         assert!(steer_by_connection_id(socket.as_raw_fd(), &[0; 256]).is_err());

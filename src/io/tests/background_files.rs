@@ -131,7 +131,7 @@ fn a_record_without_room_is_refused_whole() {
 }
 
 #[test]
-fn a_file_has_a_size_and_room_for_its_last_record() {
+fn a_full_file_still_takes_its_last_record() {
     let folder = Folder::new("size");
     let limits = Limits {
         file_bytes: 10_000,
@@ -148,7 +148,7 @@ fn a_file_has_a_size_and_room_for_its_last_record() {
 }
 
 #[test]
-fn the_oldest_files_make_room() {
+fn the_oldest_files_are_removed_for_new_ones() {
     let folder = Folder::new("oldest");
     let old: Vec<PathBuf> = (0..10).map(|number| folder.old(number, 100_000)).collect();
     let foreign = folder.0.join("trace-of-another-program.log");
@@ -173,7 +173,7 @@ fn the_oldest_files_make_room() {
 }
 
 #[test]
-fn files_are_counted_too() {
+fn the_number_of_files_is_bounded() {
     let folder = Folder::new("count");
     let limits = Limits { files: 8, ..LIMITS };
     let background = folder.background(limits);
@@ -194,7 +194,7 @@ fn files_are_counted_too() {
 }
 
 #[test]
-fn a_file_that_is_being_written_stays() {
+fn a_file_in_use_is_not_removed() {
     let folder = Folder::new("locked");
     let path = folder.old(1, 2_000);
     let other = fs::File::open(&path).unwrap();
@@ -248,7 +248,7 @@ fn is_link(path: &Path) -> bool {
 }
 
 #[test]
-fn a_few_files_are_open_at_once() {
+fn the_number_of_open_files_is_bounded() {
     let folder = Folder::new("open");
     let background = folder.background(Limits { open: 2, ..LIMITS });
     let first = begin(&background);
@@ -266,7 +266,7 @@ fn a_few_files_are_open_at_once() {
 }
 
 #[test]
-fn a_folder_that_is_gone_is_an_error_and_no_more_than_that() {
+fn a_removed_folder_is_an_error_without_a_crash() {
     let background = BackgroundFiles::new("/nonexistent/folder".into(), ".log", LIMITS);
     let file = begin(&background);
     assert_eq!(file.append(b"1"), Append::Taken);
@@ -279,7 +279,7 @@ fn a_folder_that_is_gone_is_an_error_and_no_more_than_that() {
 }
 
 #[test]
-fn a_forked_child_has_a_thread_of_its_own() {
+fn a_forked_child_has_its_own_writer_thread() {
     let folder = Folder::new("fork");
     let background = folder.background(LIMITS);
     let file = begin(&background);

@@ -14,10 +14,10 @@ use common::*;
 use uringcore_io::{Backend, Errno, Outcome};
 
 both_backends!(
-    thousands_of_connections_leave_nothing,
+    thousands_of_connections_leave_no_resource,
     discarded_accepts_are_closed,
-    unreaped_accepts_are_closed_with_the_driver,
-    a_pending_close_is_done_when_the_driver_goes,
+    unreported_accepts_are_closed_with_the_driver,
+    a_pending_close_is_done_when_the_driver_ends,
     many_drivers_leave_no_descriptor,
 );
 
@@ -35,7 +35,7 @@ fn alone() -> MutexGuard<'static, ()> {
     }
 }
 
-fn thousands_of_connections_leave_nothing(backend: Backend) {
+fn thousands_of_connections_leave_no_resource(backend: Backend) {
     let _alone = alone();
     let mut rig = Rig::new(backend);
     let (listener, address) = listener();
@@ -104,7 +104,7 @@ fn listener_backlog(listener: &std::net::TcpListener) -> Vec<TcpStream> {
     std::iter::from_fn(|| listener.accept().ok().map(|(stream, _)| stream)).collect()
 }
 
-fn unreaped_accepts_are_closed_with_the_driver(backend: Backend) {
+fn unreported_accepts_are_closed_with_the_driver(backend: Backend) {
     let _alone = alone();
     let (listener, address) = listener();
     let before = open_descriptors();
@@ -121,7 +121,7 @@ fn unreaped_accepts_are_closed_with_the_driver(backend: Backend) {
     assert_eq!(open_descriptors(), before);
 }
 
-fn a_pending_close_is_done_when_the_driver_goes(backend: Backend) {
+fn a_pending_close_is_done_when_the_driver_ends(backend: Backend) {
     let _alone = alone();
     let before = open_descriptors();
     for entered in [false, true] {

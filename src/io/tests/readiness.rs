@@ -15,34 +15,34 @@ use uringcore_io::{Backend, Entered, Interest};
 
 both_backends!(
     poll_is_level_triggered,
-    completions_come_a_few_at_a_time_and_in_turn,
+    a_batch_limit_returns_completions_in_order,
     poll_write_and_hang_up,
     polls_in_both_directions_are_independent,
     poll_of_a_reused_descriptor_number,
-    an_unheld_poll_leaves_the_file_to_its_owner,
-    an_unheld_poll_is_a_poll,
-    a_duplicate_of_a_closed_descriptor_is_not_heard,
+    a_weak_poll_does_not_keep_its_file_open,
+    a_weak_poll_reports_readiness,
+    a_duplicate_of_a_closed_descriptor_causes_no_event,
     nonblocking_pipes_wait_instead_of_failing,
     a_full_pipe_is_written_when_it_drains,
     files_are_read_and_written_at_offsets,
     files_have_a_position,
-    a_cancelled_read_gives_its_buffer_back,
-    timeouts_are_kept,
+    a_cancelled_read_returns_its_buffer,
+    a_sleep_lasts_for_its_timeout,
     an_idle_turn_does_not_block,
     a_wake_ends_a_sleep,
     a_wake_before_the_sleep_is_not_lost,
     wakes_from_many_threads_are_never_lost,
     a_waker_outlives_its_driver,
-    needs_enter_tells_of_work,
-    a_signal_interrupts,
+    needs_enter_is_true_while_there_is_work,
+    a_signal_interrupts_a_sleep,
 );
 
-fn an_unheld_poll_leaves_the_file_to_its_owner(backend: Backend) {
+fn a_weak_poll_does_not_keep_its_file_open(backend: Backend) {
     let mut rig = Rig::new(backend);
     let (first, mut peer) = unix_pair();
     let (second, mut theirs) = unix_pair();
     let number = first.as_raw_fd();
-    let poll = rig.driver.poll_unheld(number, Interest::Read, 1);
+    let poll = rig.driver.poll_weak(number, Interest::Read, 1);
     rig.turn(Duration::from_millis(5));
     // SAFETY: this closes `first`, and its number becomes a second one of `second`; both stay owned.
     let renamed = unsafe { libc::dup3(second.as_raw_fd(), number, libc::O_CLOEXEC) };
@@ -55,7 +55,7 @@ fn an_unheld_poll_leaves_the_file_to_its_owner(backend: Backend) {
     rig.turn(Duration::from_millis(5));
     assert!(rig.done.is_empty(), "the wait does not end");
     // The old wait does not affect the new file, even when it is cancelled.
-    let next = rig.driver.poll_unheld(number, Interest::Read, 2);
+    let next = rig.driver.poll_weak(number, Interest::Read, 2);
     rig.driver.cancel(poll);
     assert_eq!(rig.result_of(poll), Err(libc::ECANCELED));
     theirs.write_all(b"x").unwrap();
@@ -63,12 +63,12 @@ fn an_unheld_poll_leaves_the_file_to_its_owner(backend: Backend) {
     rig.assert_idle();
 }
 
-fn an_unheld_poll_is_a_poll(backend: Backend) {
+fn a_weak_poll_reports_readiness(backend: Backend) {
     let mut rig = Rig::new(backend);
     let (ours, mut theirs) = tcp_pair();
     let fd = ours.as_raw_fd();
     for _ in 0..3 {
-        let poll = rig.driver.poll_unheld(fd, Interest::Read, 1);
+        let poll = rig.driver.poll_weak(fd, Interest::Read, 1);
         rig.turn(Duration::from_millis(1));
         assert!(rig.done.is_empty());
         theirs.write_all(b"ab").unwrap();
@@ -76,19 +76,19 @@ fn an_unheld_poll_is_a_poll(backend: Backend) {
         // One shot, and level-triggered.
         rig.turn(Duration::from_millis(1));
         assert!(rig.done.is_empty());
-        let poll = rig.driver.poll_unheld(fd, Interest::Read, 1);
+        let poll = rig.driver.poll_weak(fd, Interest::Read, 1);
         assert_ne!(rig.result_of(poll).unwrap() & libc::POLLIN as u32, 0);
         assert_eq!((&ours).read(&mut [0; 2]).unwrap(), 2);
     }
     // A wait in another direction for the same file has no room in the set.
-    let write = rig.driver.poll_unheld(fd, Interest::Write, 1);
-    let read = rig.driver.poll_unheld(fd, Interest::Read, 1);
+    let write = rig.driver.poll_weak(fd, Interest::Write, 1);
+    let read = rig.driver.poll_weak(fd, Interest::Read, 1);
     assert!(rig.result_of(write).is_ok());
     theirs.write_all(b"c").unwrap();
     assert!(rig.result_of(read).is_ok());
     // Across a suspension, and cancelled.
     assert_eq!((&ours).read(&mut [0; 2]).unwrap(), 1);
-    let poll = rig.driver.poll_unheld(fd, Interest::Read, 1);
+    let poll = rig.driver.poll_weak(fd, Interest::Read, 1);
     rig.driver.suspend(Duration::from_secs(1));
     rig.driver.cancel(poll);
     assert_eq!(rig.result_of(poll), Err(libc::ECANCELED));
@@ -121,7 +121,7 @@ fn poll_is_level_triggered(backend: Backend) {
     rig.assert_idle();
 }
 
-fn completions_come_a_few_at_a_time_and_in_turn(backend: Backend) {
+fn a_batch_limit_returns_completions_in_order(backend: Backend) {
     let mut rig = Rig::new(backend);
     let mut pairs: Vec<_> = (0..10).map(|_| tcp_pair()).collect();
     for (ours, theirs) in &mut pairs {
@@ -129,7 +129,7 @@ fn completions_come_a_few_at_a_time_and_in_turn(backend: Backend) {
             .poll(ours.as_raw_fd(), Interest::Read, ours.as_raw_fd() as u64);
         theirs.write_all(b"a").unwrap();
     }
-    rig.driver.bring_at_most(3);
+    rig.driver.set_batch_limit(3);
     let mut reported = Vec::new();
     while reported.len() < 20 {
         // Completions that are left prevent waiting, and a descriptor that is ready again is queued behind them.
@@ -201,7 +201,7 @@ fn poll_of_a_reused_descriptor_number(backend: Backend) {
 }
 
 /// A forked child keeps the open file of a watched descriptor that the parent closes.
-fn a_duplicate_of_a_closed_descriptor_is_not_heard(backend: Backend) {
+fn a_duplicate_of_a_closed_descriptor_causes_no_event(backend: Backend) {
     let mut rig = Rig::new(backend);
     let (ours, mut theirs) = unix_pair();
     let (others, mut their_peer) = unix_pair();
@@ -315,7 +315,7 @@ fn temporary_file() -> std::fs::File {
     unsafe { std::os::fd::FromRawFd::from_raw_fd(fd) }
 }
 
-fn a_cancelled_read_gives_its_buffer_back(backend: Backend) {
+fn a_cancelled_read_returns_its_buffer(backend: Backend) {
     let mut rig = Rig::new(backend);
     let (reader, mut writer) = pipe();
     for settle in [false, true] {
@@ -333,7 +333,7 @@ fn a_cancelled_read_gives_its_buffer_back(backend: Backend) {
     rig.assert_idle();
 }
 
-fn timeouts_are_kept(backend: Backend) {
+fn a_sleep_lasts_for_its_timeout(backend: Backend) {
     let mut rig = Rig::new(backend);
     let (ours, _theirs) = tcp_pair();
     for armed in [false, true] {
@@ -484,7 +484,7 @@ fn a_waker_outlives_its_driver(backend: Backend) {
     waker.clone().wake();
 }
 
-fn needs_enter_tells_of_work(backend: Backend) {
+fn needs_enter_is_true_while_there_is_work(backend: Backend) {
     let mut rig = Rig::new(backend);
     let (ours, mut theirs) = tcp_pair();
     rig.turn(Duration::ZERO);
@@ -505,7 +505,7 @@ fn needs_enter_tells_of_work(backend: Backend) {
     rig.close(ours);
 }
 
-fn a_signal_interrupts(backend: Backend) {
+fn a_signal_interrupts_a_sleep(backend: Backend) {
     extern "C" fn nothing(_: i32) {}
     let mut rig = Rig::new(backend);
     // SAFETY: a handler that does nothing, with SA_RESTART, which must not restart the wait.

@@ -70,7 +70,7 @@ fn a_child_has_its_arguments_environment_and_streams() {
 }
 
 #[test]
-fn a_child_has_just_the_descriptors_that_it_is_given() {
+fn a_child_has_only_the_descriptors_passed_to_it() {
     let kept = File::open("/dev/null").unwrap();
     // Inheritable, so that only closing keeps it from the child.
     // SAFETY: duplicates a descriptor that is open.
@@ -125,7 +125,7 @@ fn forbid_close_range() {
 }
 
 #[test]
-fn descriptors_are_closed_where_the_kernel_cannot_close_a_range() {
+fn descriptors_are_closed_without_close_range() {
     // More than one piece of the list that the child reads.
     let file = File::open("/dev/null").unwrap();
     // SAFETY: a plain descriptor that this test owns; the copy is not close-on-exec.
@@ -152,7 +152,7 @@ fn descriptors_are_closed_where_the_kernel_cannot_close_a_range() {
 }
 
 #[test]
-fn the_end_is_awaited_and_left_to_be_reaped() {
+fn await_end_leaves_the_child_to_be_reaped() {
     let child = shell("exit 9").spawn().unwrap();
     await_end(child.pid);
     assert_eq!(libc::WEXITSTATUS(wait(&child)), 9);
@@ -160,7 +160,7 @@ fn the_end_is_awaited_and_left_to_be_reaped() {
 }
 
 #[test]
-fn the_first_telling_error_of_a_path_search_is_reported() {
+fn a_path_search_reports_its_first_specific_error() {
     let mut command = shell("");
     command.executables = vec![c("/nonexistent/a"), c("/etc/passwd"), c("/nonexistent/b")];
     let failed = error(&command);
@@ -177,7 +177,7 @@ fn the_first_telling_error_of_a_path_search_is_reported() {
 }
 
 #[test]
-fn a_missing_folder_is_told_from_a_missing_program() {
+fn a_missing_working_directory_and_a_missing_program_differ() {
     let mut command = shell("pwd");
     command.directory = Some(c("/nonexistent"));
     let failed = error(&command);
@@ -190,7 +190,7 @@ fn a_missing_folder_is_told_from_a_missing_program() {
 }
 
 #[test]
-fn a_session_and_a_group_of_its_own() {
+fn a_child_can_have_its_own_session_and_process_group() {
     let field = |text: &str, at: usize| text.split(' ').nth(at).unwrap().parse::<i32>().unwrap();
     let mut command = shell("cat /proc/$$/stat");
     command.new_session = true;
@@ -206,7 +206,7 @@ fn a_session_and_a_group_of_its_own() {
 }
 
 #[test]
-fn handlers_and_masks_are_not_the_parents() {
+fn a_child_does_not_inherit_handlers_and_masks() {
     extern "C" fn handler(_: libc::c_int) {}
     // SAFETY: the handler does nothing; SIGUSR1 is used by no other test of this file.
     unsafe {
@@ -230,7 +230,7 @@ fn handlers_and_masks_are_not_the_parents() {
 }
 
 #[test]
-fn a_pidfd_tells_the_end() {
+fn a_pidfd_reports_the_end() {
     let child = shell("exit 0").spawn().unwrap();
     let pidfd = child.pidfd.as_ref().expect("a kernel since 5.2");
     let mut poll = libc::pollfd {
@@ -244,7 +244,7 @@ fn a_pidfd_tells_the_end() {
 }
 
 #[test]
-fn children_of_many_threads_at_once() {
+fn many_threads_start_children_at_once() {
     let threads: Vec<_> = (0..8)
         .map(|_| {
             std::thread::spawn(|| {
@@ -261,7 +261,7 @@ fn children_of_many_threads_at_once() {
 }
 
 #[test]
-fn an_unwanted_child_leaves_no_zombie() {
+fn a_killed_child_leaves_no_zombie() {
     let child = shell("sleep 60").spawn().unwrap();
     let pid = child.pid;
     child.kill_and_reap();

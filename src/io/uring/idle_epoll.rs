@@ -10,7 +10,7 @@
 //! The set tracks files, not numbers: a reused number causes no event here, as with asyncio. It does not hold files
 //! open either, so a socket that its owner closes is closed.
 //!
-//! Not here: the choice of operations (`suspend`).
+//! Not here: the choice of operations (`suspension`).
 //!
 //! Measured with one echo in a run of its own, beside 100 and beside 1,000 idle connections: 50 µs in both cases.
 //! With all operations armed and taken back in each run it would be 320 and 7,500 µs. For a run without a sleep it
@@ -22,7 +22,7 @@ use std::collections::hash_map::Entry as MapEntry;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
-use crate::op::OpId;
+use crate::operation_table::OpId;
 
 #[derive(Default)]
 pub(super) struct IdleEpoll {

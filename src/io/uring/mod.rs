@@ -3,15 +3,15 @@
 //! | file | noun |
 //! | --- | --- |
 //! | `setup` | building a ring: flags, the feature probe, buffer rings |
-//! | `trial` | one receive through a small ring, to see that the kernel carries it out |
-//! | `thread` | the thread that a ring is bound to, and the change to another |
-//! | `entry` | submission entries |
-//! | `submission` | the submission queue and its backlog |
-//! | `completions` | the completion queue |
-//! | `suspend` | operations taken back, so that another thread may enter |
+//! | `self_test` | one receive through a small ring, to see that the kernel carries it out |
+//! | `thread_binding` | the thread that a ring is bound to, and the change to another |
+//! | `queue_entries` | entries of both queues, in the kernel's format |
+//! | `submission_queue` | the submission queue and its backlog |
+//! | `completion_queue` | the completion queue |
+//! | `suspension` | operations taken back, so that another thread may enter |
 //! | `idle_epoll` | operations without a completion in a whole run, moved to an epoll set |
-//! | `end` | the end of a ring |
-//! | `inherited` | a ring's operations in a forked child |
+//! | `teardown` | the end of a ring |
+//! | `forked_child` | a ring's operations in a forked child |
 //!
 //! This file has operations from their start to their completion, and `enter`.
 //!
@@ -20,22 +20,22 @@
 //! - SINGLE_ISSUER binds the ring to the thread that enables it: `enter` from another one fails with EEXIST.
 //!   We enable at the first `enter`. When another thread takes an idle driver over it gets a
 //!   second ring; operations cannot follow, because they belong to the thread that submitted them. That
-//!   is why they are taken back when the driver comes to rest (`suspend`).
+//!   is why they are taken back when the driver is suspended (`suspension`).
 //! - With DEFER_TASKRUN completions appear only inside an `enter` with GETEVENTS. The TASKRUN flag
 //!   in shared memory shows if there are any.
 //! - A multishot ends with ENOBUFS when the buffer ring is empty; nothing resumes it. The
 //!   operation then is [`OpPhase::Starved`] until a buffer is back.
 
-mod completions;
-mod end;
-mod entry;
+mod completion_queue;
+mod forked_child;
 mod idle_epoll;
-mod inherited;
+mod queue_entries;
+mod self_test;
 mod setup;
-mod submission;
-mod suspend;
-mod thread;
-mod trial;
+mod submission_queue;
+mod suspension;
+mod teardown;
+mod thread_binding;
 
 use std::collections::VecDeque;
 use std::io;
@@ -49,15 +49,15 @@ use io_uring::squeue::Entry;
 use io_uring::types::{SubmitArgs, Timespec};
 
 use crate::net::{FileId, file_of};
+pub(crate) use forked_child::Inherited;
 use idle_epoll::IdleEpoll;
-pub(crate) use inherited::Inherited;
-use suspend::{Peek, Suspended};
+use suspension::{ReadinessCheck, Suspended};
 
-use crate::common::Common;
+use crate::backend_state::BackendState;
+use crate::buffer_pool::BufferPool;
 use crate::completion::Entered;
 use crate::config::DriverConfig;
-use crate::op::{OpId, OpKind, OpPhase, Payload};
-use crate::pool::Pool;
+use crate::operation_table::{OpId, OpKind, OpPhase, Payload};
 use crate::setup_error::SetupError;
 use crate::waker::Waker;
 
@@ -79,7 +79,7 @@ pub(crate) struct Uring {
     rearm: Vec<u32>,
     /// Operations that were taken back from the kernel.
     suspended: Vec<Suspended>,
-    peek: Peek,
+    readiness_check: ReadinessCheck,
     /// The suspended operations that wait in an epoll set.
     idle_epoll: IdleEpoll,
     /// The inode that eventfds and similar files share.
@@ -87,7 +87,7 @@ pub(crate) struct Uring {
     /// The cancel of a suspension has completed.
     suspend_is_answered: bool,
     /// The driver is suspended; queued entries go to the backlog, because another thread's ring may take them.
-    resting: bool,
+    is_suspended: bool,
     /// Suspension has ended the watch of the waker's eventfd.
     watch_lost: bool,
     receive_header: Box<libc::msghdr>,
@@ -99,20 +99,20 @@ impl Uring {
     pub(crate) fn new(
         config: &DriverConfig,
         waker: &Waker,
-    ) -> Result<(Uring, Rc<Pool>, Rc<Pool>), SetupError> {
+    ) -> Result<(Uring, Rc<BufferPool>, Rc<BufferPool>), SetupError> {
         let setup::Parts {
             ring,
             stream,
             datagram,
             stream_flags,
         } = setup::set_up(config)?;
-        let mut uring = Uring::over(ring, config, stream_flags, waker);
+        let mut uring = Uring::with_ring(ring, config, stream_flags, waker);
         let mut no_stats = Default::default();
-        uring.push(entry::watch_eventfd(waker.fd()), &mut no_stats);
+        uring.push(queue_entries::watch_eventfd(waker.fd()), &mut no_stats);
         Ok((uring, stream, datagram))
     }
 
-    fn over(ring: IoUring, config: &DriverConfig, stream_flags: u16, waker: &Waker) -> Uring {
+    fn with_ring(ring: IoUring, config: &DriverConfig, stream_flags: u16, waker: &Waker) -> Uring {
         Uring {
             enter_fd: ring.as_raw_fd(),
             enter_flags: 0,
@@ -124,77 +124,77 @@ impl Uring {
             starved_datagrams: VecDeque::new(),
             rearm: Vec::new(),
             suspended: Vec::new(),
-            peek: Peek::default(),
+            readiness_check: ReadinessCheck::default(),
             idle_epoll: IdleEpoll::default(),
             anonymous: file_of(waker.fd()),
             suspend_is_answered: false,
-            resting: false,
+            is_suspended: false,
             watch_lost: false,
-            receive_header: entry::receive_header(),
+            receive_header: queue_entries::receive_header(),
             config: config.clone(),
             stream_flags,
         }
     }
 
-    pub(crate) fn queue(&mut self, common: &mut Common, op: OpId) {
+    pub(crate) fn queue(&mut self, state: &mut BackendState, op: OpId) {
         let index = op.index();
-        if common.table.at(index).kind == OpKind::Close {
-            return self.queue_close(common, op);
+        if state.table.at(index).kind == OpKind::Close {
+            return self.queue_close(state, op);
         }
-        if self.waits_unheld(common, op) {
+        if self.queue_weak_poll(state, op) {
             return;
         }
-        let entry = entry::of(op, common.table.at(index), &self.receive_header);
-        self.push(entry, &mut common.stats.syscalls);
+        let entry = queue_entries::operation(op, state.table.at(index), &self.receive_header);
+        self.push(entry, &mut state.stats.syscalls);
     }
 
-    fn queue_close(&mut self, common: &mut Common, op: OpId) {
-        let fd = common.table.at(op.index()).fd;
-        let mut others = mem::take(&mut common.scratch);
-        common.table.on_fd(fd, &mut others);
+    fn queue_close(&mut self, state: &mut BackendState, op: OpId) {
+        let fd = state.table.at(op.index()).fd;
+        let mut others = mem::take(&mut state.scratch);
+        state.table.on_fd(fd, &mut others);
         let mut in_kernel = false;
         for &index in others.iter().rev() {
             if index == op.index() {
                 continue;
             }
-            let slot = common.table.at(index);
+            let slot = state.table.at(index);
             slot.cancelled = true;
             match slot.phase {
-                OpPhase::Starved | OpPhase::Suspended => self.finish_idle(common, index),
+                OpPhase::Starved | OpPhase::Suspended => self.finish_idle(state, index),
                 OpPhase::Active | OpPhase::Polling => in_kernel = true,
             }
         }
-        common.scratch = others;
-        common.table.adopt(op.index());
+        state.scratch = others;
+        state.table.adopt(op.index());
         if in_kernel {
-            let [cancel, close] = entry::cancel_and_close(op, fd);
-            self.push_pair(cancel, close, &mut common.stats.syscalls);
+            let [cancel, close] = queue_entries::cancel_and_close(op, fd);
+            self.push_pair(cancel, close, &mut state.stats.syscalls);
         } else {
-            self.push(entry::close(op, fd), &mut common.stats.syscalls);
+            self.push(queue_entries::close(op, fd), &mut state.stats.syscalls);
         }
     }
 
     /// The caller has marked the slot already.
-    pub(crate) fn cancel(&mut self, common: &mut Common, op: OpId) {
-        match common.table.at(op.index()).phase {
-            OpPhase::Starved | OpPhase::Suspended => self.finish_idle(common, op.index()),
-            OpPhase::Active | OpPhase::Polling if self.resting => {
-                self.cancel_at_rest(common, entry::cancel(op));
+    pub(crate) fn cancel(&mut self, state: &mut BackendState, op: OpId) {
+        match state.table.at(op.index()).phase {
+            OpPhase::Starved | OpPhase::Suspended => self.finish_idle(state, op.index()),
+            OpPhase::Active | OpPhase::Polling if self.is_suspended => {
+                self.cancel_while_suspended(state, queue_entries::cancel(op));
             }
             OpPhase::Active | OpPhase::Polling => {
-                self.push(entry::cancel(op), &mut common.stats.syscalls);
+                self.push(queue_entries::cancel(op), &mut state.stats.syscalls);
             }
         }
     }
 
     /// Ends an operation that is not in the ring at the moment; the list that contains it skips it later.
-    fn finish_idle(&mut self, common: &mut Common, index: u32) {
-        let (op, fd) = (common.table.id_at(index), common.table.at(index).fd);
-        self.idle_epoll.remove(fd, op, &mut common.stats.syscalls);
-        common.finish_later(index, -libc::ECANCELED);
+    fn finish_idle(&mut self, state: &mut BackendState, index: u32) {
+        let (op, fd) = (state.table.id_at(index), state.table.at(index).fd);
+        self.idle_epoll.remove(fd, op, &mut state.stats.syscalls);
+        state.finish_later(index, -libc::ECANCELED);
     }
 
-    pub(crate) fn needs_enter(&self, common: &Common) -> bool {
+    pub(crate) fn needs_enter(&self, state: &BackendState) -> bool {
         // SAFETY: no other view of either queue exists while `self` is borrowed.
         let (submission, completion) =
             unsafe { (self.ring.submission_shared(), self.ring.completion_shared()) };
@@ -206,7 +206,7 @@ impl Uring {
             || !self.suspended.is_empty()
             || self.watch_lost
             || self.idle_epoll.unwatched().is_some()
-            || self.has_food(common)
+            || self.can_resume_starved(state)
     }
 
     /// True if the completion queue has entries.
@@ -225,29 +225,29 @@ impl Uring {
     }
 
     /// True if a starved receive could continue.
-    fn has_food(&self, common: &Common) -> bool {
-        !self.starved_streams.is_empty() && common.stream.available() > 0
-            || !self.starved_datagrams.is_empty() && common.datagram.available() > 0
+    fn can_resume_starved(&self, state: &BackendState) -> bool {
+        !self.starved_streams.is_empty() && state.stream.available() > 0
+            || !self.starved_datagrams.is_empty() && state.datagram.available() > 0
     }
 
     pub(crate) fn enter(
         &mut self,
-        common: &mut Common,
+        state: &mut BackendState,
         timeout: Option<Duration>,
     ) -> io::Result<Entered> {
         match self.owner {
             0 => self.start()?,
             // Checked here, because with a registered index the kernel would use another ring on another thread.
-            _ if !self.is_owner() => self.change_thread(common)?,
+            _ if !self.is_owner() => self.change_thread(state)?,
             _ => {}
         }
-        if timeout == Some(Duration::ZERO) && self.resting && self.rests_on(common) {
+        if timeout == Some(Duration::ZERO) && self.is_suspended && self.stays_suspended(state) {
             return Ok(Entered::Ready);
         }
-        let rested = self.resume(common);
-        self.poll_idle_epoll(common, rested);
-        self.feed_starved(common);
-        self.submit_backlog(&mut common.stats.syscalls);
+        let rested = self.resume(state);
+        self.poll_idle_epoll(state, rested);
+        self.resume_starved(state);
+        self.submit_backlog(&mut state.stats.syscalls);
         // SAFETY: the queue views are dropped before anything else looks at the queues.
         let (queued, must_run, waiting) = unsafe {
             let (submission, completion) =
@@ -258,16 +258,16 @@ impl Uring {
                 !completion.is_empty(),
             )
         };
-        let waiting = waiting || !common.ready.is_empty();
+        let waiting = waiting || !state.ready.is_empty();
         let mut block = timeout != Some(Duration::ZERO) && !waiting;
         if !block && queued == 0 && !must_run {
             return Ok(Entered::Ready);
         }
-        let already_woken = block && !common.waker.fall_asleep();
+        let already_woken = block && !state.waker.begin_sleep();
         block = block && !already_woken;
-        common.stats.enters += 1;
-        common.stats.syscalls += 1;
-        // The clock is read only if the kernel's result could be ambiguous, see `why_empty`.
+        state.stats.enters += 1;
+        state.stats.syscalls += 1;
+        // The clock is read only if the kernel's result could be ambiguous, see `reason_without_completion`.
         let deadline = match timeout {
             Some(limit) if block && queued > 0 => Instant::now().checked_add(limit),
             _ => None,
@@ -276,7 +276,7 @@ impl Uring {
         let result = self.enter_kernel(queued, u32::from(block), timeout);
         // Only a reported wake is consumed: one that arrives during an `enter` that does not block must still end
         // the next sleep.
-        let woken = (block || already_woken) && common.waker.get_up();
+        let woken = (block || already_woken) && state.waker.end_sleep();
         let expected = [libc::ETIME, libc::EINTR, libc::EAGAIN, libc::EBUSY];
         let result = match result {
             Err(error)
@@ -290,7 +290,7 @@ impl Uring {
         };
         if matches!(&result, Err(error) if error.kind() == io::ErrorKind::Interrupted) {
             if woken {
-                common.waker.keep();
+                state.waker.restore_wake();
             }
             return Ok(Entered::Interrupted);
         }
@@ -301,7 +301,7 @@ impl Uring {
         if !block || !unsafe { self.ring.completion_shared() }.is_empty() {
             return Ok(Entered::Ready);
         }
-        Ok(why_empty(&result, deadline))
+        Ok(reason_without_completion(&result, deadline))
     }
 
     /// One `io_uring_enter`: submits `queued` entries, runs deferred work, and waits for `wanted` completions. It
@@ -336,50 +336,50 @@ impl Uring {
 
     /// Arms as many starved receives as there are buffers, oldest first. Arming all of them would only starve the
     /// rest again, at the cost of a completion each.
-    fn feed_starved(&mut self, common: &mut Common) {
-        for _ in 0..common.stream.available() {
-            let Some(op) = common.table.next_starved(&mut self.starved_streams) else {
+    fn resume_starved(&mut self, state: &mut BackendState) {
+        for _ in 0..state.stream.available() {
+            let Some(op) = state.table.next_starved(&mut self.starved_streams) else {
                 break;
             };
-            self.arm_again(common, op);
+            self.rearm(state, op);
         }
-        for _ in 0..common.datagram.available() {
-            let Some(op) = common.table.next_starved(&mut self.starved_datagrams) else {
+        for _ in 0..state.datagram.available() {
+            let Some(op) = state.table.next_starved(&mut self.starved_datagrams) else {
                 break;
             };
-            self.arm_again(common, op);
+            self.rearm(state, op);
         }
     }
 
-    fn arm_again(&mut self, common: &mut Common, op: OpId) {
-        common.stats.rearms += 1;
+    fn rearm(&mut self, state: &mut BackendState, op: OpId) {
+        state.stats.rearms += 1;
         let index = op.index();
-        if self.waits_unheld(common, op) {
+        if self.queue_weak_poll(state, op) {
             return;
         }
-        common.table.set_phase(index, OpPhase::Active);
-        let slot = common.table.at(index);
+        state.table.set_phase(index, OpPhase::Active);
+        let slot = state.table.at(index);
         let entry = match (slot.kind, &slot.payload) {
             // The handshake continues in the kernel; another connect after its end returns its result.
-            (OpKind::Connect, _) => return self.push_readiness(common, index),
-            (OpKind::Close, Payload::Descriptor(fd)) => entry::close(op, fd.as_raw_fd()),
-            _ => entry::of(op, slot, &self.receive_header),
+            (OpKind::Connect, _) => return self.push_readiness(state, index),
+            (OpKind::Close, Payload::Descriptor(fd)) => queue_entries::close(op, fd.as_raw_fd()),
+            _ => queue_entries::operation(op, slot, &self.receive_header),
         };
-        self.push(entry, &mut common.stats.syscalls);
+        self.push(entry, &mut state.stats.syscalls);
     }
 
     /// Queues a readiness wait instead of the operation.
-    fn push_readiness(&mut self, common: &mut Common, index: u32) {
-        let op = common.table.id_at(index);
-        common.table.set_phase(index, OpPhase::Polling);
-        let entry = entry::readiness(op, common.table.at(index));
-        self.push(entry, &mut common.stats.syscalls);
+    fn push_readiness(&mut self, state: &mut BackendState, index: u32) {
+        let op = state.table.id_at(index);
+        state.table.set_phase(index, OpPhase::Polling);
+        let entry = queue_entries::readiness(op, state.table.at(index));
+        self.push(entry, &mut state.stats.syscalls);
     }
 }
 
 /// A blocking enter returned without a completion or a wake. If it also submitted something the kernel reports only
 /// that, and only the clock distinguishes a time-out from a signal.
-fn why_empty(result: &io::Result<u32>, deadline: Option<Instant>) -> Entered {
+fn reason_without_completion(result: &io::Result<u32>, deadline: Option<Instant>) -> Entered {
     match result.as_ref().map_err(io::Error::raw_os_error) {
         Err(Some(libc::ETIME)) => Entered::TimedOut,
         // No memory for a request or a full overflow list: process completions and try again.

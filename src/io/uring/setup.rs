@@ -5,11 +5,11 @@ use std::{io, mem};
 
 use io_uring::{Builder, IoUring, Probe, opcode};
 
-use super::trial;
+use super::self_test;
+use crate::buffer_pool::BufferPool;
 use crate::buffer_ring::BufferRing;
 use crate::config::DriverConfig;
-use crate::datagram::HEADER_ROOM;
-use crate::pool::Pool;
+use crate::received_datagram::HEADER_ROOM;
 use crate::setup_error::SetupError;
 
 /// Buffer group of streams.
@@ -19,8 +19,8 @@ pub(super) const DATAGRAM_GROUP: u16 = 1;
 
 pub(super) struct Parts {
     pub(super) ring: IoUring,
-    pub(super) stream: Rc<Pool>,
-    pub(super) datagram: Rc<Pool>,
+    pub(super) stream: Rc<BufferPool>,
+    pub(super) datagram: Rc<BufferPool>,
     /// The flags of the stream buffers' registration.
     pub(super) stream_flags: u16,
 }
@@ -31,7 +31,7 @@ pub(super) fn set_up(config: &DriverConfig) -> Result<Parts, SetupError> {
     let (ring, step) =
         build(config).map_err(|error| SetupError::uring("io_uring_setup", &error))?;
     probe(&ring).map_err(|error| SetupError::uring("the feature probe", &error))?;
-    trial::run(step).map_err(|error| SetupError::uring("a trial receive", &error))?;
+    self_test::run(step).map_err(|error| SetupError::uring("a trial receive", &error))?;
     let pools = stream_buffers(&ring, config).and_then(|(stream, flags)| {
         let size = config.datagram_buffer_size + HEADER_ROOM as u32;
         // Never shared: multishot `recvmsg` would cut a datagram at the buffer's end.
@@ -51,8 +51,8 @@ pub(super) fn set_up(config: &DriverConfig) -> Result<Parts, SetupError> {
 /// A second ring for the same buffers, when another thread takes over an idle driver.
 pub(super) fn set_up_again(
     config: &DriverConfig,
-    stream: &Pool,
-    datagram: &Pool,
+    stream: &BufferPool,
+    datagram: &BufferPool,
     stream_flags: u16,
 ) -> io::Result<IoUring> {
     let (ring, _) = build(config)?;
@@ -130,7 +130,7 @@ fn probe(ring: &IoUring) -> io::Result<()> {
 }
 
 /// Shared buffers if the kernel supports them (INC, Linux 6.12), otherwise more and smaller ones.
-fn stream_buffers(ring: &IoUring, config: &DriverConfig) -> io::Result<(Rc<Pool>, u16)> {
+fn stream_buffers(ring: &IoUring, config: &DriverConfig) -> io::Result<(Rc<BufferPool>, u16)> {
     let (count, size) = (config.stream_buffers, config.stream_buffer_size);
     if config.share_stream_buffers {
         match buffers(ring, STREAM_GROUP, count, size, PBUF_RING_INC) {
@@ -153,8 +153,8 @@ pub(super) fn buffers(
     count: u16,
     size: u32,
     flags: u16,
-) -> io::Result<Rc<Pool>> {
-    let pool = Pool::new(count, size)?;
+) -> io::Result<Rc<BufferPool>> {
+    let pool = BufferPool::new(count, size)?;
     pool.attach(register(ring, group, count, flags)?);
     Ok(pool)
 }

@@ -1,7 +1,7 @@
 //! The return of memory that clients have filled to the system, some seconds after a flood.
 //!
 //! All endpoints of a process share one, because they share the heap. Not here: how the heap is trimmed
-//! (`uringcore_io::heap`).
+//! (`uringcore_io::heap_trim`).
 //!
 //! A flood has ended when the clients' data, or their connections, have fallen to a quarter of their peak,
 //! and the peak was at least a sixteenth of the budget (between 16 MiB and 32 MiB). The heap is trimmed three

@@ -229,7 +229,7 @@ pub fn stand_in_frame(py: Python<'_>, state: CoroutineState) -> PyResult<Option<
         CoroutineState::Running | CoroutineState::Suspended => intern!(py, "WAITING"),
         CoroutineState::Closed => return Ok(None),
     };
-    let frames = py.import(intern!(py, "uringcore._native_frames"))?;
+    let frames = py.import(intern!(py, "uringcore._coroutine_frames"))?;
     let frame = frames.getattr(name)?.getattr(intern!(py, "gi_frame"))?;
     Ok(Some(frame.unbind()))
 }

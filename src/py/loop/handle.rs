@@ -302,7 +302,7 @@ impl Handle {
 /// derive from asyncio's class, which has slots.
 fn asyncio_class(py: Python<'_>, name: &str) -> PyResult<Py<PyAny>> {
     Ok(py
-        .import(intern!(py, "uringcore._transports"))?
+        .import(intern!(py, "uringcore._transport_classes"))?
         .getattr(name)?
         .unbind())
 }

@@ -178,7 +178,7 @@ impl LoopCore {
             waker.as_ref().filter(|one| one.notify()).cloned()
         });
         if let Some(waker) = sleeping {
-            py.detach(|| waker.rouse());
+            py.detach(|| waker.write_eventfd());
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Callbacks that are ready to run, also for programs that run them themselves: asyncio's `loop._ready`.
 //!
 //! A program with its own `_run_once` (nest_asyncio is the best known) waits by the loop's selector, pops ready items and
-//! calls `_run()` of each. The list stays in this module; the program sees a deque, `uringcore._selector.ReadyView`. The
+//! calls `_run()` of each. The list stays in this module; the program sees a deque, `uringcore._selector_views.ReadyView`. The
 //! loop's own turn runs the list in `turn`.
 //!
 //! Events stay in the engine's queue, which may drop one that is waiting. This list has an item for each entry of that

@@ -152,7 +152,7 @@ impl ForeignStore {
         };
         let thread = match may_block {
             true => {
-                let module = py.import(intern!(py, "uringcore.quic._store_thread"))?;
+                let module = py.import(intern!(py, "uringcore.quic._session_store_thread"))?;
                 let class = module.getattr(intern!(py, "StoreThread"))?;
                 Some(class.call_method1(intern!(py, "of"), (object,))?.unbind())
             }

@@ -39,7 +39,7 @@ pub struct EndpointOptions {
 pub fn from_options(py: Python<'_>, options: &Bound<'_, PyDict>) -> PyResult<EndpointSettings> {
     let options: EndpointOptions = options.extract()?;
     let worker = options.worker;
-    let empty_places = worker.map(|(_, _, states)| PlaceStates::shared(states));
+    let empty_places = worker.map(|(_, _, states)| WorkerStates::shared(states));
     let settings = EndpointSettings {
         connection_id_length: options.connection_id_length,
         max_connections: options.max_connections,
@@ -80,16 +80,16 @@ pub fn reset_keys(py: Python<'_>, keys: List<OwnedBytes>) -> PyResult<Vec<[u8; 3
 
 /// The state of each worker slot of a port, in a file that the port's processes share.
 #[derive(Debug)]
-struct PlaceStates(SharedBytes);
+struct WorkerStates(SharedBytes);
 
-impl PlaceStates {
+impl WorkerStates {
     fn shared(fd: RawFd) -> PyResult<Arc<dyn EmptyPlaces>> {
         let states = SharedBytes::duplicate(fd).map_err(|error| error::io_error(&error))?;
         Ok(Arc::new(Self(states)))
     }
 }
 
-impl EmptyPlaces for PlaceStates {
+impl EmptyPlaces for WorkerStates {
     fn is_empty(&self, index: u8) -> bool {
         // If the state cannot be read, the worker may be alive.
         matches!(self.0.get(u64::from(index)), Ok(PLACE_EMPTY))

@@ -16,7 +16,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyDict, PyTuple};
 use uringcore_engine::{OpQueueId, SocketOp};
-use uringcore_io::{Errno, Incoming, Outcome, PeerName, net};
+use uringcore_io::{Errno, ReceivedMessage, Outcome, PeerAddress, net};
 
 use crate::capi::address;
 use crate::capi::buffer;
@@ -461,7 +461,7 @@ fn keep(slf: &Bound<'_, LoopCore>, subject: Subject<'_, '_>, outcome: Outcome) -
     }
 }
 
-fn pair(py: Python<'_>, incoming: &Incoming) -> PyResult<Py<PyAny>> {
+fn pair(py: Python<'_>, incoming: &ReceivedMessage) -> PyResult<Py<PyAny>> {
     let from = match incoming.from() {
         Some(from) => address::to_python(py, &from)?,
         None => py.None(),
@@ -475,7 +475,7 @@ fn connection(
     py: Python<'_>,
     listener: &Bound<'_, PyAny>,
     fd: OwnedFd,
-    from: &PeerName,
+    from: &PeerAddress,
 ) -> PyResult<Py<PyAny>> {
     let arguments = PyDict::new(py);
     arguments.set_item(intern!(py, "family"), member(listener, "family")?)?;

@@ -152,7 +152,7 @@ impl SendStream {
         count: Option<i64>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let py = slf.py();
-        py.import(intern!(py, "uringcore.quic._native.files"))?
+        py.import(intern!(py, "uringcore.quic._native.sendfile"))?
             .call_method1(intern!(py, "sendfile"), (slf, file, offset, count))
     }
 

@@ -357,7 +357,7 @@ impl TlsProtocol {
     /// See `StreamTransport`: `isinstance(protocol, asyncio.Protocol)` has to hold.
     #[getter(__class__)]
     fn class(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        let module = py.import(intern!(py, "uringcore._transports"))?;
+        let module = py.import(intern!(py, "uringcore._transport_classes"))?;
         Ok(module.getattr(intern!(py, "TlsProtocol"))?.unbind())
     }
 

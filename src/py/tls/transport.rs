@@ -96,7 +96,7 @@ impl TlsTransport {
     /// See `BaseTransport`.
     #[getter(__class__)]
     fn class(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        let module = py.import(intern!(py, "uringcore._transports"))?;
+        let module = py.import(intern!(py, "uringcore._transport_classes"))?;
         Ok(module.getattr(intern!(py, "SSLTransport"))?.unbind())
     }
 

@@ -188,7 +188,7 @@ impl BaseTransport {
     /// with slots. So, like a mock, the object returns the class that it replaces.
     #[getter(__class__)]
     fn class(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        let module = py.import(intern!(py, "uringcore._transports"))?;
+        let module = py.import(intern!(py, "uringcore._transport_classes"))?;
         Ok(module.getattr(self.class.name())?.unbind())
     }
 

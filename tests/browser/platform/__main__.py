@@ -20,7 +20,7 @@ from tests.browser.platform import table
 from tests.browser.servers import LISTED, Server
 from tests.browser.site import Site, Told
 from tests.support.certificates import make
-from tests.support.programs import Unavailable
+from tests.support.third_party_programs import Unavailable
 
 CASE_SECONDS = 60
 

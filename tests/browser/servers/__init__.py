@@ -32,8 +32,8 @@ import sys
 import threading
 from pathlib import Path
 
-from tests.support.children import bound
-from tests.support.programs import in_go
+from tests.support.child_processes import bound
+from tests.support.third_party_programs import in_go
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]

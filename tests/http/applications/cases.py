@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tests.http.applications.common import LARGE
 from tests.http.applications.exchange import Case, Leave
+from tests.http.applications.request_bodies import LARGE
 
 BOUNDARY = "----boundary"
 FORM = ("content-type", "application/x-www-form-urlencoded")

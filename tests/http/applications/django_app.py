@@ -9,8 +9,14 @@ from django.core.asgi import get_asgi_application
 from django.http import HttpResponse, HttpResponseRedirect, JsonResponse, StreamingHttpResponse
 from django.urls import path
 
-from tests.http.applications.common import LARGE, described, endless_parts, failing_parts, few_parts
 from tests.http.applications.observed_application import watched
+from tests.http.applications.request_bodies import (
+    LARGE,
+    described,
+    endless_parts,
+    failing_parts,
+    few_parts,
+)
 
 settings.configure(
     ALLOWED_HOSTS=["localhost"],

@@ -20,7 +20,8 @@ from fastapi import (
 from fastapi.responses import JSONResponse, PlainTextResponse, RedirectResponse, StreamingResponse
 from pydantic import BaseModel
 
-from tests.http.applications.common import (
+from tests.http.applications.observed_application import watched
+from tests.http.applications.request_bodies import (
     LARGE,
     NOTES,
     described,
@@ -29,7 +30,6 @@ from tests.http.applications.common import (
     few_parts,
     note,
 )
-from tests.http.applications.observed_application import watched
 
 
 class Order(BaseModel):

@@ -5,13 +5,13 @@ import time
 from a2wsgi import WSGIMiddleware
 from flask import Flask, jsonify, redirect, request
 
-from tests.http.applications.common import (
+from tests.http.applications.observed_application import watched
+from tests.http.applications.request_bodies import (
     LARGE,
     described,
     endless_parts_in_thread,
     few_parts_in_thread,
 )
-from tests.http.applications.observed_application import watched
 
 flask = Flask(__name__)
 TEXT = {"content-type": "text/plain"}

@@ -12,7 +12,8 @@ from litestar.enums import RequestEncodingType
 from litestar.params import Body
 from litestar.response import Redirect, Stream
 
-from tests.http.applications.common import (
+from tests.http.applications.observed_application import watched
+from tests.http.applications.request_bodies import (
     LARGE,
     NOTES,
     described,
@@ -21,7 +22,6 @@ from tests.http.applications.common import (
     few_parts,
     note,
 )
-from tests.http.applications.observed_application import watched
 
 
 @dataclass

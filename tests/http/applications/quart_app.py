@@ -4,7 +4,8 @@ import asyncio
 
 from quart import Quart, jsonify, redirect, request
 
-from tests.http.applications.common import (
+from tests.http.applications.observed_application import watched
+from tests.http.applications.request_bodies import (
     LARGE,
     NOTES,
     described,
@@ -13,7 +14,6 @@ from tests.http.applications.common import (
     few_parts,
     note,
 )
-from tests.http.applications.observed_application import watched
 
 quart = Quart(__name__)
 TEXT = {"content-type": "text/plain"}

@@ -17,7 +17,8 @@ from starlette.responses import (
 )
 from starlette.routing import Mount, Route
 
-from tests.http.applications.common import (
+from tests.http.applications.observed_application import watched
+from tests.http.applications.request_bodies import (
     LARGE,
     NOTES,
     described,
@@ -26,7 +27,6 @@ from tests.http.applications.common import (
     few_parts,
     note,
 )
-from tests.http.applications.observed_application import watched
 
 
 @asynccontextmanager

@@ -15,7 +15,7 @@ import pytest
 from tests.http.applications.cases import CASES, LEAVES
 from tests.http.applications.exchange import UVICORN, WAIT_SECONDS, Case, Side, without
 from tests.server.harness import Server
-from tests.support.interpreter import is_default_interpreter
+from tests.support.interpreter_roles import is_default_interpreter
 
 pytestmark = pytest.mark.skipif(
     not is_default_interpreter(), reason="frameworks are compared on the default interpreter"

@@ -9,8 +9,8 @@ import json
 import pytest
 
 import uringcore
-from tests.http import wire
-from tests.http.raw import connect_raw, needs_recent_aioquic
+from tests.http import http3_bytes
+from tests.http.raw_client import connect_raw, needs_recent_aioquic
 from tests.server.harness import command
 from uringcore.h3.connection import ErrorCode
 
@@ -21,11 +21,11 @@ OPTIONS = ("--http3-connect", "connect-udp", "--http3-connect", "chat")
 
 
 def asking(path, protocol="connect-udp", *more):
-    return wire.request(path, CAPSULE_PROTOCOL, *more, method="CONNECT", protocol=protocol)
+    return http3_bytes.request(path, CAPSULE_PROTOCOL, *more, method="CONNECT", protocol=protocol)
 
 
 def capsule(kind, value):
-    return wire.varints(kind, len(value), value)
+    return http3_bytes.varints(kind, len(value), value)
 
 
 @contextlib.asynccontextmanager
@@ -33,9 +33,11 @@ async def connected(server, *, frames=True):
     """A client that supports HTTP datagrams or, without `frames`, capsules alone."""
     size = 65_535 if frames else None
     async with connect_raw(server, max_datagram_frame_size=size) as raw:
-        raw.control({wire.H3_DATAGRAM: 1} if frames else {})
+        raw.control({http3_bytes.H3_DATAGRAM: 1} if frames else {})
         settings = await raw.wait_settings()
-        assert settings[wire.H3_DATAGRAM] == settings[wire.ENABLE_CONNECT_PROTOCOL] == 1
+        assert (
+            settings[http3_bytes.H3_DATAGRAM] == settings[http3_bytes.ENABLE_CONNECT_PROTOCOL] == 1
+        )
         yield raw
 
 
@@ -55,7 +57,7 @@ def test_datagrams_reach_the_application_and_the_client(start_features):
             raw.datagram(first, b"")
             raw.datagram(first, b"scope")
             await raw.wait(lambda: len(raw.datagrams) == 3)
-            quarter = wire.varint(second // 4)
+            quarter = http3_bytes.varint(second // 4)
             assert sorted(raw.datagrams)[2] == quarter + b"13:to the second"
             assert sorted(raw.datagrams)[0] == b"\x000:"
             shown = json.loads(sorted(raw.datagrams)[1][1:])
@@ -80,8 +82,8 @@ def test_a_client_without_datagrams_sends_and_gets_capsules(start_features):
             stream_id = raw.bidi(asking("/datagrams/x"))
             content = capsule(0, b"one") + capsule(0x3F7, b"unknown") + capsule(0, b"scope")
             for byte in content:
-                raw.write(stream_id, wire.frame(wire.DATA, bytes([byte])))
-            raw.write(stream_id, wire.frame(wire.DATA, capsule(0, b"last")))
+                raw.write(stream_id, http3_bytes.frame(http3_bytes.DATA, bytes([byte])))
+            raw.write(stream_id, http3_bytes.frame(http3_bytes.DATA, capsule(0, b"last")))
             answer = await raw.wait_answer(stream_id)
             shown = json.dumps({"protocol": "connect-udp", "max_size": None}).encode()
             assert answer.body == capsule(0, b"3:one") + capsule(0, shown)
@@ -102,7 +104,7 @@ def test_unread_datagrams_are_dropped_oldest_first(start_features):
                 if number % 20 == 0:
                     await asyncio.sleep(0)
             # Datagrams sent meanwhile were lost or have arrived: the application has continued.
-            asked = raw.bidi(wire.request("/release/20000"), fin=True)
+            asked = raw.bidi(http3_bytes.request("/release/20000"), fin=True)
             assert (await raw.wait_answer(asked)).status == 200
             while not any(len(data) < 20 for data in raw.datagrams):
                 raw.datagram(stream_id, b"last")
@@ -122,7 +124,7 @@ def test_other_protocols_and_requests_have_none(start_features):
             assert (await raw.wait_answer(refused)).status == 501
             plain = raw.request("/plain-datagram")
             assert b"http.datagram.send" in (await raw.wait_answer(plain)).body
-            held = raw.bidi(wire.request("/method/held", method="POST"))
+            held = raw.bidi(http3_bytes.request("/method/held", method="POST"))
             while not raw.incoming(held).over:
                 # A datagram that arrives before its request is dropped.
                 raw.datagram(held, b"what for?")
@@ -140,7 +142,7 @@ def test_nothing_is_announced_by_default(start_features, given):
     async def main():
         async with connect_raw(server, max_datagram_frame_size=65_535) as raw:
             raw.control()
-            assert wire.H3_DATAGRAM not in await raw.wait_settings()
+            assert http3_bytes.H3_DATAGRAM not in await raw.wait_settings()
             assert raw.quic._remote_max_datagram_frame_size is None
             stream_id = raw.bidi(asking("/datagrams/x"))
             if given == "--interface=wsgi":

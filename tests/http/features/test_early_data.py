@@ -12,9 +12,9 @@ import socket
 import pytest
 
 import uringcore
-from tests.http import wire
+from tests.http import http3_bytes
 from tests.http.features.conftest import events
-from tests.http.raw import connect_raw, needs_recent_aioquic
+from tests.http.raw_client import connect_raw, needs_recent_aioquic
 
 pytestmark = needs_recent_aioquic
 
@@ -68,13 +68,13 @@ def ask_early(raw, requests):
 
 def requests(name):
     """One request that may not be repeated, then others that may."""
-    content = wire.frame(wire.DATA, b"content")
+    content = http3_bytes.frame(http3_bytes.DATA, b"content")
     return {
-        "POST": wire.request(f"/method/{name}", method="POST") + content,
-        "GET with content": wire.request(f"/method/{name}") + content,
-        "GET": wire.request(f"/method/{name}"),
-        "OPTIONS": wire.request(f"/method/{name}", method="OPTIONS"),
-        "HEAD": wire.request(f"/method/{name}", method="HEAD"),
+        "POST": http3_bytes.request(f"/method/{name}", method="POST") + content,
+        "GET with content": http3_bytes.request(f"/method/{name}") + content,
+        "GET": http3_bytes.request(f"/method/{name}"),
+        "OPTIONS": http3_bytes.request(f"/method/{name}", method="OPTIONS"),
+        "HEAD": http3_bytes.request(f"/method/{name}", method="HEAD"),
     }
 
 
@@ -154,7 +154,7 @@ def test_no_request_is_early_where_early_data_is_off(start_features):
     async def main():
         ticket = await get_ticket(server)
         async with connect_raw(server, wait_connected=False, session_ticket=ticket) as raw:
-            (stream,) = ask_early(raw, [wire.request("/method/off")])
+            (stream,) = ask_early(raw, [http3_bytes.request("/method/off")])
             assert json.loads((await raw.wait_answer(stream)).body) == ["GET", False, []]
             assert raw.quic.tls.early_data_accepted is False
 
@@ -169,8 +169,8 @@ def test_a_request_that_its_client_gives_up_while_it_waits_never_runs(server):
             post, get = ask_early(
                 raw,
                 [
-                    wire.request("/method/given-up", method="POST"),
-                    wire.request("/method/given-up"),
+                    http3_bytes.request("/method/given-up", method="POST"),
+                    http3_bytes.request("/method/given-up"),
                 ],
             )
             assert await wait_events(server, "given-up", 1) == [["GET", True]]
@@ -192,7 +192,7 @@ def test_a_ticket_and_the_data_with_it_are_good_once(server, who):
         sent = []
         async with connect_raw(server, wait_connected=False, **credentials) as raw:
             let_go = hold_back(raw)
-            (stream,) = ask_early(raw, [wire.request(f"/method/{name}")])
+            (stream,) = ask_early(raw, [http3_bytes.request(f"/method/{name}")])
             # The frames of the flight, to be sent again from another address.
             sent += raw.sent
             assert await wait_events(server, name, 1) == [["GET", True]]
@@ -201,7 +201,7 @@ def test_a_ticket_and_the_data_with_it_are_good_once(server, who):
         if who == "the client":
             ticket = credentials["session_ticket"]
             async with connect_raw(server, wait_connected=False, session_ticket=ticket) as raw:
-                (stream,) = ask_early(raw, [wire.request(f"/method/{name}")])
+                (stream,) = ask_early(raw, [http3_bytes.request(f"/method/{name}")])
                 assert json.loads((await raw.wait_answer(stream)).body)[:2] == ["GET", False]
             return
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as elsewhere:
@@ -228,7 +228,7 @@ def send_until_answered(elsewhere, datagrams, port):
 @pytest.fixture(autouse=True)
 def recorded(monkeypatch):
     """Records the datagrams of a client."""
-    from tests.http.raw import Raw
+    from tests.http.raw_client import Raw
 
     connect = Raw.connection_made
 

@@ -13,9 +13,9 @@ import pytest
 
 import uringcore
 from tests.http.features.conftest import events
-from tests.http.raw import connect_raw, needs_recent_aioquic
+from tests.http.raw_client import connect_raw, needs_recent_aioquic
 from tests.server.harness import Server
-from tests.support.interpreter import is_default_interpreter
+from tests.support.interpreter_roles import is_default_interpreter
 from uringcore.h3.connection import ErrorCode
 
 BELOW_PYTHON = pytest.mark.skipif(

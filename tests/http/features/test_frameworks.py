@@ -12,8 +12,8 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 import uringcore
-from tests.http.features.sockets import Socket
-from tests.http.raw import WAIT_SECONDS, connect_raw, needs_recent_aioquic
+from tests.http.features.websocket_client import Socket
+from tests.http.raw_client import WAIT_SECONDS, connect_raw, needs_recent_aioquic
 from tests.server.harness import Server
 
 pytestmark = needs_recent_aioquic

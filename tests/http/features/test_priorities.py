@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 import uringcore
-from tests.http import wire
-from tests.http.raw import connect_raw, needs_recent_aioquic
+from tests.http import http3_bytes
+from tests.http.raw_client import connect_raw, needs_recent_aioquic
 
 pytestmark = needs_recent_aioquic
 
@@ -33,7 +33,7 @@ async def ask(server, priorities, more=b"", queries=("", "")):
             raw.quic.send_stream_data(2, more)
         for stream_id, priority, query in zip((0, 4), priorities, queries, strict=True):
             lines = () if priority is None else ((b"priority", priority.encode()),)
-            request = wire.request(f"/flood/{SIZE}{query}", *lines)
+            request = http3_bytes.request(f"/flood/{SIZE}{query}", *lines)
             raw.quic.send_stream_data(stream_id, request, True)
         raw.transmit()
         for stream_id in (0, 4):
@@ -42,8 +42,8 @@ async def ask(server, priorities, more=b"", queries=("", "")):
 
 
 def update(stream_id, value):
-    payload = wire.varint(stream_id) + value
-    return wire.frame(wire.PRIORITY_UPDATE, payload)
+    payload = http3_bytes.varint(stream_id) + value
+    return http3_bytes.frame(http3_bytes.PRIORITY_UPDATE, payload)
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ import asyncio
 import pytest
 from websockets.frames import Opcode
 
-from tests.http import wire
-from tests.http.features.sockets import Socket, frame, run, wait_events
-from tests.http.raw import needs_recent_aioquic
+from tests.http import http3_bytes
+from tests.http.features.websocket_client import Socket, frame, run, wait_events
+from tests.http.raw_client import needs_recent_aioquic
 from uringcore.h3.connection import ErrorCode
 
 pytestmark = needs_recent_aioquic
@@ -101,7 +101,7 @@ def test_a_stream_that_ends_with_its_request_is_1006(start_features):
 
     async def client(raw):
         version = (b"sec-websocket-version", b"13")
-        request = wire.request("/echo/cut", version, method="CONNECT", protocol="websocket")
+        request = http3_bytes.request("/echo/cut", version, method="CONNECT", protocol="websocket")
         stream_id = raw.bidi(request, fin=True)
         assert (await raw.wait_over(stream_id)).ended
         assert raw.answer(stream_id).status == 200

@@ -8,9 +8,9 @@ import signal
 import pytest
 from websockets.frames import Opcode
 
-from tests.http import wire
-from tests.http.features.sockets import Socket, frame, run, wait_events
-from tests.http.raw import needs_recent_aioquic
+from tests.http import http3_bytes
+from tests.http.features.websocket_client import Socket, frame, run, wait_events
+from tests.http.raw_client import needs_recent_aioquic
 from uringcore.h3.connection import ErrorCode
 
 pytestmark = needs_recent_aioquic
@@ -22,7 +22,7 @@ def test_settings_announce_extended_connect(server):
     async def client(raw):
         return await raw.wait_settings()
 
-    assert run(server, client)[wire.ENABLE_CONNECT_PROTOCOL] == 1
+    assert run(server, client)[http3_bytes.ENABLE_CONNECT_PROTOCOL] == 1
 
 
 def test_messages_of_all_sizes_come_back(server):
@@ -244,7 +244,7 @@ def test_another_version_of_the_protocol_is_refused(server, version, status):
 
 def test_another_protocol_is_not_known(server):
     async def client(raw):
-        request = wire.request("/", method="CONNECT", protocol="connect-udp")
+        request = http3_bytes.request("/", method="CONNECT", protocol="connect-udp")
         return (await raw.wait_answer(raw.bidi(request, fin=True))).status
 
     assert run(server, client) == 501
@@ -443,7 +443,7 @@ def test_ws_none_and_wsgi_take_no_websockets(start_features, options):
     server = start_features(*options, "--no-http3-webtransport")
 
     async def client(raw):
-        assert wire.ENABLE_CONNECT_PROTOCOL not in await raw.wait_settings()
+        assert http3_bytes.ENABLE_CONNECT_PROTOCOL not in await raw.wait_settings()
         socket = Socket(raw, "/echo/none")
         return await raw.wait_over(socket.stream_id)
 

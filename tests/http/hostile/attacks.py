@@ -13,9 +13,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.http import wire
-from tests.http.hostile.relay import Relay
-from tests.http.hostile.siege import MIB
+from tests.http import http3_bytes
+from tests.http.hostile.address_relay import Relay
+from tests.http.hostile.attacked_server import MIB
 from tests.server.harness import Server
 from tests.webtransport import wire as webtransport
 from uringcore import _uringcore, quic
@@ -44,7 +44,7 @@ KEPT: dict[int, list[Any]] = {}
 
 async def control(client: quic.Connection, values: dict[int, int] | None = None) -> None:
     stream = await client.open_uni_stream()
-    await stream.send(wire.varint(wire.CONTROL) + wire.settings(values or {}))
+    await stream.send(http3_bytes.varint(http3_bytes.CONTROL) + http3_bytes.settings(values or {}))
     KEPT.setdefault(id(client), []).append(stream)
 
 
@@ -68,9 +68,9 @@ async def pour_all(streams: list[Any], part: bytes) -> None:
 
 async def unread_uploads(client: quic.Connection) -> None:
     await control(client)
-    head = wire.request("/hang", method="POST")
+    head = http3_bytes.request("/hang", method="POST")
     streams = [await ask(client, head) for _ in range(16)]
-    await pour_all(streams, wire.frame(wire.DATA, PART))
+    await pour_all(streams, http3_bytes.frame(http3_bytes.DATA, PART))
 
 
 async def downloads(client: quic.Connection, path: str) -> list[Any]:
@@ -78,7 +78,7 @@ async def downloads(client: quic.Connection, path: str) -> list[Any]:
     await control(client)
     streams = []
     for _ in range(100):
-        stream = await ask(client, wire.request(path))
+        stream = await ask(client, http3_bytes.request(path))
         await stream.finish()
         streams.append(stream)
     return streams
@@ -108,7 +108,7 @@ async def early_resets(client: quic.Connection) -> None:
     by STOP_SENDING alone, half by RESET_STREAM as well.
     """
     await control(client)
-    head = wire.request("/waits")
+    head = http3_bytes.request("/waits")
     for number in itertools.count():
         streams = [await client.open_stream() for _ in range(10)]
         for resets, stream in enumerate(streams):
@@ -128,18 +128,18 @@ async def download_again(client: quic.Connection) -> None:
     await control(client)
     while True:
         async with await client.open_stream() as stream:
-            await stream.send(wire.request("/flood/100000"), finish=True)
+            await stream.send(http3_bytes.request("/flood/100000"), finish=True)
             while part := await stream.read():
                 DONE["bytes taken"] += len(part)
 
 
 async def websockets(client: quic.Connection) -> None:
     await control(client)
-    head = wire.request("/socket", WEBSOCKET_VERSION, method="CONNECT", protocol="websocket")
+    head = http3_bytes.request("/socket", WEBSOCKET_VERSION, method="CONNECT", protocol="websocket")
     streams = [await ask(client, head) for _ in range(16)]
     for stream in streams:
-        await stream.send(wire.frame(wire.DATA, LARGE_MESSAGE))
-    await pour_all(streams, wire.frame(wire.DATA, PART))
+        await stream.send(http3_bytes.frame(http3_bytes.DATA, LARGE_MESSAGE))
+    await pour_all(streams, http3_bytes.frame(http3_bytes.DATA, PART))
 
 
 async def sessions_of(client: quic.Connection, count: int) -> list[int]:
@@ -150,7 +150,7 @@ async def sessions_of(client: quic.Connection, count: int) -> list[int]:
 
 async def webtransport_datagrams(client: quic.Connection) -> None:
     sessions = await sessions_of(client, 3)
-    parts = [wire.varint(one // 4) + bytes(20) for one in sessions]
+    parts = [http3_bytes.varint(one // 4) + bytes(20) for one in sessions]
     while True:
         client.send_datagrams(parts * 50)
         await asyncio.sleep(0.001)
@@ -159,7 +159,7 @@ async def webtransport_datagrams(client: quic.Connection) -> None:
 async def small_datagrams(client: quic.Connection) -> None:
     """Sends packets full of the smallest frames: each is many times larger in a trace."""
     (session,) = await sessions_of(client, 1)
-    parts = [wire.varint(session // 4)] * 1000
+    parts = [http3_bytes.varint(session // 4)] * 1000
     while True:
         client.send_datagrams(parts)
         DONE["datagrams"] += len(parts)
@@ -178,8 +178,8 @@ async def webtransport_streams(client: quic.Connection) -> None:
 
 async def header_trickle(client: quic.Connection) -> None:
     await control(client)
-    section = wire.section(wire.fields("/", *((b"x-large", bytes(100)),) * 500))
-    head = wire.varints(wire.HEADERS, len(section) + 1)
+    section = http3_bytes.section(http3_bytes.fields("/", *((b"x-large", bytes(100)),) * 500))
+    head = http3_bytes.varints(http3_bytes.HEADERS, len(section) + 1)
     for _ in range(5):
         await ask(client, head + section[:50_000])
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.http.hostile.siege import VICTIM
+from tests.http.hostile.attacked_server import VICTIM
 
 
 @pytest.fixture

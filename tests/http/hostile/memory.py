@@ -21,8 +21,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import uringcore
+from tests.http.hostile.attacked_server import MIB, VICTIM, Bystander, own_bytes
 from tests.http.hostile.attacks import KINDS, QLOG_DIR, attackers
-from tests.http.hostile.siege import MIB, VICTIM, Bystander, own_bytes
 from tests.server.harness import Server
 from uringcore.devcert import DevelopmentCertificate
 

@@ -14,9 +14,9 @@ import ssl
 import pytest
 from aioquic.quic.configuration import QuicConfiguration
 
-from tests.http import wire
-from tests.http.hostile.siege import run
-from tests.http.raw import WAIT_SECONDS, RawConnection, connect_raw, needs_recent_aioquic
+from tests.http import http3_bytes
+from tests.http.hostile.attacked_server import run
+from tests.http.raw_client import WAIT_SECONDS, RawConnection, connect_raw, needs_recent_aioquic
 
 pytestmark = needs_recent_aioquic
 
@@ -34,7 +34,7 @@ def server(start, backend):
 
 def forwarded(name):
     """Returns a request that names its client, as a proxy's do."""
-    return wire.request(f"/scope?{name}", (b"x-forwarded-for", INVENTED.encode()))
+    return http3_bytes.request(f"/scope?{name}", (b"x-forwarded-for", INVENTED.encode()))
 
 
 def own_address(raw):
@@ -82,7 +82,7 @@ def first_flight(server, ticket, request):
     )
     quic = RawConnection(configuration=configuration)
     quic.connect(("127.0.0.1", server.port), 0.0)
-    quic.send_stream_data(2, wire.varint(wire.CONTROL) + wire.settings({}))
+    quic.send_stream_data(2, http3_bytes.varint(http3_bytes.CONTROL) + http3_bytes.settings({}))
     quic.send_stream_data(0, request, end_stream=True)
     return [datagram for datagram, _ in quic.datagrams_to_send(0.0)]
 

@@ -4,9 +4,9 @@ import asyncio
 import contextlib
 import json
 
-from tests.http import wire
-from tests.http.hostile.siege import BODY_TIMEOUT, MIB, run, siege
-from tests.http.raw import connect_raw, needs_recent_aioquic
+from tests.http import http3_bytes
+from tests.http.hostile.attacked_server import BODY_TIMEOUT, MIB, attacked_server, run
+from tests.http.raw_client import connect_raw, needs_recent_aioquic
 from uringcore.h3.connection import ErrorCode
 
 pytestmark = needs_recent_aioquic
@@ -22,7 +22,7 @@ async def pour(raw, stream_id, size=1 << 40):
         if stream is None or raw.incoming(stream_id).over:
             return
         if len(stream.sender._buffer) < 4 * len(PART):
-            raw.write(stream_id, wire.frame(wire.DATA, PART))
+            raw.write(stream_id, http3_bytes.frame(http3_bytes.DATA, PART))
             sent += len(PART)
         await asyncio.sleep(0.001)
 
@@ -32,18 +32,21 @@ def test_unread_bodies_take_the_granted_credit(besiege):
 
     async def attack():
         # A connection's credit is 8 MiB.
-        async with siege(server, memory_mib=32) as besieged, contextlib.AsyncExitStack() as stack:
+        async with (
+            attacked_server(server, memory_mib=32) as attacked,
+            contextlib.AsyncExitStack() as stack,
+        ):
             pours = []
             for _ in range(2):
                 raw = await stack.enter_async_context(connect_raw(server))
                 raw.control()
                 for _ in range(16):
-                    stream_id = raw.bidi(wire.request("/hang", method="POST"))
+                    stream_id = raw.bidi(http3_bytes.request("/hang", method="POST"))
                     pours.append(asyncio.ensure_future(pour(raw, stream_id)))
-            await besieged.wait_state("hang", running=32)
+            await attacked.wait_state("hang", running=32)
             for _ in range(5):
                 await asyncio.sleep(0.3)
-                await besieged.others_served()
+                await attacked.others_served()
             for task in pours:
                 task.cancel()
 
@@ -54,11 +57,11 @@ def test_a_body_without_end_that_is_read_takes_little(besiege):
     server = besiege()
 
     async def attack():
-        async with siege(server, memory_mib=24) as besieged, connect_raw(server) as raw:
+        async with attacked_server(server, memory_mib=24) as attacked, connect_raw(server) as raw:
             raw.control()
-            stream_id = raw.bidi(wire.request("/upload", method="POST"))
+            stream_id = raw.bidi(http3_bytes.request("/upload", method="POST"))
             await pour(raw, stream_id, 24 * MIB)
-            await besieged.others_served()
+            await attacked.others_served()
             raw.write(stream_id, b"", fin=True)
             assert json.loads((await raw.wait_answer(stream_id)).body)["bytes"] >= 24 * MIB
 
@@ -70,11 +73,15 @@ def test_a_body_that_does_not_come_is_waited_for_so_long(besiege):
     server = besiege(BODY_TIMEOUT, "1")
 
     async def attack():
-        async with siege(server, memory_mib=8) as besieged, connect_raw(server) as raw:
+        async with attacked_server(server, memory_mib=8) as attacked, connect_raw(server) as raw:
             raw.control()
             pings = asyncio.ensure_future(raw.keep_alive())
-            head = wire.request("/upload", method="POST")
-            bodies = (b"", wire.varints(wire.DATA, 1000), wire.frame(wire.DATA, b"some"))
+            head = http3_bytes.request("/upload", method="POST")
+            bodies = (
+                b"",
+                http3_bytes.varints(http3_bytes.DATA, 1000),
+                http3_bytes.frame(http3_bytes.DATA, b"some"),
+            )
             held = [raw.bidi(head + body) for body in bodies * 30]
             for stream_id in held:
                 stream = await raw.wait_over(stream_id)
@@ -84,11 +91,11 @@ def test_a_body_that_does_not_come_is_waited_for_so_long(besiege):
                 assert stream.codes == {ErrorCode.H3_NO_ERROR}
                 if stream.reset is None:
                     assert raw.answer(stream_id).status == 408
-            found = await besieged.wait_state("upload", running=0)
+            found = await attacked.wait_state("upload", running=0)
             assert found["disconnects"] == len(held)
             # The connection still works.
             assert (await raw.wait_answer(raw.request())).status == 200
-            await besieged.others_served()
+            await attacked.others_served()
             pings.cancel()
 
     run(attack())
@@ -101,16 +108,18 @@ def test_a_body_drop_by_drop_is_a_body(besiege):
     server = besiege(BODY_TIMEOUT, "5")
 
     async def attack():
-        async with siege(server, memory_mib=24) as besieged, connect_raw(server) as raw:
+        async with attacked_server(server, memory_mib=24) as attacked, connect_raw(server) as raw:
             raw.control()
-            held = [raw.bidi(wire.request("/upload", method="POST")) for _ in range(64)]
+            held = [raw.bidi(http3_bytes.request("/upload", method="POST")) for _ in range(64)]
             # Longer than the time-out in total.
             for _ in range(30):
                 for stream_id in held:
-                    raw.quic.send_stream_data(stream_id, wire.frame(wire.DATA, b"0123456789") * 30)
+                    raw.quic.send_stream_data(
+                        stream_id, http3_bytes.frame(http3_bytes.DATA, b"0123456789") * 30
+                    )
                 raw.transmit()
                 await asyncio.sleep(0.2)
-            await besieged.others_served()
+            await attacked.others_served()
             for stream_id in held:
                 raw.write(stream_id, b"", fin=True)
             for stream_id in held:
@@ -124,19 +133,19 @@ def test_a_body_that_trickles_is_given_up(besiege):
     server = besiege(BODY_TIMEOUT, "1")
 
     async def attack():
-        async with siege(server, memory_mib=8) as besieged, connect_raw(server) as raw:
+        async with attacked_server(server, memory_mib=8) as attacked, connect_raw(server) as raw:
             raw.control()
-            held = [raw.bidi(wire.request("/upload", method="POST")) for _ in range(64)]
+            held = [raw.bidi(http3_bytes.request("/upload", method="POST")) for _ in range(64)]
             open_streams = set(held)
             while open_streams:
                 for stream_id in open_streams:
-                    raw.quic.send_stream_data(stream_id, wire.frame(wire.DATA, b"x"))
+                    raw.quic.send_stream_data(stream_id, http3_bytes.frame(http3_bytes.DATA, b"x"))
                 raw.transmit()
                 await asyncio.sleep(0.3)
                 open_streams = {one for one in held if not raw.incoming(one).codes}
             for stream_id in held:
                 assert raw.incoming(stream_id).codes == {ErrorCode.H3_NO_ERROR}
-            await besieged.wait_state("upload", running=0)
+            await attacked.wait_state("upload", running=0)
             assert (await raw.wait_answer(raw.request())).status == 200
 
     run(attack())

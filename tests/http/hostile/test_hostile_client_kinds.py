@@ -6,6 +6,7 @@ from collections.abc import Callable
 import pytest
 
 import uringcore
+from tests.http.hostile.attacked_server import MIB, attacked_server
 from tests.http.hostile.attacks import (
     DONE,
     ENDS,
@@ -16,10 +17,9 @@ from tests.http.hostile.attacks import (
     attackers,
 )
 from tests.http.hostile.memory import arguments
-from tests.http.hostile.siege import MIB, siege
 from tests.http.hostile.test_hostile_files import open_files
 from tests.http.hostile.test_hostile_memory import metrics, wait_metric
-from tests.http.raw import WAIT_SECONDS
+from tests.http.raw_client import WAIT_SECONDS
 from uringcore.h3.connection import ErrorCode
 
 MOVES_DROPPED = "uringcore_quic_endpoint_moves_dropped_total"
@@ -34,74 +34,74 @@ async def until(condition: Callable[[], object]):
         await asyncio.sleep(0.05)
 
 
-async def running(besieged, path, count, *, started=None):
+async def running(attacked, path, count, *, started=None):
     """Waits until `count` calls of an application are running."""
     wanted = {"running": count} if started is None else {"running": count, "started": started}
-    await besieged.wait_state(path, **wanted)
+    await attacked.wait_state(path, **wanted)
 
 
-async def uploads_wait(besieged, folder):
-    await running(besieged, "hang", 16)
+async def uploads_wait(attacked, folder):
+    await running(attacked, "hang", 16)
 
 
-async def responses_wait(besieged, folder):
-    await running(besieged, "flood", 100)
+async def responses_wait(attacked, folder):
+    await running(attacked, "flood", 100)
 
 
-async def files_are_open(besieged, folder):
-    await running(besieged, "file", 100)
-    await until(lambda: open_files(besieged.server, LARGE_FILE) > 1)
+async def files_are_open(attacked, folder):
+    await running(attacked, "file", 100)
+    await until(lambda: open_files(attacked.server, LARGE_FILE) > 1)
 
 
-async def responses_go_on(besieged, folder):
+async def responses_go_on(attacked, folder):
     """Some responses make progress, and none has ended since the first."""
-    await running(besieged, "flood", 100, started=100)
+    await running(attacked, "flood", 100, started=100)
     await until(lambda: DONE["bytes taken"] >= 3 * SMALL_WINDOW)
-    await running(besieged, "flood", 100, started=100)
+    await running(attacked, "flood", 100, started=100)
 
 
-async def connections_are_closed(besieged, folder):
+async def connections_are_closed(attacked, folder):
     await until(lambda: ENDS[ErrorCode.H3_EXCESSIVE_LOAD] > 1)
     assert DONE["connections"] > 1 and min(DONE["resets"], DONE["stops"]) > 10, DONE
-    found = await besieged.state("waits")
+    found = await attacked.state("waits")
     assert found["disconnects"] > 10, found
 
 
-async def addresses_change(besieged, folder):
-    await wait_metric(besieged.server, MOVES_DROPPED, 1)
+async def addresses_change(attacked, folder):
+    await wait_metric(attacked.server, MOVES_DROPPED, 1)
     await until(lambda: DONE["bytes taken"] > 1_000_000)
 
 
-async def sockets_wait(besieged, folder):
-    await running(besieged, "socket", 16)
+async def sockets_wait(attacked, folder):
+    await running(attacked, "socket", 16)
 
 
-async def three_sessions_wait(besieged, folder):
-    await running(besieged, "session", 3)
-    await wait_metric(besieged.server, DATAGRAMS, 1000)
+async def three_sessions_wait(attacked, folder):
+    await running(attacked, "session", 3)
+    await wait_metric(attacked.server, DATAGRAMS, 1000)
 
 
-async def a_session_waits(besieged, folder):
-    await running(besieged, "session", 1)
+async def a_session_waits(attacked, folder):
+    await running(attacked, "session", 1)
 
 
-async def heads_wait(besieged, folder):
+async def heads_wait(attacked, folder):
     """Five incomplete sections use memory."""
-    await wait_metric(besieged.server, "uringcore_quic_endpoint_held_bytes", 5 * 45_000)
+    await wait_metric(attacked.server, "uringcore_quic_endpoint_held_bytes", 5 * 45_000)
 
 
-async def nothing(besieged, folder):
-    assert (await metrics(besieged.server))["uringcore_quic_endpoint_connections"] > 1
+async def nothing(attacked, folder):
+    assert (await metrics(attacked.server))["uringcore_quic_endpoint_connections"] > 1
 
 
-async def traces_grow(besieged, folder):
+async def traces_grow(attacked, folder):
     """More than the sent bytes: a frame takes several times its size."""
 
     def traced():
         return sum(path.stat().st_size for path in folder.iterdir())
 
     await until(lambda: traced() > MIB)
-    found = await metrics(besieged.server)
+    found = await metrics(attacked.server)
     assert traced() > 2 * found["uringcore_quic_endpoint_payload_bytes_total"], found
 
 
@@ -134,11 +134,11 @@ def test_each_kind_of_hostile_client(besiege, tmp_path, kind):
     ENDS.clear()
 
     async def attack():
-        async with siege(server, memory_mib=256) as besieged:
+        async with attacked_server(server, memory_mib=256) as attacked:
             async with attackers(server, kind, 1):
                 await until(lambda: DONE["connections"])
-                await PROOFS[kind](besieged, folder)
-            await besieged.others_served()
+                await PROOFS[kind](attacked, folder)
+            await attacked.others_served()
 
     uringcore.run(asyncio.wait_for(attack(), 150))
     if KINDS[kind].relay is not None:

@@ -6,7 +6,7 @@ import contextlib
 import pytest
 
 import uringcore
-from tests.http.hostile.siege import siege
+from tests.http.hostile.attacked_server import attacked_server
 from tests.http.hostile.test_hostile_memory import wait_metric
 from uringcore import quic
 from uringcore.quic._errors import QuicConnectionRefusedError
@@ -34,10 +34,13 @@ def test_a_low_limit_of_all_connections_is_shared_by_addresses(besiege, options,
     server = besiege("--http3-max-connections", "40", "--metrics-path", "/metrics", *options)
 
     async def attack():
-        async with siege(server, memory_mib=32) as besieged, contextlib.AsyncExitStack() as stack:
+        async with (
+            attacked_server(server, memory_mib=32) as attacked,
+            contextlib.AsyncExitStack() as stack,
+        ):
             assert await crowd(stack, server, "127.0.0.2", 40) == of_an_address
             await wait_metric(server, REFUSED, 1)
-            await besieged.others_served()
+            await attacked.others_served()
 
     uringcore.run(asyncio.wait_for(attack(), 100))
 
@@ -47,10 +50,13 @@ def test_the_smallest_budget_serves_several_addresses(besiege):
     server = besiege("--http3-memory", str(4 << 20), "--metrics-path", "/metrics")
 
     async def attack():
-        async with siege(server, memory_mib=32) as besieged, contextlib.AsyncExitStack() as stack:
+        async with (
+            attacked_server(server, memory_mib=32) as attacked,
+            contextlib.AsyncExitStack() as stack,
+        ):
             # Each connection leaves less for the next one of its address.
             assert 24 <= await crowd(stack, server, "127.0.0.2", 64) <= 32
             assert await crowd(stack, server, "127.0.0.3", 10) == 10
-            await besieged.others_served()
+            await attacked.others_served()
 
     uringcore.run(asyncio.wait_for(attack(), 100))

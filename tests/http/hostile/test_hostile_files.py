@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.http.hostile.siege import run, siege
+from tests.http.hostile.attacked_server import attacked_server, run
 from tests.http.hostile.test_hostile_readers import greedy
-from tests.http.raw import needs_recent_aioquic
+from tests.http.raw_client import needs_recent_aioquic
 
 pytestmark = needs_recent_aioquic
 
@@ -68,7 +68,10 @@ def test_slow_readers_of_files_leave_descriptors_for_others(besiege, sent):
     limit_descriptors(server, most)
 
     async def attack():
-        async with siege(server, memory_mib=80) as besieged, contextlib.AsyncExitStack() as stack:
+        async with (
+            attacked_server(server, memory_mib=80) as attacked,
+            contextlib.AsyncExitStack() as stack,
+        ):
             # Twice as many as the available descriptors.
             await readers(stack, server, f"/file{sent}", 8)
             assert 0 < open_files(server, sent) <= most // 4
@@ -81,7 +84,7 @@ def test_slow_readers_of_files_leave_descriptors_for_others(besiege, sent):
             response = await asyncio.to_thread(server.get, f"/file{sent}")
             assert response.status == 200
             assert response.content == sent.read_bytes()
-            await besieged.others_served()
+            await attacked.others_served()
 
     run(attack())
 
@@ -91,7 +94,7 @@ def test_slow_readers_get_their_files_in_the_end(besiege, sent):
     server = besiege("--http3-max-process-files", "2")
 
     async def attack():
-        async with siege(server, memory_mib=80) as besieged:
+        async with attacked_server(server, memory_mib=80) as attacked:
             async with greedy(
                 server, f"/file{sent}", 16, max_stream_data=1 << 16, max_data=1 << 24
             ) as (raw, downloads):
@@ -102,7 +105,7 @@ def test_slow_readers_get_their_files_in_the_end(besiege, sent):
                 raw.say()
                 for stream_id in downloads:
                     assert (await raw.wait_answer(stream_id)).body == sent.read_bytes()
-            await besieged.others_served()
+            await attacked.others_served()
 
     run(attack())
 
@@ -113,7 +116,10 @@ def test_without_a_descriptor_a_file_is_sent_when_there_is_one(besiege, sent, ki
     server = besiege()
 
     async def attack():
-        async with siege(server, memory_mib=40) as besieged, contextlib.AsyncExitStack() as stack:
+        async with (
+            attacked_server(server, memory_mib=40) as attacked,
+            contextlib.AsyncExitStack() as stack,
+        ):
             if kind == "zerocopy":
                 # The application has opened its own files before.
                 await readers(stack, server, f"/zerocopy{sent}", 1)
@@ -121,8 +127,8 @@ def test_without_a_descriptor_a_file_is_sent_when_there_is_one(besiege, sent, ki
             waiting = [
                 asyncio.ensure_future(asyncio.to_thread(server.get, f"/file{sent}")) for _ in "ab"
             ]
-            await besieged.wait_state("file", running=2)
-            await besieged.others_served()
+            await attacked.wait_state("file", running=2)
+            await attacked.others_served()
             assert not any(one.done() for one in waiting)
             limit_descriptors(server, 1024)
             for response in await asyncio.gather(*waiting):

@@ -10,8 +10,8 @@ from aioquic.quic.configuration import QuicConfiguration
 from aioquic.quic.connection import QuicConnection
 from aioquic.quic.crypto import CryptoPair
 
-from tests.http.hostile.siege import IDLE_TIMEOUT, run, siege
-from tests.http.raw import connect_raw, needs_recent_aioquic
+from tests.http.hostile.attacked_server import IDLE_TIMEOUT, attacked_server, run
+from tests.http.raw_client import connect_raw, needs_recent_aioquic
 
 pytestmark = needs_recent_aioquic
 
@@ -57,7 +57,7 @@ def test_a_flood_of_initials_leaves_nothing_behind(besiege):
     hello = client_hello()
 
     async def attack():
-        async with siege(server, memory_mib=96) as besieged:
+        async with attacked_server(server, memory_mib=96) as attacked:
             with contextlib.ExitStack() as stack:
                 senders = []
                 for number in range(400):
@@ -72,9 +72,9 @@ def test_a_flood_of_initials_leaves_nothing_behind(besiege):
                     if not number % 20:
                         await asyncio.sleep(0)
                     if not number % 2000:
-                        await besieged.others_served()
-                await besieged.others_served()
-                await besieged.wait_small(24)
+                        await attacked.others_served()
+                await attacked.others_served()
+                await attacked.wait_small(24)
 
     run(attack())
 
@@ -87,7 +87,7 @@ def test_early_data_is_not_taken_where_it_is_off(besiege):
     tickets = []
 
     async def attack():
-        async with siege(server, memory_mib=8) as besieged:
+        async with attacked_server(server, memory_mib=8) as attacked:
             async with connect_raw(server, ticket_handler=tickets.append) as raw:
                 raw.control()
                 assert (await raw.wait_answer(raw.request())).status == 200
@@ -108,14 +108,14 @@ def test_early_data_is_not_taken_where_it_is_off(besiege):
                 assert not raw.quic.tls.early_data_accepted
                 # Lost with the early keys; aioquic retransmits it with the connection's keys.
                 assert (await raw.wait_answer(stream_id)).status == 200
-            assert (await besieged.state("count"))["started"] == 1
+            assert (await attacked.state("count"))["started"] == 1
             for _ in range(20):
                 with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as again:
                     for datagram in flight:
                         again.sendto(datagram, ("127.0.0.1", server.port))
                 await asyncio.sleep(0)
-            await besieged.others_served()
-            assert (await besieged.state("count"))["started"] == 1
+            await attacked.others_served()
+            assert (await attacked.state("count"))["started"] == 1
 
     run(attack())
 

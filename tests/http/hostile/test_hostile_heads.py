@@ -5,16 +5,16 @@ import contextlib
 
 import pytest
 
-from tests.http import wire
-from tests.http.hostile.siege import HEADER_BYTES, HEADER_TIMEOUT, run, siege
-from tests.http.raw import Close, connect_raw, needs_recent_aioquic
+from tests.http import http3_bytes
+from tests.http.hostile.attacked_server import HEADER_BYTES, HEADER_TIMEOUT, attacked_server, run
+from tests.http.raw_client import Close, connect_raw, needs_recent_aioquic
 from uringcore.h3.connection import ErrorCode
 
 pytestmark = needs_recent_aioquic
 
 EXCESSIVE = Close(ErrorCode.H3_EXCESSIVE_LOAD)
 # A HEADERS frame with a length greater than the data that follows.
-UNFINISHED = wire.varints(wire.HEADERS, 60_000)
+UNFINISHED = http3_bytes.varints(http3_bytes.HEADERS, 60_000)
 
 
 def test_field_sections_without_end_are_bounded_together(besiege):
@@ -34,10 +34,13 @@ def test_field_sections_without_end_are_bounded_together(besiege):
             pings.cancel()
 
     async def attack():
-        async with siege(server, memory_mib=40) as besieged, contextlib.AsyncExitStack() as stack:
+        async with (
+            attacked_server(server, memory_mib=40) as attacked,
+            contextlib.AsyncExitStack() as stack,
+        ):
             raws = [await stack.enter_async_context(connect_raw(server)) for _ in range(10)]
             attackers = [asyncio.ensure_future(hold(raw)) for raw in raws]
-            await besieged.others_served()
+            await attacked.others_served()
             assert await asyncio.gather(*attackers) == [EXCESSIVE] * 10
 
     run(attack())
@@ -48,7 +51,7 @@ def test_a_field_section_has_to_be_complete_in_time(besiege):
     server = besiege(HEADER_TIMEOUT, "1")
 
     async def attack():
-        async with siege(server, memory_mib=8) as besieged, connect_raw(server) as raw:
+        async with attacked_server(server, memory_mib=8) as attacked, connect_raw(server) as raw:
             raw.control()
             pings = asyncio.ensure_future(raw.keep_alive())
             # No data at all, half a frame header, half a section.
@@ -58,7 +61,7 @@ def test_a_field_section_has_to_be_complete_in_time(besiege):
                 assert stream.codes == {ErrorCode.H3_REQUEST_REJECTED}
             # The connection still works.
             assert (await raw.wait_answer(raw.request())).status == 200
-            await besieged.others_served()
+            await attacked.others_served()
             pings.cancel()
 
     run(attack())
@@ -68,13 +71,15 @@ def test_the_limit_of_field_sections_is_announced_and_held(besiege):
     server = besiege(HEADER_BYTES, "1024")
 
     async def attack():
-        async with siege(server, memory_mib=8), connect_raw(server) as raw:
+        async with attacked_server(server, memory_mib=8), connect_raw(server) as raw:
             raw.control()
-            assert (await raw.wait_settings())[wire.MAX_FIELD_SECTION_SIZE] == 1024
+            assert (await raw.wait_settings())[http3_bytes.MAX_FIELD_SECTION_SIZE] == 1024
             assert (await raw.wait_answer(raw.request("/", (b"x", b"v" * 500)))).status == 200
             await refused(raw, raw.request("/", (b"x", b"v" * 2000)))
             # The part received so far is enough to reject it.
-            await refused(raw, raw.bidi(wire.varints(wire.HEADERS, 60_000) + bytes(1500)))
+            await refused(
+                raw, raw.bidi(http3_bytes.varints(http3_bytes.HEADERS, 60_000) + bytes(1500))
+            )
             assert (await raw.wait_answer(raw.request())).status == 200
 
     run(attack())
@@ -94,7 +99,7 @@ def test_too_many_fields_are_refused(besiege):
     server = besiege()
 
     async def attack():
-        async with siege(server, memory_mib=8), connect_raw(server) as raw:
+        async with attacked_server(server, memory_mib=8), connect_raw(server) as raw:
             raw.control()
             many = [(b"a", b"")] * 1000
             await refused(raw, raw.request("/", *many))
@@ -106,20 +111,22 @@ def test_too_many_fields_are_refused(besiege):
 def test_a_section_that_is_large_only_when_decoded_is_refused(besiege):
     """One entry of 4 KB in the table, and a thousand references of one byte to it, repeatedly."""
     server = besiege()
-    bomb = wire.prefixed(2, 8) + b"\0" + b"\x80" * 10_000
+    bomb = http3_bytes.prefixed(2, 8) + b"\0" + b"\x80" * 10_000
 
     async def attack():
-        async with siege(server, memory_mib=12) as besieged, connect_raw(server) as raw:
+        async with attacked_server(server, memory_mib=12) as attacked, connect_raw(server) as raw:
             raw.control()
             raw.uni(
-                wire.varint(wire.QPACK_ENCODER)
-                + wire.capacity(4096)
-                + wire.insert(b"x", b"v" * 4000)
+                http3_bytes.varint(http3_bytes.QPACK_ENCODER)
+                + http3_bytes.capacity(4096)
+                + http3_bytes.insert(b"x", b"v" * 4000)
             )
             for _ in range(50):
                 if raw.closed is None:
-                    await refused(raw, raw.bidi(wire.frame(wire.HEADERS, bomb), fin=True))
-            await besieged.others_served()
+                    await refused(
+                        raw, raw.bidi(http3_bytes.frame(http3_bytes.HEADERS, bomb), fin=True)
+                    )
+            await attacked.others_served()
 
     run(attack())
 
@@ -128,25 +135,27 @@ def test_a_table_that_is_filled_for_ever_stays_as_large_as_was_announced(besiege
     server = besiege()
 
     async def attack():
-        async with siege(server, memory_mib=12) as besieged, connect_raw(server) as raw:
+        async with attacked_server(server, memory_mib=12) as attacked, connect_raw(server) as raw:
             raw.control()
-            encoder = raw.uni(wire.varint(wire.QPACK_ENCODER) + wire.capacity(4096))
+            encoder = raw.uni(
+                http3_bytes.varint(http3_bytes.QPACK_ENCODER) + http3_bytes.capacity(4096)
+            )
             for number in range(200):
-                inserted = wire.insert(b"x-%d" % number, b"v" * 1000) * 20
+                inserted = http3_bytes.insert(b"x-%d" % number, b"v" * 1000) * 20
                 raw.write(encoder, inserted)
                 await asyncio.sleep(0.005)
             assert raw.closed in (None, EXCESSIVE)
-            await besieged.others_served()
+            await attacked.others_served()
 
     run(attack())
 
 
 ENCODER_FAULTS = {
-    "capacity above the limit": wire.capacity(1 << 30),
-    "string of a gigabyte": wire.capacity(4096)
-    + wire.prefixed(1, 5, 0x40)
+    "capacity above the limit": http3_bytes.capacity(1 << 30),
+    "string of a gigabyte": http3_bytes.capacity(4096)
+    + http3_bytes.prefixed(1, 5, 0x40)
     + b"x"
-    + wire.prefixed(1 << 30, 7),
+    + http3_bytes.prefixed(1 << 30, 7),
     "integer without end": b"\x3f" + b"\xff" * 100,
 }
 
@@ -156,9 +165,9 @@ def test_an_encoder_stream_that_wants_memory_closes_the_connection(besiege, data
     server = besiege()
 
     async def attack():
-        async with siege(server, memory_mib=8), connect_raw(server) as raw:
+        async with attacked_server(server, memory_mib=8), connect_raw(server) as raw:
             raw.control()
-            raw.uni(wire.varint(wire.QPACK_ENCODER) + data)
+            raw.uni(http3_bytes.varint(http3_bytes.QPACK_ENCODER) + data)
             assert await raw.wait_closed_by_server() == Close(ErrorCode.QPACK_ENCODER_STREAM_ERROR)
 
     run(attack())
@@ -168,26 +177,28 @@ def test_sections_that_wait_for_the_table_are_few(besiege):
     """RFC 9204 section 2.1.2: more streams than the decoder allows to be blocked are an error."""
     server = besiege()
     # Refers to an entry that never comes.
-    blocked = wire.frame(wire.HEADERS, wire.prefixed(2, 8) + b"\0" + b"\x80" + bytes(50_000))
+    blocked = http3_bytes.frame(
+        http3_bytes.HEADERS, http3_bytes.prefixed(2, 8) + b"\0" + b"\x80" + bytes(50_000)
+    )
 
     async def attack():
-        async with siege(server, memory_mib=12) as besieged, connect_raw(server) as raw:
+        async with attacked_server(server, memory_mib=12) as attacked, connect_raw(server) as raw:
             raw.control()
             for _ in range(100):
                 raw.bidi(blocked, fin=True)
             close = await raw.wait_closed_by_server()
             assert close in (Close(ErrorCode.QPACK_DECOMPRESSION_FAILED), EXCESSIVE)
-            await besieged.others_served()
+            await attacked.others_served()
 
     run(attack())
 
 
 def test_a_section_that_waits_for_the_table_waits_no_longer_than_others(besiege):
     server = besiege(HEADER_TIMEOUT, "1")
-    blocked = wire.frame(wire.HEADERS, wire.prefixed(2, 8) + b"\0" + b"\x80")
+    blocked = http3_bytes.frame(http3_bytes.HEADERS, http3_bytes.prefixed(2, 8) + b"\0" + b"\x80")
 
     async def attack():
-        async with siege(server, memory_mib=8), connect_raw(server) as raw:
+        async with attacked_server(server, memory_mib=8), connect_raw(server) as raw:
             raw.control()
             pings = asyncio.ensure_future(raw.keep_alive())
             for stream_id in [raw.bidi(blocked, fin=True) for _ in range(8)]:

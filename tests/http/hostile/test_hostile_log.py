@@ -11,9 +11,9 @@ import time
 
 import pytest
 
-from tests.http import wire
-from tests.http.hostile.siege import LOG_LINES, run, siege
-from tests.http.raw import WAIT_SECONDS, connect_raw, needs_recent_aioquic
+from tests.http import http3_bytes
+from tests.http.hostile.attacked_server import LOG_LINES, attacked_server, run
+from tests.http.raw_client import WAIT_SECONDS, connect_raw, needs_recent_aioquic
 from uringcore.h3.connection import ErrorCode
 
 pytestmark = needs_recent_aioquic
@@ -70,7 +70,7 @@ def test_requests_stopped_until_the_connection_is_closed(besiege, path):
     server = besiege("--http3-max-early-resets", "10", "--http3-early-reset-rate", "1")
 
     async def attack():
-        async with siege(server, memory_mib=24):
+        async with attacked_server(server, memory_mib=24):
             for _ in range(12):
                 async with connect_raw(server) as raw:
                     raw.control()
@@ -94,7 +94,7 @@ def test_requests_given_up_at_every_moment(desert, action):
     server = desert()
 
     async def attack():
-        async with siege(server, memory_mib=48):
+        async with attacked_server(server, memory_mib=48):
             for moment in MOMENTS:
                 if (moment, action) == ("inside its head", "malformed"):
                     # An unreadable field section is an error of the whole connection.
@@ -120,8 +120,8 @@ async def give_up(raw, path, moment, action):
     """Makes one request and abandons it."""
     method = "GET" if moment == "late" and path != "/api/items" else "POST"
     lines = ((b"content-length", b"100"),) if method == "POST" else ()
-    head = wire.request(path, (b"content-type", b"application/json"), *lines, method=method)
-    content = wire.frame(wire.DATA, b'["' + bytes(20))
+    head = http3_bytes.request(path, (b"content-type", b"application/json"), *lines, method=method)
+    content = http3_bytes.frame(http3_bytes.DATA, b'["' + bytes(20))
     if moment == "with the request":
         act(raw, queue(raw, head), action)
     elif moment == "inside its head":
@@ -165,7 +165,9 @@ def act(raw, stream_id, action):
     if action == "malformed" and known:
         # The server may have responded already, and have stopped the request.
         with contextlib.suppress(AssertionError, RuntimeError):
-            raw.quic.send_stream_data(stream_id, wire.frame(wire.DATA, bytes(200)), True)
+            raw.quic.send_stream_data(
+                stream_id, http3_bytes.frame(http3_bytes.DATA, bytes(200)), True
+            )
     if action == "close":
         raw.close(ErrorCode.H3_NO_ERROR)
     raw.transmit()
@@ -188,7 +190,7 @@ def test_websockets_that_are_left(desert, path, action):
     server = desert()
 
     async def attack():
-        async with siege(server, memory_mib=48):
+        async with attacked_server(server, memory_mib=48):
             for accepted in (False, True) * 8:
                 async with connect_raw(server) as raw:
                     raw.control()
@@ -200,7 +202,7 @@ def test_websockets_that_are_left(desert, path, action):
 
 async def leave_socket(raw, path, accepted, action):
     version = (b"sec-websocket-version", b"13")
-    head = wire.request(path, version, method="CONNECT", protocol="websocket")
+    head = http3_bytes.request(path, version, method="CONNECT", protocol="websocket")
     stream_id = raw.bidi(head) if accepted else queue(raw, head)
     if accepted:
         stream = raw.incoming(stream_id)
@@ -208,7 +210,7 @@ async def leave_socket(raw, path, accepted, action):
     if action == "farewell":
         # RFC 6455 section 5.5.1, masked with zeros: 1001.
         word = b"\x88\x82" + bytes(4) + (1001).to_bytes(2, "big")
-        raw.write(stream_id, wire.frame(wire.DATA, word), fin=True)
+        raw.write(stream_id, http3_bytes.frame(http3_bytes.DATA, word), fin=True)
     elif action == "end":
         raw.write(stream_id, b"", fin=True)
     else:
@@ -224,7 +226,7 @@ def test_sessions_that_are_left(desert, action):
     server = desert()
 
     async def attack():
-        async with siege(server, memory_mib=48):
+        async with attacked_server(server, memory_mib=48):
             for accepted in (False, True) * 8:
                 async with connect_raw(server, max_datagram_frame_size=65536) as raw:
                     control = raw.control(SESSION_SETTINGS)
@@ -235,23 +237,27 @@ def test_sessions_that_are_left(desert, action):
 
 
 # draft-ietf-webtrans-http3-02: SETTINGS_ENABLE_WEBTRANSPORT.
-SESSION_SETTINGS = {wire.H3_DATAGRAM: 1, wire.ENABLE_CONNECT_PROTOCOL: 1, 0x2B603742: 1}
+SESSION_SETTINGS = {
+    http3_bytes.H3_DATAGRAM: 1,
+    http3_bytes.ENABLE_CONNECT_PROTOCOL: 1,
+    0x2B603742: 1,
+}
 
 
 async def leave_session(raw, control, accepted, action):
-    head = wire.request("/session", method="CONNECT", protocol="webtransport")
+    head = http3_bytes.request("/session", method="CONNECT", protocol="webtransport")
     stream_id = raw.bidi(head) if accepted else queue(raw, head)
     if accepted:
         stream = raw.incoming(stream_id)
         await raw.wait(lambda: stream.data or stream.over)
         assert raw.answer(stream_id).status == 200
     raw.datagram(stream_id, b"datagram")
-    raw.bidi(wire.varints(0x41, stream_id) + b"stream")
-    raw.uni(wire.varints(0x54, stream_id) + b"stream")
+    raw.bidi(http3_bytes.varints(0x41, stream_id) + b"stream")
+    raw.uni(http3_bytes.varints(0x54, stream_id) + b"stream")
     if action == "end":
         raw.write(stream_id, b"", fin=True)
     elif action == "goaway":
-        raw.write(control, wire.frame(wire.GOAWAY, wire.varint(0)))
+        raw.write(control, http3_bytes.frame(http3_bytes.GOAWAY, http3_bytes.varint(0)))
     else:
         act(raw, stream_id, action)
     await round_trip(raw)
@@ -261,15 +267,17 @@ async def leave_session(raw, control, accepted, action):
 def test_sessions_of_clients_that_take_next_to_nothing(desert, limit):
     """An application sends more than they accept, and does not handle that."""
     server = desert()
-    takes = {wire.MAX_FIELD_SECTION_SIZE: 60} if limit == "header section" else {}
+    takes = {http3_bytes.MAX_FIELD_SECTION_SIZE: 60} if limit == "header section" else {}
     longest = 60 if limit == "datagram" else 65536
 
     async def attack():
-        async with siege(server, memory_mib=48):
+        async with attacked_server(server, memory_mib=48):
             for _ in range(20):
                 async with connect_raw(server, max_datagram_frame_size=longest) as raw:
                     raw.control({**SESSION_SETTINGS, **takes})
-                    head = wire.request("/session", method="CONNECT", protocol="webtransport")
+                    head = http3_bytes.request(
+                        "/session", method="CONNECT", protocol="webtransport"
+                    )
                     stream_id = raw.bidi(head)
                     stream = raw.incoming(stream_id)
                     await raw.wait(lambda stream=stream: stream.data or stream.over)
@@ -292,7 +300,7 @@ def test_clients_of_many_addresses(besiege):
         return 10 * 20 + int((time.monotonic() - begin) / 3) + 1
 
     async def attack():
-        async with siege(server, memory_mib=24, log_lines=lambda: total() + LOG_LINES):
+        async with attacked_server(server, memory_mib=24, log_lines=lambda: total() + LOG_LINES):
             for number in range(60):
                 async with connect_raw(server, source=f"127.0.{number}.7") as raw:
                     raw.control()

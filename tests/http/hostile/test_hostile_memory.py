@@ -8,10 +8,10 @@ from collections import Counter
 import pytest
 
 import uringcore
-from tests.http import wire
+from tests.http import http3_bytes
+from tests.http.hostile.attacked_server import MIB, attacked_server, own_bytes
 from tests.http.hostile.attacks import ENDS, KEPT, ask, attackers, control
-from tests.http.hostile.siege import MIB, own_bytes, siege
-from tests.http.raw import WAIT_SECONDS
+from tests.http.raw_client import WAIT_SECONDS
 from uringcore import quic
 
 BUDGET = 32 * MIB
@@ -55,19 +55,19 @@ def test_a_flood_stays_within_the_budget_and_leaves_nothing(besiege, kind):
     async def attack():
         # Besides the counted bytes: data in flight, Python objects of the requests, heap
         # fragmentation.
-        async with siege(server, memory_mib=3.5 * BUDGET / MIB) as besieged:
+        async with attacked_server(server, memory_mib=3.5 * BUDGET / MIB) as attacked:
             async with attackers(server, kind, COUNT):
                 await wait_metric(server, "uringcore_quic_endpoint_held_bytes", BUDGET // 4)
                 for name in KINDS[kind]:
                     await wait_metric(server, name, 1)
                 for _ in range(8):
-                    await besieged.others_served()
+                    await attacked.others_served()
                     await asyncio.sleep(0.2)
                 found = await metrics(server)
                 assert found["uringcore_quic_memory_budget_bytes"] == BUDGET
                 # One iteration's data may arrive before the server sheds.
                 assert found["uringcore_quic_endpoint_held_bytes"] < 1.5 * BUDGET
-            await besieged.others_served()
+            await attacked.others_served()
             # The server sheds streams that hold data, never those whose end would close the
             # connection.
             assert CLOSED_CRITICAL_STREAM not in ENDS, ENDS
@@ -82,11 +82,11 @@ def test_memory_goes_back_to_the_system_after_a_flood(besiege):
     server = besiege("--metrics-path", "/metrics")
 
     async def attack():
-        async with siege(server, memory_mib=1024) as besieged:
+        async with attacked_server(server, memory_mib=1024) as attacked:
             async with attackers(server, "unread uploads", COUNT):
                 await wait_metric(server, "uringcore_quic_endpoint_held_bytes", 64 * MIB)
-                held = own_bytes(server) - besieged.before
-            await wait_below(besieged, held / 4)
+                held = own_bytes(server) - attacked.before
+            await wait_below(attacked, held / 4)
 
     run(attack())
 
@@ -99,7 +99,7 @@ def test_content_counts_with_the_room_that_its_buffer_has_grown_by(besiege):
         config = quic.ClientConfig(alpn=["h3"], verify=False)
         async with quic.connect("127.0.0.1", server.port, config) as client:
             await control(client)
-            stream = await ask(client, wire.request("/hang", method="POST"))
+            stream = await ask(client, http3_bytes.request("/hang", method="POST"))
             try:
                 assert await ratio_of_growth(server, stream) > 1.4
             finally:
@@ -114,7 +114,7 @@ async def ratio_of_growth(server, stream):
     """
     sent, ratio = 0, 0.0
     for size in (40_000, *[10_000] * 5):
-        await stream.send(wire.frame(wire.DATA, bytes(size)))
+        await stream.send(http3_bytes.frame(http3_bytes.DATA, bytes(size)))
         sent += size
         deadline = asyncio.get_running_loop().time() + WAIT_SECONDS
         # Changes of less than 4 KiB do not count.
@@ -139,9 +139,9 @@ async def wait_metric(server, name, least):
         await asyncio.sleep(0.1)
 
 
-async def wait_below(besieged, size):
+async def wait_below(attacked, size):
     """Waits until the server's memory has shrunk again."""
     deadline = asyncio.get_running_loop().time() + WAIT_SECONDS
-    while besieged.grown_bytes > size:
-        assert asyncio.get_running_loop().time() < deadline, besieged.grown_bytes / MIB
+    while attacked.grown_bytes > size:
+        assert asyncio.get_running_loop().time() < deadline, attacked.grown_bytes / MIB
         await asyncio.sleep(0.2)

@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from tests.http import wire
-from tests.http.hostile.siege import KEEP_ALIVE, REQUESTS, run, siege
-from tests.http.raw import Close, connect_raw, needs_recent_aioquic
+from tests.http import http3_bytes
+from tests.http.hostile.attacked_server import KEEP_ALIVE, REQUESTS, attacked_server, run
+from tests.http.raw_client import Close, connect_raw, needs_recent_aioquic
 from uringcore.h3.connection import ErrorCode
 
 pytestmark = needs_recent_aioquic
@@ -22,7 +22,7 @@ def test_rapid_reset(besiege, path):
     name = path[1:]
 
     async def attack():
-        async with siege(server, memory_mib=24) as besieged, connect_raw(server) as raw:
+        async with attacked_server(server, memory_mib=24) as attacked, connect_raw(server) as raw:
             raw.control()
             made = 0
             while raw.closed is None and made < 10_000:
@@ -34,11 +34,11 @@ def test_rapid_reset(besiege, path):
                 for stream_id in batch:
                     raw.give_up(stream_id, ErrorCode.H3_REQUEST_CANCELLED)
             assert await raw.wait(lambda: raw.closed, 10) == EXCESSIVE
-            found = await besieged.wait_state(name, running=0)
+            found = await attacked.wait_state(name, running=0)
             # The number that a client may reset before the close: the bucket, and the resets that
             # crossed the close.
             assert found["started"] < 1500
-            await besieged.others_served()
+            await attacked.others_served()
 
     run(attack())
 
@@ -48,11 +48,11 @@ def test_made_you_reset(besiege):
     the server resets the stream (CVE-2025-8671 with HTTP/3's rules).
     """
     server = besiege()
-    wrong = wire.request("/hang", (b"content-length", b"1"), method="POST")
-    wrong += wire.frame(wire.DATA, b"more than that")
+    wrong = http3_bytes.request("/hang", (b"content-length", b"1"), method="POST")
+    wrong += http3_bytes.frame(http3_bytes.DATA, b"more than that")
 
     async def attack():
-        async with siege(server, memory_mib=24) as besieged, connect_raw(server) as raw:
+        async with attacked_server(server, memory_mib=24) as attacked, connect_raw(server) as raw:
             raw.control()
             made = 0
             while raw.closed is None and made < 2000:
@@ -64,9 +64,9 @@ def test_made_you_reset(besiege):
                     raw.give_up(stream_id, ErrorCode.H3_NO_ERROR)
             assert raw.closed in (None, EXCESSIVE)
             # As many requests as a connection may have at once; the resets allow no more.
-            while (await besieged.state("hang")).get("running", 0) > 100:
+            while (await attacked.state("hang")).get("running", 0) > 100:
                 await asyncio.sleep(0.1)
-            await besieged.others_served()
+            await attacked.others_served()
 
     run(attack())
 
@@ -87,13 +87,13 @@ def test_requests_that_are_given_up_now_and_then_are_no_attack(besiege):
     server = besiege()
 
     async def attack():
-        async with siege(server, memory_mib=8) as besieged, connect_raw(server) as raw:
+        async with attacked_server(server, memory_mib=8) as attacked, connect_raw(server) as raw:
             raw.control()
             for _ in range(100):
                 given_up = raw.request("/waits")
                 raw.stop(given_up, ErrorCode.H3_REQUEST_CANCELLED)
                 assert (await raw.wait_answer(raw.request())).status == 200
-            await besieged.wait_state("waits", running=0)
+            await attacked.wait_state("waits", running=0)
             assert raw.closed is None
 
     run(attack())
@@ -104,19 +104,19 @@ def test_streams_of_unknown_types(besiege):
     server = besiege()
 
     async def attack():
-        async with siege(server, memory_mib=8) as besieged, connect_raw(server) as raw:
+        async with attacked_server(server, memory_mib=8) as attacked, connect_raw(server) as raw:
             raw.control()
             for number in range(5000):
                 raw.quic.send_stream_data(
                     raw.quic.get_next_available_stream_id(is_unidirectional=True),
-                    wire.varint(wire.GREASE + 0x1F * number) + bytes(100),
+                    http3_bytes.varint(http3_bytes.GREASE + 0x1F * number) + bytes(100),
                     True,
                 )
                 if not number % 100:
                     raw.transmit()
                     await asyncio.sleep(0)
             raw.transmit()
-            await still_served(raw, besieged)
+            await still_served(raw, attacked)
 
     run(attack())
 
@@ -125,11 +125,11 @@ def test_streams_without_a_type(besiege):
     server = besiege()
 
     async def attack():
-        async with siege(server, memory_mib=8) as besieged, connect_raw(server) as raw:
+        async with attacked_server(server, memory_mib=8) as attacked, connect_raw(server) as raw:
             raw.control()
             for _ in range(1000):
                 raw.uni(b"\xc0")
-            await still_served(raw, besieged)
+            await still_served(raw, attacked)
 
     run(attack())
 
@@ -140,24 +140,26 @@ def test_unknown_frames(besiege, where):
     server = besiege()
 
     async def attack():
-        async with siege(server, memory_mib=8) as besieged, connect_raw(server) as raw:
+        async with attacked_server(server, memory_mib=8) as attacked, connect_raw(server) as raw:
             control = raw.control()
             held = (
-                raw.bidi(wire.request("/upload", method="POST")) if where == "request" else control
+                raw.bidi(http3_bytes.request("/upload", method="POST"))
+                if where == "request"
+                else control
             )
             for _ in range(50):
-                raw.write(held, wire.frame(wire.GREASE) * 1000)
+                raw.write(held, http3_bytes.frame(http3_bytes.GREASE) * 1000)
                 await asyncio.sleep(0.002)
-            raw.write(held, wire.varints(wire.GREASE, 1 << 40))
+            raw.write(held, http3_bytes.varints(http3_bytes.GREASE, 1 << 40))
             for _ in range(100):
                 raw.write(held, bytes(60_000))
                 await asyncio.sleep(0.002)
-            await still_served(raw, besieged)
+            await still_served(raw, attacked)
 
     run(attack())
 
 
-async def still_served(raw, besieged):
+async def still_served(raw, attacked):
     """The connection still works, or was closed for this; others are served."""
     stream_id = raw.request()
     await raw.wait(lambda: raw.closed or raw.incoming(stream_id).over)
@@ -165,7 +167,7 @@ async def still_served(raw, besieged):
         assert raw.answer(stream_id).status == 200
     else:
         assert raw.closed == EXCESSIVE
-    await besieged.others_served()
+    await attacked.others_served()
 
 
 TUNNELS = {
@@ -189,13 +191,16 @@ def test_tunnels_are_refused_and_not_read(besiege, pseudo):
         resets.add(ErrorCode.H3_EXCESSIVE_LOAD)
 
     async def attack():
-        async with siege(server, memory_mib=24) as besieged, connect_raw(server) as raw:
+        async with attacked_server(server, memory_mib=24) as attacked, connect_raw(server) as raw:
             raw.control()
             path = pseudo.get("path", "/")
             others = {name: value for name, value in pseudo.items() if name != "path"}
             for _ in range(6):
                 await raw.wait_room(64)
-                tunnel = wire.request(path, **others) + wire.frame(wire.DATA, bytes(5000)) * 4
+                tunnel = (
+                    http3_bytes.request(path, **others)
+                    + http3_bytes.frame(http3_bytes.DATA, bytes(5000)) * 4
+                )
                 tunnels = [raw.bidi(tunnel) for _ in range(64)]
                 for stream_id in tunnels:
                     stream = await raw.wait_over(stream_id)
@@ -207,7 +212,7 @@ def test_tunnels_are_refused_and_not_read(besiege, pseudo):
                         # sent more than the server buffers before the response.
                         assert stream.reset in resets
                     raw.reset(stream_id, ErrorCode.H3_REQUEST_CANCELLED)
-            await besieged.others_served()
+            await attacked.others_served()
 
     run(attack())
 
@@ -217,14 +222,14 @@ def test_malformed_requests_write_few_lines(besiege):
     server = besiege()
 
     async def attack():
-        async with siege(server, memory_mib=8) as besieged, connect_raw(server) as raw:
+        async with attacked_server(server, memory_mib=8) as attacked, connect_raw(server) as raw:
             raw.control()
             for _ in range(20):
                 await raw.wait_room(50)
                 for stream_id in [raw.request("/", scheme="ftp") for _ in range(50)]:
                     stream = await raw.wait_over(stream_id)
                     assert stream.reset or raw.answer(stream_id).status == 400
-            await besieged.others_served()
+            await attacked.others_served()
 
     run(attack())
 
@@ -237,7 +242,7 @@ def test_an_invalid_priority_is_ignored(besiege):
     server = besiege()
 
     async def attack():
-        async with siege(server, memory_mib=8), connect_raw(server) as raw:
+        async with attacked_server(server, memory_mib=8), connect_raw(server) as raw:
             raw.control()
             for value in PRIORITIES:
                 answer = await raw.wait_answer(raw.request("/", (b"priority", value)))
@@ -251,16 +256,18 @@ def test_priorities_of_requests_that_do_not_come(besiege):
     server = besiege()
 
     async def attack():
-        async with siege(server, memory_mib=8) as besieged, connect_raw(server) as raw:
+        async with attacked_server(server, memory_mib=8) as attacked, connect_raw(server) as raw:
             control = raw.control()
             for _ in range(100):
                 updates = [
-                    wire.frame(wire.PRIORITY_UPDATE, wire.varint(4 * number) + b"u=0, i")
+                    http3_bytes.frame(
+                        http3_bytes.PRIORITY_UPDATE, http3_bytes.varint(4 * number) + b"u=0, i"
+                    )
                     for number in range(100)
                 ]
                 raw.write(control, b"".join(updates))
                 await asyncio.sleep(0.002)
-            await still_served(raw, besieged)
+            await still_served(raw, attacked)
 
     run(attack())
 
@@ -269,7 +276,7 @@ def test_a_connection_without_requests_is_closed_in_spite_of_pings(besiege):
     server = besiege(KEEP_ALIVE, "1")
 
     async def attack():
-        async with siege(server, memory_mib=8), connect_raw(server) as raw:
+        async with attacked_server(server, memory_mib=8), connect_raw(server) as raw:
             raw.control()
             assert (await raw.wait_answer(raw.request())).status == 200
             pings = asyncio.ensure_future(raw.keep_alive())
@@ -289,7 +296,7 @@ def test_a_connection_has_so_many_requests(besiege):
             for stream_id in [raw.request() for _ in range(5)]:
                 assert (await raw.wait_answer(stream_id)).status == 200
             await raw.wait(lambda: raw.goaways()[1:])
-            assert raw.goaways() == [wire.HIGHEST_REQUEST, 4 * 5]
+            assert raw.goaways() == [http3_bytes.HIGHEST_REQUEST, 4 * 5]
 
     # The ordinary client beside it gets a GOAWAY as well, and is not checked.
     asyncio.run(asyncio.wait_for(attack(), 60))

@@ -5,8 +5,8 @@ import stat
 
 import pytest
 
-from tests.http.hostile.siege import MIB, run, siege
-from tests.http.raw import connect_raw, needs_recent_aioquic
+from tests.http.hostile.attacked_server import MIB, attacked_server, run
+from tests.http.raw_client import connect_raw, needs_recent_aioquic
 from tests.quic.qlog_sequences import events_of
 
 pytestmark = needs_recent_aioquic
@@ -28,7 +28,7 @@ def test_a_trace_of_packets_full_of_frames_takes_little(besiege, folder):
     server = besiege("--http3-qlog-dir", str(folder), *bounds)
 
     async def attack():
-        async with siege(server, memory_mib=10) as besieged:
+        async with attacked_server(server, memory_mib=10) as attacked:
             async with connect_raw(server) as raw:
                 raw.control()
                 # This lets more than one connection fill its trace.
@@ -41,7 +41,7 @@ def test_a_trace_of_packets_full_of_frames_takes_little(besiege, folder):
                             await asyncio.sleep(0)
                     assert (await other.wait_answer(other.request())).status == 200
                 assert (await raw.wait_answer(raw.request())).status == 200
-            await besieged.others_served()
+            await attacked.others_served()
 
     run(attack())
     assert server.stop() == 0
@@ -60,13 +60,13 @@ def test_a_crowd_of_clients_has_few_files_open(besiege, folder):
     server = besiege("--http3-qlog-dir", str(folder), "--http3-qlog-open-traces", "8")
 
     async def attack():
-        async with siege(server, memory_mib=24) as besieged:
+        async with attacked_server(server, memory_mib=24) as attacked:
             clients = [connect_raw(server) for _ in range(40)]
             raws = [await client.__aenter__() for client in clients]
             for raw in raws:
                 raw.control()
                 assert (await raw.wait_answer(raw.request())).status == 200
-            await besieged.others_served()
+            await attacked.others_served()
             for client in clients:
                 await client.__aexit__(None, None, None)
 

@@ -5,9 +5,9 @@ import sys
 
 import pytest
 
-from tests.support.clock import Clock
-from uringcore import _client_log
-from uringcore._client_log import (
+from tests.support.fake_clock import Clock
+from uringcore import _log_rate_limits
+from uringcore._log_rate_limits import (
     ALL_FACTOR,
     NETWORKS_KEPT,
     ClientLog,
@@ -101,12 +101,12 @@ def test_omitted_lines_are_counted_and_logged_once_a_minute(budget, clock):
         (("::ffff:192.0.2.7", 4433), "192.0.2.7"),
         (["fe80::1%eth0", 4433], "fe80::/64"),
         # Values from a proxy or an application, or none at all.
-        (("unknown", 0), _client_log.UNKNOWN),
-        (("x\ny", 0), _client_log.UNKNOWN),
-        ((), _client_log.UNKNOWN),
-        (None, _client_log.UNKNOWN),
-        ({}, _client_log.UNKNOWN),
-        (7, _client_log.UNKNOWN),
+        (("unknown", 0), _log_rate_limits.UNKNOWN),
+        (("x\ny", 0), _log_rate_limits.UNKNOWN),
+        ((), _log_rate_limits.UNKNOWN),
+        (None, _log_rate_limits.UNKNOWN),
+        ({}, _log_rate_limits.UNKNOWN),
+        (7, _log_rate_limits.UNKNOWN),
     ],
 )
 def test_the_budget_of_a_client_is_its_networks(client, expected):

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from tests.http import wire
-from tests.http.raw import Close, connect_raw, needs_recent_aioquic
-from tests.http.wire import frame, varint, varints
+from tests.http import http3_bytes
+from tests.http.http3_bytes import frame, varint, varints
+from tests.http.raw_client import Close, connect_raw, needs_recent_aioquic
 from uringcore.h3.connection import ErrorCode as Code
 
 pytestmark = needs_recent_aioquic
@@ -41,11 +41,11 @@ class Rule:
 
 def fields(*lines: tuple[bytes, bytes]) -> bytes:
     """A request of exactly these fields."""
-    return frame(wire.HEADERS, wire.section(lines))
+    return frame(http3_bytes.HEADERS, http3_bytes.section(lines))
 
 
-GET = wire.request()
-POST = wire.request("/upload", method="POST")
+GET = http3_bytes.request()
+POST = http3_bytes.request("/upload", method="POST")
 METHOD, SCHEME = (b":method", b"GET"), (b":scheme", b"https")
 AUTHORITY, PATH = (b":authority", b"localhost"), (b":path", b"/")
 WHOLE = (METHOD, SCHEME, AUTHORITY, PATH)
@@ -56,34 +56,41 @@ DECOMPRESSION = Code.QPACK_DECOMPRESSION_FAILED
 
 def trailed(*lines: tuple[bytes, bytes]) -> bytes:
     """A request with these trailers."""
-    return POST + frame(wire.DATA, b"x") + frame(wire.HEADERS, wire.section(lines))
+    return (
+        POST
+        + frame(http3_bytes.DATA, b"x")
+        + frame(http3_bytes.HEADERS, http3_bytes.section(lines))
+    )
 
 
 def lengthy(value: bytes, body: bytes) -> bytes:
     """A request with this content-length and this content."""
-    return wire.request("/upload", (b"content-length", value), method="POST") + frame(
-        wire.DATA, body
+    return http3_bytes.request("/upload", (b"content-length", value), method="POST") + frame(
+        http3_bytes.DATA, body
     )
 
 
 def packed(*lines: bytes, insert_count: bytes = b"\0", base: bytes = b"\0") -> bytes:
     """A request with this encoding of its section."""
-    return frame(wire.HEADERS, insert_count + base + b"".join(lines))
+    return frame(http3_bytes.HEADERS, insert_count + base + b"".join(lines))
 
 
 RULES = {
     # RFC 9114
-    "HTTP/3 4.1 DATA before HEADERS": Rule(request=frame(wire.DATA, b"x"), closes=UNEXPECTED),
+    "HTTP/3 4.1 DATA before HEADERS": Rule(
+        request=frame(http3_bytes.DATA, b"x"), closes=UNEXPECTED
+    ),
     "HTTP/3 4.1 DATA after trailers": Rule(
-        request=trailed((b"a", b"b")) + frame(wire.DATA, b"x"), closes=UNEXPECTED
+        request=trailed((b"a", b"b")) + frame(http3_bytes.DATA, b"x"), closes=UNEXPECTED
     ),
     "HTTP/3 4.1 HEADERS after trailers": Rule(
-        request=trailed((b"a", b"b")) + frame(wire.HEADERS, wire.section([])), closes=UNEXPECTED
+        request=trailed((b"a", b"b")) + frame(http3_bytes.HEADERS, http3_bytes.section([])),
+        closes=UNEXPECTED,
     ),
     "HTTP/3 4.1 trailers": Rule(request=trailed((b"a", b"b")), answers=200),
     "HTTP/3 4.1 end before the HEADERS": Rule(request=b"", resets=Code.H3_REQUEST_INCOMPLETE),
     "HTTP/3 4.1 unknown frames and no HEADERS": Rule(
-        request=frame(wire.GREASE, b"x"), resets=Code.H3_REQUEST_INCOMPLETE
+        request=frame(http3_bytes.GREASE, b"x"), resets=Code.H3_REQUEST_INCOMPLETE
     ),
     "HTTP/3 4.1.2 content longer than content-length": Rule(
         request=lengthy(b"1", b"xyz"), resets=MALFORMED
@@ -95,31 +102,37 @@ RULES = {
         request=lengthy(b"+3", b"xyz"), resets=MALFORMED
     ),
     "HTTP/3 4.1.2 content-lengths that differ": Rule(
-        request=wire.request(
+        request=http3_bytes.request(
             "/upload", (b"content-length", b"3"), (b"content-length", b"4"), method="POST"
         )
-        + frame(wire.DATA, b"xyz"),
+        + frame(http3_bytes.DATA, b"xyz"),
         resets=MALFORMED,
     ),
     "HTTP/3 4.2 name in upper case": Rule(
-        request=wire.request("/", (b"X", b"y")), resets=MALFORMED
+        request=http3_bytes.request("/", (b"X", b"y")), resets=MALFORMED
     ),
     "HTTP/3 4.2 name that is none": Rule(
-        request=wire.request("/", (b"a b", b"y")), resets=MALFORMED
+        request=http3_bytes.request("/", (b"a b", b"y")), resets=MALFORMED
     ),
-    "HTTP/3 4.2 empty name": Rule(request=wire.request("/", (b"", b"y")), resets=MALFORMED),
+    "HTTP/3 4.2 empty name": Rule(request=http3_bytes.request("/", (b"", b"y")), resets=MALFORMED),
     "HTTP/3 4.2 line feed in a value": Rule(
-        request=wire.request("/", (b"x", b"a\nb")), resets=MALFORMED
+        request=http3_bytes.request("/", (b"x", b"a\nb")), resets=MALFORMED
     ),
-    "HTTP/3 4.2 NUL in a value": Rule(request=wire.request("/", (b"x", b"a\0b")), resets=MALFORMED),
+    "HTTP/3 4.2 NUL in a value": Rule(
+        request=http3_bytes.request("/", (b"x", b"a\0b")), resets=MALFORMED
+    ),
     "HTTP/3 4.2 connection": Rule(
-        request=wire.request("/", (b"connection", b"close")), resets=MALFORMED
+        request=http3_bytes.request("/", (b"connection", b"close")), resets=MALFORMED
     ),
     "HTTP/3 4.2 transfer-encoding": Rule(
-        request=wire.request("/", (b"transfer-encoding", b"chunked")), resets=MALFORMED
+        request=http3_bytes.request("/", (b"transfer-encoding", b"chunked")), resets=MALFORMED
     ),
-    "HTTP/3 4.2 te of gzip": Rule(request=wire.request("/", (b"te", b"gzip")), resets=MALFORMED),
-    "HTTP/3 4.2 te of trailers": Rule(request=wire.request("/", (b"te", b"trailers")), answers=200),
+    "HTTP/3 4.2 te of gzip": Rule(
+        request=http3_bytes.request("/", (b"te", b"gzip")), resets=MALFORMED
+    ),
+    "HTTP/3 4.2 te of trailers": Rule(
+        request=http3_bytes.request("/", (b"te", b"trailers")), answers=200
+    ),
     "HTTP/3 4.3 unknown pseudo-header field": Rule(
         request=fields(*WHOLE, (b":foo", b"bar")), resets=MALFORMED
     ),
@@ -136,19 +149,21 @@ RULES = {
     "HTTP/3 4.3.1 without method": Rule(request=fields(*WHOLE[1:]), resets=MALFORMED),
     "HTTP/3 4.3.1 without scheme": Rule(request=fields(METHOD, AUTHORITY, PATH), resets=MALFORMED),
     "HTTP/3 4.3.1 without path": Rule(request=fields(METHOD, SCHEME, AUTHORITY), resets=MALFORMED),
-    "HTTP/3 4.3.1 empty path": Rule(request=wire.request(""), resets=MALFORMED),
+    "HTTP/3 4.3.1 empty path": Rule(request=http3_bytes.request(""), resets=MALFORMED),
     "HTTP/3 4.3.1 without authority and host": Rule(
         request=fields(METHOD, SCHEME, PATH), resets=MALFORMED
     ),
-    "HTTP/3 4.3.1 empty authority": Rule(request=wire.request(authority=""), resets=MALFORMED),
+    "HTTP/3 4.3.1 empty authority": Rule(
+        request=http3_bytes.request(authority=""), resets=MALFORMED
+    ),
     "HTTP/3 4.3.1 authority and host that differ": Rule(
-        request=wire.request("/", (b"host", b"elsewhere")), resets=MALFORMED
+        request=http3_bytes.request("/", (b"host", b"elsewhere")), resets=MALFORMED
     ),
     "HTTP/3 4.3.1 host in the authority's place": Rule(
         request=fields(METHOD, SCHEME, PATH, (b"host", b"localhost")), answers=200
     ),
     "HTTP/3 4.4 CONNECT with a path": Rule(
-        request=wire.request(method="CONNECT", scheme=None), resets=MALFORMED
+        request=http3_bytes.request(method="CONNECT", scheme=None), resets=MALFORMED
     ),
     "HTTP/3 4.4 CONNECT without an authority": Rule(
         request=fields((b":method", b"CONNECT")), resets=MALFORMED
@@ -160,13 +175,16 @@ RULES = {
         answers=200,
     ),
     "HTTP/3 6.2.1 control stream twice": Rule(
-        unis=(varint(wire.CONTROL) + wire.settings({}),), closes=Code.H3_STREAM_CREATION_ERROR
+        unis=(varint(http3_bytes.CONTROL) + http3_bytes.settings({}),),
+        closes=Code.H3_STREAM_CREATION_ERROR,
     ),
     "HTTP/3 6.2.1 control stream without SETTINGS": Rule(
-        settings=None, control=frame(wire.MAX_PUSH_ID, b"\0"), closes=Code.H3_MISSING_SETTINGS
+        settings=None,
+        control=frame(http3_bytes.MAX_PUSH_ID, b"\0"),
+        closes=Code.H3_MISSING_SETTINGS,
     ),
     "HTTP/3 6.2.1 unknown frame before SETTINGS": Rule(
-        settings=None, control=frame(wire.GREASE), closes=Code.H3_MISSING_SETTINGS
+        settings=None, control=frame(http3_bytes.GREASE), closes=Code.H3_MISSING_SETTINGS
     ),
     "HTTP/3 6.2.1 control stream that ends": Rule(
         then="end of control", closes=Code.H3_CLOSED_CRITICAL_STREAM
@@ -178,37 +196,39 @@ RULES = {
         then="stop of control", closes=Code.H3_CLOSED_CRITICAL_STREAM
     ),
     "HTTP/3 6.2.2 push stream of a client": Rule(
-        unis=(varints(wire.PUSH, 0),), closes=Code.H3_STREAM_CREATION_ERROR
+        unis=(varints(http3_bytes.PUSH, 0),), closes=Code.H3_STREAM_CREATION_ERROR
     ),
     "HTTP/3 6.2.3 unknown stream": Rule(
-        unis=(varint(wire.GREASE) + b"x",), request=GET, answers=200
+        unis=(varint(http3_bytes.GREASE) + b"x",), request=GET, answers=200
     ),
     "HTTP/3 7.1 frame with more than its fields": Rule(
-        control=frame(wire.GOAWAY, b"\0\0"), closes=Code.H3_FRAME_ERROR
+        control=frame(http3_bytes.GOAWAY, b"\0\0"), closes=Code.H3_FRAME_ERROR
     ),
     "HTTP/3 7.1 frame that ends inside a field": Rule(
-        control=frame(wire.GOAWAY, b"\x40"), closes=Code.H3_FRAME_ERROR
+        control=frame(http3_bytes.GOAWAY, b"\x40"), closes=Code.H3_FRAME_ERROR
     ),
     "HTTP/3 7.1 stream that ends inside a frame": Rule(
-        request=POST + varints(wire.DATA, 10) + b"x", closes=Code.H3_FRAME_ERROR
+        request=POST + varints(http3_bytes.DATA, 10) + b"x", closes=Code.H3_FRAME_ERROR
     ),
-    "HTTP/3 7.2.1 DATA on the control stream": Rule(control=frame(wire.DATA), closes=UNEXPECTED),
+    "HTTP/3 7.2.1 DATA on the control stream": Rule(
+        control=frame(http3_bytes.DATA), closes=UNEXPECTED
+    ),
     "HTTP/3 7.2.2 HEADERS on the control stream": Rule(
-        control=frame(wire.HEADERS), closes=UNEXPECTED
+        control=frame(http3_bytes.HEADERS), closes=UNEXPECTED
     ),
     "HTTP/3 7.2.3 CANCEL_PUSH on a request stream": Rule(
-        request=GET + frame(wire.CANCEL_PUSH, b"\0"), closes=UNEXPECTED
+        request=GET + frame(http3_bytes.CANCEL_PUSH, b"\0"), closes=UNEXPECTED
     ),
     "HTTP/3 7.2.3 CANCEL_PUSH of what was not promised": Rule(
-        control=frame(wire.CANCEL_PUSH, b"\5"), closes=Code.H3_ID_ERROR
+        control=frame(http3_bytes.CANCEL_PUSH, b"\5"), closes=Code.H3_ID_ERROR
     ),
-    "HTTP/3 7.2.4 SETTINGS twice": Rule(control=wire.settings({}), closes=UNEXPECTED),
+    "HTTP/3 7.2.4 SETTINGS twice": Rule(control=http3_bytes.settings({}), closes=UNEXPECTED),
     "HTTP/3 7.2.4 SETTINGS on a request stream": Rule(
-        request=GET + wire.settings({}), closes=UNEXPECTED
+        request=GET + http3_bytes.settings({}), closes=UNEXPECTED
     ),
     "HTTP/3 7.2.4 setting twice": Rule(
         settings=None,
-        control=frame(wire.SETTINGS, varints(6, 1, 6, 2)),
+        control=frame(http3_bytes.SETTINGS, varints(6, 1, 6, 2)),
         closes=Code.H3_SETTINGS_ERROR,
     ),
     **{
@@ -217,27 +237,30 @@ RULES = {
         )
         for number in (0x2, 0x3, 0x4, 0x5)
     },
-    "HTTP/3 7.2.4.1 unknown setting": Rule(settings={wire.GREASE: 7}, request=GET, answers=200),
+    "HTTP/3 7.2.4.1 unknown setting": Rule(
+        settings={http3_bytes.GREASE: 7}, request=GET, answers=200
+    ),
     "HTTP/3 7.2.4 SETTINGS cut off": Rule(
-        settings=None, control=frame(wire.SETTINGS, varint(6)), closes=Code.H3_FRAME_ERROR
+        settings=None, control=frame(http3_bytes.SETTINGS, varint(6)), closes=Code.H3_FRAME_ERROR
     ),
     "HTTP/3 7.2.5 PUSH_PROMISE of a client": Rule(
-        request=GET + frame(wire.PUSH_PROMISE, b"\0\0\0"), closes=UNEXPECTED
+        request=GET + frame(http3_bytes.PUSH_PROMISE, b"\0\0\0"), closes=UNEXPECTED
     ),
     "HTTP/3 7.2.5 PUSH_PROMISE on the control stream": Rule(
-        control=frame(wire.PUSH_PROMISE, b"\0\0\0"), closes=UNEXPECTED
+        control=frame(http3_bytes.PUSH_PROMISE, b"\0\0\0"), closes=UNEXPECTED
     ),
     "HTTP/3 7.2.6 GOAWAY on a request stream": Rule(
-        request=GET + frame(wire.GOAWAY, b"\0"), closes=UNEXPECTED
+        request=GET + frame(http3_bytes.GOAWAY, b"\0"), closes=UNEXPECTED
     ),
     "HTTP/3 5.2 GOAWAY that goes up": Rule(
-        control=frame(wire.GOAWAY, b"\1") + frame(wire.GOAWAY, b"\2"), closes=Code.H3_ID_ERROR
+        control=frame(http3_bytes.GOAWAY, b"\1") + frame(http3_bytes.GOAWAY, b"\2"),
+        closes=Code.H3_ID_ERROR,
     ),
     "HTTP/3 7.2.7 MAX_PUSH_ID on a request stream": Rule(
-        request=GET + frame(wire.MAX_PUSH_ID, b"\0"), closes=UNEXPECTED
+        request=GET + frame(http3_bytes.MAX_PUSH_ID, b"\0"), closes=UNEXPECTED
     ),
     "HTTP/3 7.2.7 MAX_PUSH_ID that goes down": Rule(
-        control=frame(wire.MAX_PUSH_ID, b"\5") + frame(wire.MAX_PUSH_ID, b"\4"),
+        control=frame(http3_bytes.MAX_PUSH_ID, b"\5") + frame(http3_bytes.MAX_PUSH_ID, b"\4"),
         closes=Code.H3_ID_ERROR,
     ),
     **{
@@ -253,8 +276,8 @@ RULES = {
         for kind in (0x2, 0x6, 0x8, 0x9)
     },
     "HTTP/3 9 unknown frames around a request": Rule(
-        control=frame(wire.GREASE, b"x"),
-        request=frame(wire.GREASE) + GET + frame(wire.GREASE, b"x" * 500),
+        control=frame(http3_bytes.GREASE, b"x"),
+        request=frame(http3_bytes.GREASE) + GET + frame(http3_bytes.GREASE, b"x" * 500),
         answers=200,
     ),
     # RFC 9204
@@ -265,17 +288,21 @@ RULES = {
         request=packed(b"\x80"), closes=DECOMPRESSION
     ),
     "QPACK 3.1 static index that does not exist": Rule(
-        request=packed(wire.prefixed(200, 6, 0xC0)), closes=DECOMPRESSION
+        request=packed(http3_bytes.prefixed(200, 6, 0xC0)), closes=DECOMPRESSION
     ),
     "QPACK 3.1 static name that does not exist": Rule(
-        request=packed(wire.prefixed(200, 4, 0x50) + b"\0"), closes=DECOMPRESSION
+        request=packed(http3_bytes.prefixed(200, 4, 0x50) + b"\0"), closes=DECOMPRESSION
     ),
     "QPACK 3.2.2 entry larger than the table": Rule(
-        unis=(varint(wire.QPACK_ENCODER) + wire.capacity(64) + wire.insert(b"name", b"v" * 100),),
+        unis=(
+            varint(http3_bytes.QPACK_ENCODER)
+            + http3_bytes.capacity(64)
+            + http3_bytes.insert(b"name", b"v" * 100),
+        ),
         closes=Code.QPACK_ENCODER_STREAM_ERROR,
     ),
     "QPACK 3.2.4 duplicate of an entry that is not there": Rule(
-        unis=(varint(wire.QPACK_ENCODER) + wire.capacity(64) + b"\x05",),
+        unis=(varint(http3_bytes.QPACK_ENCODER) + http3_bytes.capacity(64) + b"\x05",),
         closes=Code.QPACK_ENCODER_STREAM_ERROR,
     ),
     "QPACK 4.1.1 integer beyond 62 bits": Rule(
@@ -285,75 +312,77 @@ RULES = {
         request=packed(b"\x21x\x81\x00"), closes=DECOMPRESSION
     ),
     "QPACK 4.1.3 capacity above the limit": Rule(
-        unis=(varint(wire.QPACK_ENCODER) + wire.capacity(1 << 20),),
+        unis=(varint(http3_bytes.QPACK_ENCODER) + http3_bytes.capacity(1 << 20),),
         closes=Code.QPACK_ENCODER_STREAM_ERROR,
     ),
     "QPACK 4.2 encoder stream twice": Rule(
-        unis=(varint(wire.QPACK_ENCODER), varint(wire.QPACK_ENCODER)),
+        unis=(varint(http3_bytes.QPACK_ENCODER), varint(http3_bytes.QPACK_ENCODER)),
         closes=Code.H3_STREAM_CREATION_ERROR,
     ),
     "QPACK 4.2 decoder stream twice": Rule(
-        unis=(varint(wire.QPACK_DECODER), varint(wire.QPACK_DECODER)),
+        unis=(varint(http3_bytes.QPACK_DECODER), varint(http3_bytes.QPACK_DECODER)),
         closes=Code.H3_STREAM_CREATION_ERROR,
     ),
     "QPACK 4.2 encoder stream that ends": Rule(
-        unis=(varint(wire.QPACK_ENCODER),),
+        unis=(varint(http3_bytes.QPACK_ENCODER),),
         then="end of the last",
         closes=Code.H3_CLOSED_CRITICAL_STREAM,
     ),
     "QPACK 4.2 decoder stream that ends": Rule(
-        unis=(varint(wire.QPACK_DECODER),),
+        unis=(varint(http3_bytes.QPACK_DECODER),),
         then="end of the last",
         closes=Code.H3_CLOSED_CRITICAL_STREAM,
     ),
     "QPACK 4.2 decoder stream that is reset": Rule(
-        unis=(varint(wire.QPACK_DECODER),),
+        unis=(varint(http3_bytes.QPACK_DECODER),),
         then="reset of the last",
         closes=Code.H3_CLOSED_CRITICAL_STREAM,
     ),
     "QPACK 4.4.1 acknowledgment of a section without references": Rule(
-        unis=(varint(wire.QPACK_DECODER) + b"\x80",), closes=Code.QPACK_DECODER_STREAM_ERROR
+        unis=(varint(http3_bytes.QPACK_DECODER) + b"\x80",), closes=Code.QPACK_DECODER_STREAM_ERROR
     ),
     "QPACK 4.4.2 cancellation of a stream without references": Rule(
-        unis=(varint(wire.QPACK_DECODER) + b"\x44",), request=GET, answers=200
+        unis=(varint(http3_bytes.QPACK_DECODER) + b"\x44",), request=GET, answers=200
     ),
     "QPACK 4.4.3 insert count increment of zero": Rule(
-        unis=(varint(wire.QPACK_DECODER) + b"\0",), closes=Code.QPACK_DECODER_STREAM_ERROR
+        unis=(varint(http3_bytes.QPACK_DECODER) + b"\0",), closes=Code.QPACK_DECODER_STREAM_ERROR
     ),
     "QPACK 4.4.3 insert count increment beyond what was sent": Rule(
-        unis=(varint(wire.QPACK_DECODER) + b"\x3f\x20",), closes=Code.QPACK_DECODER_STREAM_ERROR
+        unis=(varint(http3_bytes.QPACK_DECODER) + b"\x3f\x20",),
+        closes=Code.QPACK_DECODER_STREAM_ERROR,
     ),
     "QPACK 4.5.1.1 insert count that cannot be": Rule(
-        request=packed(b"\x80", insert_count=wire.prefixed(1000, 8)), closes=DECOMPRESSION
+        request=packed(b"\x80", insert_count=http3_bytes.prefixed(1000, 8)), closes=DECOMPRESSION
     ),
     "QPACK 4.5 section that ends inside its prefix": Rule(
-        request=frame(wire.HEADERS, b"\0"), closes=DECOMPRESSION
+        request=frame(http3_bytes.HEADERS, b"\0"), closes=DECOMPRESSION
     ),
     "QPACK 4.5 section that ends inside a field line": Rule(
         request=packed(b"\x23ab"), closes=DECOMPRESSION
     ),
     # RFC 9218
     "Priorities 7.2 PRIORITY_UPDATE on a request stream": Rule(
-        request=GET + frame(wire.PRIORITY_UPDATE, b"\0u=1"), closes=UNEXPECTED
+        request=GET + frame(http3_bytes.PRIORITY_UPDATE, b"\0u=1"), closes=UNEXPECTED
     ),
     "Priorities 7.2 PRIORITY_UPDATE of what is no request stream": Rule(
-        control=frame(wire.PRIORITY_UPDATE, b"\2u=1"), closes=Code.H3_ID_ERROR
+        control=frame(http3_bytes.PRIORITY_UPDATE, b"\2u=1"), closes=Code.H3_ID_ERROR
     ),
     "Priorities 7.2 PRIORITY_UPDATE beyond the limit of streams": Rule(
-        control=frame(wire.PRIORITY_UPDATE, varint(4 << 20) + b"u=1"), closes=Code.H3_ID_ERROR
+        control=frame(http3_bytes.PRIORITY_UPDATE, varint(4 << 20) + b"u=1"),
+        closes=Code.H3_ID_ERROR,
     ),
     "Priorities 7.2 PRIORITY_UPDATE of a push that was not promised": Rule(
-        control=frame(wire.PRIORITY_UPDATE_PUSH, b"\7u=1"), closes=Code.H3_ID_ERROR
+        control=frame(http3_bytes.PRIORITY_UPDATE_PUSH, b"\7u=1"), closes=Code.H3_ID_ERROR
     ),
     "Priorities 7.2 PRIORITY_UPDATE without an element": Rule(
-        control=frame(wire.PRIORITY_UPDATE), closes=Code.H3_FRAME_ERROR
+        control=frame(http3_bytes.PRIORITY_UPDATE), closes=Code.H3_FRAME_ERROR
     ),
     "Priorities 7.2 PRIORITY_UPDATE before its request": Rule(
-        control=frame(wire.PRIORITY_UPDATE, b"\0u=1, i"), request=GET, answers=200
+        control=frame(http3_bytes.PRIORITY_UPDATE, b"\0u=1, i"), request=GET, answers=200
     ),
     # RFC 9220
     "WebSockets 3 :protocol without CONNECT": Rule(
-        request=wire.request(protocol="websocket"), resets=MALFORMED
+        request=http3_bytes.request(protocol="websocket"), resets=MALFORMED
     ),
     "WebSockets 3 extended CONNECT without a path": Rule(
         request=fields((b":method", b"CONNECT"), (b":protocol", b"websocket"), SCHEME, AUTHORITY),
@@ -371,7 +400,7 @@ def test_rfc(server, rule):
     async def main():
         async with connect_raw(server) as raw:
             if rule.settings is None:
-                control = raw.uni(varint(wire.CONTROL) + rule.control)
+                control = raw.uni(varint(http3_bytes.CONTROL) + rule.control)
             else:
                 control = raw.control(rule.settings, rule.control)
             last = [control, *(raw.uni(data) for data in rule.unis)][-1]
@@ -420,8 +449,8 @@ def test_settings_come_first_and_once(server):
             assert not {0x0, 0x2, 0x3, 0x4, 0x5} & settings.keys()
             await raw.wait_answer(raw.request())
             kinds = [kind for kind, _ in raw.frames(raw.their_control)]
-            assert kinds[0] == wire.SETTINGS
-            assert kinds.count(wire.SETTINGS) == 1
+            assert kinds[0] == http3_bytes.SETTINGS
+            assert kinds.count(http3_bytes.SETTINGS) == 1
 
     asyncio.run(asyncio.wait_for(main(), 60))
 

@@ -12,8 +12,8 @@ import pytest
 from aioquic import tls
 from aioquic.buffer import Buffer
 
-from tests.http.raw import Close, RawConnection, connect_raw, needs_recent_aioquic
-from tests.http.wire import varints
+from tests.http.http3_bytes import varints
+from tests.http.raw_client import Close, RawConnection, connect_raw, needs_recent_aioquic
 from uringcore.quic.packet import QuicErrorCode as Code
 
 pytestmark = needs_recent_aioquic

@@ -4,7 +4,7 @@ Every peer has the command line of `examples.interop` (role, `--testcase`, folde
 come in the environment) and its exit status, which is 127 for an unsupported case. Beside the
 public runner's cases they support two of this project's own, `datagram` and `closecodes` (see
 `probe.py`), and some support those of HTTP/3 (../web) and WebTransport (../webtransport). `installed`
-locates the programs; tests/support/programs.py builds those whose sources are here.
+locates the programs; tests/support/third_party_programs.py builds those whose sources are here.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tests.interop.peers.installed import (
     program_version,
     python_with,
 )
-from tests.support.programs import Unavailable, in_go, in_rust, run
+from tests.support.third_party_programs import Unavailable, in_go, in_rust, run
 
 __all__ = ["OURS", "PEERS", "ROOT", "TABLES", "Peer", "Unavailable", "version_of"]
 

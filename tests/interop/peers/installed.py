@@ -1,6 +1,6 @@
 """The programs of other projects: found on this machine, or fetched from their official source.
 
-The package itself defines the peers and their commands; tests/support/programs.py builds programs
+The package itself defines the peers and their commands; tests/support/third_party_programs.py builds programs
 and decides about fetching.
 """
 
@@ -13,7 +13,7 @@ import sys
 from functools import cache
 from pathlib import Path
 
-from tests.support.programs import Unavailable, may_fetch, once, run
+from tests.support.third_party_programs import Unavailable, may_fetch, once, run
 
 __all__ = [
     "HERE",
@@ -111,7 +111,7 @@ def program_version(command: list[str]) -> str:
 
 def _unstable(package: str, program: str) -> list[str]:
     """Returns the command of a program in a package of Debian unstable."""
-    unpack = [sys.executable, str(ROOT / ".ci" / "unstable.py")]
+    unpack = [sys.executable, str(ROOT / ".ci" / "debian_unstable.py")]
     try:
         found = run([*unpack, "--here", package])
     except Unavailable:

@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
-from tests.support.ports import free_port
+from tests.support.free_ports import free_port
 
 __all__ = ["names"]
 

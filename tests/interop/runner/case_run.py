@@ -13,9 +13,9 @@ from tests.interop.peers import OURS, Peer
 from tests.interop.runner import certificates
 from tests.interop.runner.cases import Case
 from tests.interop.runner.evidence import Evidence
-from tests.support.children import bound
-from tests.support.ports import free_port
-from tests.support.proxy import ImpairmentProxy
+from tests.support.child_processes import bound
+from tests.support.free_ports import free_port
+from tests.support.udp_proxy import ImpairmentProxy
 
 __all__ = ["FAILED", "PASSED", "UNSUPPORTED", "Outcome", "play"]
 

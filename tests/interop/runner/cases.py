@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from tests.interop.runner import evidence
 from tests.interop.runner.evidence import Check
-from tests.support.link import PERFECT, Conditions
-from tests.support.proxy import ImpairmentProxy
+from tests.support.simulated_link import PERFECT, Conditions
+from tests.support.udp_proxy import ImpairmentProxy
 
 __all__ = ["CASES", "Case"]
 

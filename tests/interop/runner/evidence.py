@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.interop.runner.keys import cipher_and_phases
-from tests.support.headers import VERSION_1, VERSION_2, Packet
-from tests.support.link import Counts
-from tests.support.proxy import Datagram
+from tests.support.packet_headers import VERSION_1, VERSION_2, Packet
+from tests.support.simulated_link import Counts
+from tests.support.udp_proxy import Datagram
 
 __all__ = ["Check", "Evidence"]
 

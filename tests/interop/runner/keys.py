@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
 
-from tests.support.proxy import Datagram
+from tests.support.udp_proxy import Datagram
 
 __all__ = ["cipher_and_phases", "secrets"]
 

@@ -1,7 +1,7 @@
 """aioquic serves the paths of `application`: `aioquic_server HOST PORT CERTIFICATE KEY`, files from
 $WWW.
 
-Its connection class also serves the tests of our own client (tests/client/peer.py).
+Its connection class also serves the tests of our own client (tests/client/scripted_server.py).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 from aioquic.asyncio import serve
 from aioquic.quic.configuration import QuicConfiguration
 
-from tests.client.peer import Answers
+from tests.client.scripted_server import Answers
 from tests.interop.web.application import LINK, TRAILER, www
 
 

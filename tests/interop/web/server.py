@@ -21,8 +21,8 @@ from pathlib import Path
 from tests.interop.peers.installed import caddy, nginx, nginx_version, python_with
 from tests.interop.web import origin
 from tests.interop.web.application import TRAILER
-from tests.support.children import bound
-from tests.support.ports import free_port
+from tests.support.child_processes import bound
+from tests.support.free_ports import free_port
 
 APPLICATION = "tests.interop.web.application:app"
 ROOT = Path(__file__).resolve().parents[3]

@@ -24,7 +24,7 @@ from tests.interop.webtransport.session import (
     Session,
     Stream,
 )
-from tests.support.ports import free_port
+from tests.support.free_ports import free_port
 
 PATH, NOWHERE = "/probe", "/nothing"
 OFFERED, TAKEN = ["first", "second"], ["second"]

@@ -11,7 +11,13 @@ import warnings
 import pytest
 
 import uringcore
-from tests.quic.native.pairs import client_config, connecting, listening, settled, stream_pair
+from tests.quic.native.connection_pairs import (
+    client_config,
+    connecting,
+    listening,
+    settled,
+    stream_pair,
+)
 from uringcore import quic
 
 

@@ -7,7 +7,14 @@ import asyncio
 import pytest
 
 from tests.quic.harness import eventually, patterned
-from tests.quic.native.pairs import cancelled, connecting, listening, pair, settled, stream_pair
+from tests.quic.native.connection_pairs import (
+    cancelled,
+    connecting,
+    listening,
+    pair,
+    settled,
+    stream_pair,
+)
 from uringcore import quic
 
 

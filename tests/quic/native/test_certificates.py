@@ -8,7 +8,7 @@ import pytest
 
 from tests.quic.aioquic_peer import AioquicRecorder, aioquic_asyncio, aioquic_client, verifying
 from tests.quic.harness import eventually
-from tests.quic.native.pairs import client_config, connecting, listening, server_config
+from tests.quic.native.connection_pairs import client_config, connecting, listening, server_config
 from uringcore import quic
 
 aioquic_tls = pytest.importorskip("aioquic.tls")

@@ -8,7 +8,7 @@ import socket
 import pytest
 
 from tests.quic.harness import eventually
-from tests.quic.native.pairs import (
+from tests.quic.native.connection_pairs import (
     client_config,
     connecting,
     listening,
@@ -16,7 +16,7 @@ from tests.quic.native.pairs import (
     server_config,
     settled,
 )
-from tests.support.ports import free_port
+from tests.support.free_ports import free_port
 from uringcore import quic
 from uringcore.quic.connection import QuicConnection
 

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from tests.quic.native.pairs import pair
+from tests.quic.native.connection_pairs import pair
 from uringcore import quic
 
 

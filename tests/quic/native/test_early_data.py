@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from tests.quic.harness import eventually
-from tests.quic.native.pairs import connecting, listening
+from tests.quic.native.connection_pairs import connecting, listening
 from uringcore import quic
 
 

@@ -17,8 +17,8 @@ import pytest
 import uringcore
 from tests.quic.harness import patterned
 from tests.server.harness import Server
-from tests.support.children import bound
-from tests.support.interpreter import is_default_interpreter
+from tests.support.child_processes import bound
+from tests.support.interpreter_roles import is_default_interpreter
 from uringcore import http3, quic
 
 EXAMPLES = Path(__file__).parents[3] / "examples"

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from tests.quic.harness import eventually, patterned
-from tests.quic.native.pairs import (
+from tests.quic.native.connection_pairs import (
     client_config,
     connecting,
     listening,

@@ -23,7 +23,7 @@ from tests.quic.aioquic_peer import (
     aioquic_serving,
 )
 from tests.quic.harness import eventually, kept, patterned
-from tests.quic.native.pairs import (
+from tests.quic.native.connection_pairs import (
     client_config,
     connecting,
     listening,
@@ -31,7 +31,7 @@ from tests.quic.native.pairs import (
     server_config,
     stream_pair,
 )
-from tests.support.ports import free_port
+from tests.support.free_ports import free_port
 from uringcore import quic
 from uringcore.quic.logger import QuicLogger
 from uringcore.quic.packet import QuicProtocolVersion

@@ -15,7 +15,7 @@ from tests.quic.aioquic_peer import (
     aioquic_serving,
 )
 from tests.quic.harness import Echo, Recorder, eventually, patterned, serving
-from tests.quic.native.pairs import client_config, listening
+from tests.quic.native.connection_pairs import client_config, listening
 from uringcore import quic
 from uringcore.asyncio import connect as asyncio_connect
 from uringcore.quic import events

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from tests.quic.native.pairs import connecting, listening, pair, stream_pair
-from tests.support.refused_closes import all_codes_refused, all_refused
+from tests.quic.native.connection_pairs import connecting, listening, pair, stream_pair
+from tests.support.close_argument_checks import all_codes_refused, all_refused
 from uringcore import quic
 
 LARGEST = (1 << 62) - 1

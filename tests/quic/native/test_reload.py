@@ -10,7 +10,7 @@ import pytest
 
 from tests.quic.aioquic_peer import AioquicRecorder, aioquic_asyncio, aioquic_client
 from tests.quic.harness import eventually
-from tests.quic.native.pairs import connecting, listening, server_config, settled
+from tests.quic.native.connection_pairs import connecting, listening, server_config, settled
 from tests.quic.native.test_options import listening_again
 from tests.support.certificates import LOCAL
 from tests.support.reset_oracle import answers, asked_for, mark, victim

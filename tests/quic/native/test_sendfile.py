@@ -9,9 +9,9 @@ import os
 import pytest
 
 from tests.quic.harness import patterned
-from tests.quic.native.pairs import cancelled, pair
+from tests.quic.native.connection_pairs import cancelled, pair
 from uringcore import quic
-from uringcore.aio._files import files_of
+from uringcore.aio._file_backends import files_of
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from tests.quic.harness import eventually, patterned
-from tests.quic.native.pairs import pair, settled, stream_pair
+from tests.quic.native.connection_pairs import pair, settled, stream_pair
 from uringcore import quic
 
 

@@ -11,7 +11,7 @@ import threading
 
 import uringcore
 from tests.quic.harness import eventually
-from tests.quic.native.pairs import client_config, server_config, settled
+from tests.quic.native.connection_pairs import client_config, server_config, settled
 from uringcore import quic
 from uringcore.quic.workers import PortGroup
 

@@ -5,9 +5,9 @@
 | file | content |
 | --- | --- |
 | ``application`` | the ASGI application: bytes with predictable content |
-| ``callers`` | clients of each HTTP implementation |
+| ``verifying_clients`` | clients of each HTTP implementation |
 | ``client`` | a process with such clients, which is killed |
-| ``state`` | a process's tasks and connections while a request hangs |
+| ``hang_report`` | a process's tasks and connections while a request hangs |
 | ``operator`` | the server's processes, and the operator's actions on them |
 | ``trial`` | phases: load, one fault each, and the rules that always hold |
 """

@@ -15,8 +15,8 @@ import sys
 from typing import Any
 
 from tests.stress.byte_pattern import Pattern
-from tests.stress.served.state import state
-from uringcore.server import _client_watch as watch
+from tests.stress.served.hang_report import state
+from uringcore.server import _client_liveness as watch
 
 # On a busy machine a stopping worker must not give up a client that is only slow to answer.
 watch.SILENCE_SECONDS = 10.0

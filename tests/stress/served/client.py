@@ -7,7 +7,7 @@ import random
 import sys
 
 import uringcore
-from tests.stress.served.callers import Caller, Httpx, HttpxAnew, Ours, Target
+from tests.stress.served.verifying_clients import Caller, Httpx, HttpxAnew, Ours, Target
 
 READY = "the requests go on"
 

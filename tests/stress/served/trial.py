@@ -21,9 +21,11 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.loop.support import factory
+from tests.loop.harness import factory
 from tests.stress.byte_pattern import Violation
-from tests.stress.served.callers import (
+from tests.stress.served.hang_report import state
+from tests.stress.served.operator import PATIENCE_SECONDS, Operator
+from tests.stress.served.verifying_clients import (
     CALLERS,
     Caller,
     Httpx,
@@ -32,8 +34,6 @@ from tests.stress.served.callers import (
     Target,
     check_pattern,
 )
-from tests.stress.served.operator import PATIENCE_SECONDS, Operator
-from tests.stress.served.state import state
 
 REQUEST_SECONDS = 60.0
 """A request that takes longer hangs: the longest takes half a second on an idle machine."""

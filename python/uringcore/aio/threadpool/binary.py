@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .._buffered import AsyncBufferedIOBase, AsyncBufferedReader
-from .._raw import AsyncFileIO
+from .._buffered_file import AsyncBufferedIOBase, AsyncBufferedReader
+from .._raw_file import AsyncFileIO
 
 __all__ = ["AsyncBufferedIOBase", "AsyncBufferedReader", "AsyncFileIO"]

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from .._text import AsyncTextIOWrapper
+from .._text_file import AsyncTextIOWrapper
 
 __all__ = ["AsyncTextIOWrapper"]

@@ -14,8 +14,8 @@ itself is :mod:`uringcore.http3`.
 | file | noun |
 | --- | --- |
 | ``_transport`` | ``AsyncHTTP3Transport``: the choice between HTTP/3 and TCP for each request |
-| ``_libraries`` | httpx and httpx2, if installed |
-| ``_trust`` | the authorities that QUIC trusts |
+| ``_httpx_modules`` | httpx and httpx2, if installed |
+| ``_trusted_authorities`` | the authorities that QUIC trusts |
 | ``_errors`` | httpx's exceptions for uringcore's |
 """
 

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from uringcore.contrib.httpx._libraries import library_of
+from uringcore.contrib.httpx._httpx_modules import library_of
 from uringcore.http3 import _errors as errors
 from uringcore.quic._errors import QuicConnectionRefusedError, QuicIdleTimeoutError
 

@@ -16,13 +16,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Literal
 
 from uringcore.contrib.httpx._errors import mapped
-from uringcore.contrib.httpx._libraries import (
+from uringcore.contrib.httpx._httpx_modules import (
     LIBRARIES,
     AsyncBaseTransport,
     AsyncByteStream,
     library_of,
 )
-from uringcore.contrib.httpx._trust import quic_configuration, tls_context
+from uringcore.contrib.httpx._trusted_authorities import quic_configuration, tls_context
 from uringcore.http3 import (
     AlternativeCache,
     Client,
@@ -36,9 +36,9 @@ from uringcore.http3 import (
     Timeouts,
     URLError,
 )
-from uringcore.http3._alternatives import Alternative
+from uringcore.http3._alt_svc import Alternative
 from uringcore.http3._request import Request
-from uringcore.http3._resolution import Route
+from uringcore.http3._resumption_cache import Route
 from uringcore.http3._url import Origin
 from uringcore.quic._errors import QuicIdleTimeoutError
 from uringcore.quic.configuration import QuicConfiguration

@@ -4,14 +4,14 @@
 | --- | --- |
 | ``client`` | ``connect`` |
 | ``server`` | ``listen`` |
-| ``listening`` | the socket of a server, and its settings with their reload |
-| ``accepting``, ``backlog`` | accepted connections; those that no program has yet |
+| ``listen_settings`` | the socket of a server, and its settings with their reload |
+| ``acceptor``, ``backlog`` | accepted connections; those that no program has yet |
 | ``connection`` | ``Connection`` |
 | ``config``, ``endpoint_config`` | ``ClientConfig`` and ``ServerConfig``; what they have in common |
 | ``certificates`` | ``Certificate`` |
-| ``field_types`` | checks the types of their fields |
-| ``link`` | a connection's handshake, pings and end |
-| ``contexts`` | ``await`` and ``async with`` of connections, sessions and listeners |
-| ``unclosed`` | unreferenced connections, streams and listeners: their end, and a warning |
-| ``files`` | ``sendfile`` |
+| ``type_checks`` | checks the types of their fields |
+| ``connection_protocol`` | a connection's handshake, pings and end |
+| ``awaitable_context`` | ``await`` and ``async with`` of connections, sessions and listeners |
+| ``unclosed_objects`` | unreferenced connections, streams and listeners: their end, and a warning |
+| ``sendfile`` | ``sendfile`` |
 """

@@ -1,7 +1,7 @@
 """``Certificate``: a certificate with its private key, as a program names it, read into a configuration.
 
 PEM and DER are read by :mod:`uringcore.quic._credentials`, and a server's certificate is selected by
-:mod:`uringcore.quic._certificates`.
+:mod:`uringcore.quic._certificate_selection`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from uringcore.quic._certificates import NamedCertificate, refuse_names_twice
+from uringcore.quic._certificate_selection import NamedCertificate, refuse_names_twice
 from uringcore.quic._credentials import read_certificates, read_private_key
 from uringcore.quic._errors import QuicConfigurationError
 from uringcore.quic.configuration import QuicConfiguration

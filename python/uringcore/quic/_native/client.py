@@ -7,14 +7,14 @@ import dataclasses
 import functools
 from collections.abc import Sequence
 
-from uringcore.quic._endpoint import begin_at, connect_first
-from uringcore.quic._eyeballs import ATTEMPT_DELAY, interleaved
+from uringcore.quic._happy_eyeballs import ATTEMPT_DELAY, interleaved
+from uringcore.quic._host_checks import check_target, server_name_of
+from uringcore.quic._native.awaitable_context import AwaitableContext
 from uringcore.quic._native.config import ClientConfig
 from uringcore.quic._native.connection import Connection
-from uringcore.quic._native.contexts import AwaitableContext
-from uringcore.quic._native.link import Link
-from uringcore.quic._sockets import resolve
-from uringcore.quic._targets import check_target, server_name_of
+from uringcore.quic._native.connection_protocol import ConnectionProtocol
+from uringcore.quic._open_endpoint import begin_at, connect_first
+from uringcore.quic._udp_sockets import resolve
 from uringcore.quic.connection import QuicConnection
 
 __all__ = ["connect"]
@@ -64,11 +64,11 @@ async def _connect(
     check_target(*target)
     if configuration.server_name is None:
         configuration = configuration._named(server_name_of(target[0]))
-    links: dict[int, Link] = {}
+    links: dict[int, ConnectionProtocol] = {}
 
-    def prepare(quic: QuicConnection) -> Link:
+    def prepare(quic: QuicConnection) -> ConnectionProtocol:
         # Set before the connection starts, so that no stream of the first packets becomes an event.
-        link = links[id(quic)] = Link(
+        link = links[id(quic)] = ConnectionProtocol(
             quic,
             datagram_bytes=config.datagram_buffer,
             drops_newest=config.datagram_overflow == "newest",
@@ -76,11 +76,11 @@ async def _connect(
         )
         return link
 
-    def of(quic: QuicConnection) -> Link:
+    def of(quic: QuicConnection) -> ConnectionProtocol:
         return links[id(quic)]
 
     addresses = interleaved(await resolve(loop, target))
-    link: Link
+    link: ConnectionProtocol
     if config.early_data and config.session_ticket is not None:
         _, link = await begin_at(
             loop, prepare, addresses[0], local_address, configuration=configuration

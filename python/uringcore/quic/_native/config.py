@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from uringcore.quic._configuration_setup import KEYS_MAX, key_list, retry_name
 from uringcore.quic._errors import QuicConfigurationError
 from uringcore.quic._native.certificates import (
     Certificate,
@@ -20,8 +21,7 @@ from uringcore.quic._native.certificates import (
     load_certificates,
 )
 from uringcore.quic._native.endpoint_config import EndpointConfig, set_authorities
-from uringcore.quic._native.field_types import check_types
-from uringcore.quic._setup import KEYS_MAX, key_list, retry_name
+from uringcore.quic._native.type_checks import check_types
 from uringcore.quic.configuration import QuicConfiguration
 from uringcore.quic.limits import RetryPolicy, ServerLimits
 from uringcore.quic.sessions import SessionStore

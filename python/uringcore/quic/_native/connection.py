@@ -8,10 +8,9 @@ from uringcore._uringcore import ConnectionBase
 from uringcore.quic._close_arguments import check_close
 
 # Imported early for `sendfile` of streams, which the core calls: a running loop imports nothing.
-from uringcore.quic._native import files as files
-from uringcore.quic._native.contexts import DeliveredOnExit
-from uringcore.quic._native.link import Link
-from uringcore.quic._native.unclosed import end_forgotten, made_at
+from uringcore.quic._native.awaitable_context import DeliveredOnExit
+from uringcore.quic._native.connection_protocol import ConnectionProtocol
+from uringcore.quic._native.unclosed_objects import end_forgotten, made_at
 from uringcore.quic.stats import QuicConnectionStats
 from uringcore.tls import AddressToken, SessionTicket
 
@@ -28,10 +27,10 @@ class Connection(DeliveredOnExit, ConnectionBase):
     An unreferenced connection is closed when it is collected.
     """
 
-    _link: Link
+    _link: ConnectionProtocol
     _origin: str | None
 
-    def __new__(cls, link: Link) -> Connection:
+    def __new__(cls, link: ConnectionProtocol) -> Connection:
         """Internal: those two functions make connections."""
         self = super().__new__(cls, link.manager)
         self._link = link

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal, TextIO
 
+from uringcore.quic._configuration_fields import SMALLEST_MAX_DATAGRAM_SIZE
 from uringcore.quic._errors import QuicConfigurationError
-from uringcore.quic._fields import SMALLEST_MAX_DATAGRAM_SIZE
 from uringcore.quic._native.certificates import PemSource
-from uringcore.quic._native.field_types import check_types
+from uringcore.quic._native.type_checks import check_types
 from uringcore.quic.configuration import QuicConfiguration
 from uringcore.quic.limits import RetryPolicy
 from uringcore.quic.logger import QuicLogger

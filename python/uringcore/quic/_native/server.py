@@ -10,13 +10,13 @@ from typing import overload
 
 from uringcore.quic._close_arguments import check_close
 from uringcore.quic._errors import ListenerClosedError
-from uringcore.quic._native.accepting import Accepting
+from uringcore.quic._native.acceptor import Acceptor
+from uringcore.quic._native.awaitable_context import AwaitableContext, ClosedOnExit
 from uringcore.quic._native.certificates import CertificateSource
 from uringcore.quic._native.config import ServerConfig
 from uringcore.quic._native.connection import Connection
-from uringcore.quic._native.contexts import AwaitableContext, ClosedOnExit
-from uringcore.quic._native.listening import Binding, settings_of
-from uringcore.quic._native.unclosed import end_forgotten, made_at
+from uringcore.quic._native.listen_settings import Binding, settings_of
+from uringcore.quic._native.unclosed_objects import end_forgotten, made_at
 from uringcore.quic._transport import QuicTransport
 from uringcore.quic.workers import PortWorker
 
@@ -31,7 +31,7 @@ class Listener(ClosedOnExit):
     is closed when it is collected.
     """
 
-    def __init__(self, transport: QuicTransport, accepting: Accepting) -> None:
+    def __init__(self, transport: QuicTransport, accepting: Acceptor) -> None:
         """Internal: :func:`~uringcore.quic.listen` makes listeners."""
         self._transport = transport
         self._accepting = accepting
@@ -139,7 +139,7 @@ class Listener(ClosedOnExit):
             end_forgotten("listener", self, self._origin, loop, _close, *left)
 
 
-def _close(transport: QuicTransport, accepting: Accepting, code: int, reason: str) -> None:
+def _close(transport: QuicTransport, accepting: Acceptor, code: int, reason: str) -> None:
     transport.stop_accepting()
     transport.close_connections(code, reason)
     transport.close()
@@ -220,6 +220,6 @@ def listen(
 
 async def _listen(binding: Binding, config: ServerConfig) -> Listener:
     loop = asyncio.get_running_loop()
-    accepting = Accepting(loop, config, binding.workers)
-    transport = await binding.open(loop, accepting.served.acceptance)
+    accepting = Acceptor(loop, config, binding.workers)
+    transport = await binding.open(loop, accepting.served.accept_settings)
     return Listener(transport, accepting)

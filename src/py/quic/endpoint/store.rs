@@ -1,7 +1,7 @@
 //! Questions for the program's session store, from the thread that delivers events or on the store's own thread.
 //!
 //! A store in memory answers at once. A store that may block is asked on its own thread
-//! (`uringcore.quic._store_thread`), and a later `deliver` takes its answer; on a loop the answer causes that call. The
+//! (`uringcore.quic._session_store_thread`), and a later `deliver` takes its answer; on a loop the answer causes that call. The
 //! protocol limits the time for which a handshake waits for the answer.
 
 use std::time::{Duration, Instant};

@@ -6,7 +6,7 @@ import subprocess
 
 from tests.interop.peers.installed import curl
 from tests.interop.web.clients import Orders, expect, name
-from tests.support.children import bound
+from tests.support.child_processes import bound
 
 LACKING: dict[str, str] = {}
 SECONDS = 40

@@ -9,7 +9,7 @@ from typing import Any
 
 import uringcore
 from tests.interop.web.clients import SECONDS, Orders, expect, httpx, name
-from tests.support.children import bound
+from tests.support.child_processes import bound
 from uringcore.http3 import Client, Limits, RequestFailedError, Response
 
 run = uringcore.run

@@ -1,0 +1,296 @@
+"""The two implementations of file operations: the ring of a loop, or an executor's threads.
+
+There is one object per loop (and executor), with one method per operation; most start the operation and
+return it (``_operation``). :class:`RingFiles` uses the loop's ring wherever io_uring has the
+operation, and threads otherwise; :class:`Files` serves the epoll backend and every other asyncio
+loop. ``_binary_file`` and ``_text_file`` handle buffers, positions and text, and ``os`` paths.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import stat
+from collections.abc import Callable
+from concurrent.futures import Executor
+from functools import partial
+from typing import Any, NamedTuple, TypeVar, cast
+
+from .. import _uringcore
+from .._loop import UringEventLoop
+from ._operation import Operation, ThreadOperation, finish
+
+__all__ = [
+    "AT_EMPTY_PATH",
+    "DIRECT_MAX_BYTES",
+    "PIECE_MAX_BYTES",
+    "AnyPath",
+    "Files",
+    "Loop",
+    "Opened",
+    "PathOrFd",
+    "Pool",
+    "RingFiles",
+    "at_directory",
+    "files_of",
+]
+
+T = TypeVar("T")
+# Parameters of nearly every function here: None is the running loop, and the loop's executor.
+Loop = asyncio.AbstractEventLoop | None
+Pool = Executor | None
+AnyPath = str | bytes | os.PathLike[str] | os.PathLike[bytes]
+PathOrFd = int | str | bytes | os.PathLike[str] | os.PathLike[bytes]
+
+AT_EMPTY_PATH = 0x1000
+_AT_FDCWD = -100
+# Maximum size of one read, whatever is requested: its memory is allocated before the number of
+# available bytes is known.
+PIECE_MAX_BYTES = 64 * 1024 * 1024
+# Copying more than this takes a tenth of a millisecond, so another thread does it.
+DIRECT_MAX_BYTES = 256 * 1024
+# The kernel has at least four threads for blocking opens; all other file operations share some of
+# them.
+_BLOCKING_OPENS_MAX = 2
+_RETRY_SECONDS = 0.02
+
+
+class Opened(NamedTuple):
+    """An open descriptor."""
+
+    fd: int
+    mode: int
+    """``st_mode``."""
+    taken: bytes = b""
+    """Bytes that have already been read from it."""
+
+
+class Files:
+    """File operations in the threads of an executor (``None`` is the loop's default one).
+
+    Args:
+        loop: the loop whose coroutines wait.
+        executor: runs the blocking calls.
+    """
+
+    # A read or write without an offset moves the position by the transferred bytes, even if it fails.
+    moves_position = True
+    # A read of an empty pipe would occupy a thread until bytes come.
+    waits_in_threads = True
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, executor: Pool = None) -> None:
+        self.loop = loop
+        self.executor = executor
+        self.direct: _uringcore.DirectReads = _uringcore.DirectReads(
+            loop if isinstance(loop, UringEventLoop) else None
+        )
+
+    def call(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> Operation[T]:
+        """Call a blocking function in a thread."""
+        if kwargs:
+            function = partial(function, **kwargs)
+        return ThreadOperation(self.loop, self.loop.run_in_executor(self.executor, function, *args))
+
+    async def open(self, path: str | bytes, flags: int, mode: int) -> Opened:
+        """Open a file as ``os.open`` does.
+
+        Raises:
+            OSError: with ``filename``.
+        """
+        fd = await finish(self.call(os.open, path, flags | os.O_CLOEXEC, mode), os.close)
+        return _opened(fd)
+
+    def close(self, fd: int) -> Operation[Any]:
+        """Close a descriptor; its number is free even if an error is raised."""
+        return self.call(os.close, fd)
+
+    def read(self, fd: int, size: int, offset: int) -> Operation[bytes]:
+        """Read once, at the file's position if ``offset`` is negative."""
+        if offset < 0:
+            return self.call(os.read, fd, size)
+        return self.call(os.pread, fd, size, offset)
+
+    def write(self, fd: int, data: Any, offset: int) -> Operation[int]:
+        """Write once, at the file's position if ``offset`` is negative."""
+        if offset < 0:
+            return self.call(os.write, fd, data)
+        return self.call(os.pwrite, fd, data, offset)
+
+    def sync(self, fd: int, data_only: bool) -> Operation[Any]:
+        """``fsync``, or ``fdatasync``."""
+        return self.call(os.fdatasync if data_only else os.fsync, fd)
+
+    def truncate(self, fd: int, length: int) -> Operation[Any]:
+        """``ftruncate``."""
+        return self.call(os.ftruncate, fd, length)
+
+    def fstat(self, fd: int) -> Operation[Any]:
+        """``fstat``, as the arguments of ``os.stat_result``."""
+        return self.call(os.fstat, fd)
+
+
+class RingFiles(Files):
+    """File operations on the ring of one of our loops."""
+
+    moves_position = False
+    waits_in_threads = False
+    loop: UringEventLoop
+    # Opens that block a kernel thread until the other end of a FIFO is opened.
+    _blocking = 0
+
+    async def open(self, path: str | bytes, flags: int, mode: int) -> Opened:
+        try:
+            opened = await self._open(path, flags, mode, wait=False)
+        except OSError as error:
+            if error.errno == errno.EAGAIN and not flags & os.O_NONBLOCK:
+                # Another process has a lease on the file, which the kernel asks it to release.
+                return await self._open(path, flags, mode, wait=True)
+            # A FIFO without a reader: unless `wait` is set, the ring opens without blocking.
+            if error.errno != errno.ENXIO or flags & os.O_NONBLOCK:
+                raise
+            return await self._wait_for_reader(path, flags, mode)
+        if not stat.S_ISFIFO(opened.mode) or flags & (os.O_ACCMODE | os.O_NONBLOCK):
+            return opened
+        try:
+            return opened._replace(taken=await self._wait_for_writer(opened.fd, path, flags))
+        except BaseException:
+            os.close(opened.fd)
+            raise
+
+    async def _wait_for_reader(self, path: str | bytes, flags: int, mode: int) -> Opened:
+        """Open a FIFO for writing after another process has opened it for reading."""
+        if self._blocking < _BLOCKING_OPENS_MAX:
+            self._blocking += 1
+            return await self._open_blocking(path, flags, mode)
+        while True:
+            await asyncio.sleep(_RETRY_SECONDS)
+            try:
+                return await self._open(path, flags, mode, wait=False)
+            except OSError as error:
+                if error.errno != errno.ENXIO:
+                    raise
+
+    async def _wait_for_writer(self, fd: int, path: str | bytes, flags: int) -> bytes:
+        """Wait until a FIFO that is open for reading has a writer, as a blocking open would.
+
+        A second, blocking open returns when a writer arrives. A writer from before it began may already
+        have closed the FIFO; the first descriptor then has bytes or the end of the file. Returns
+        the bytes that this check read.
+        """
+        seen = self.loop.create_future()
+        self.loop.add_reader(fd, lambda: None if seen.done() else seen.set_result(None))
+        blocking = None
+        if self._blocking < _BLOCKING_OPENS_MAX:
+            self._blocking += 1
+            blocking = self.loop.create_task(self._open_blocking(path, flags, 0))
+        try:
+            if blocking is None:
+                return await self._look_for_writer(fd, seen)
+            await asyncio.wait({seen, blocking}, return_when=asyncio.FIRST_COMPLETED)
+            if blocking.done() and blocking.exception() is not None:
+                # The name was removed; processes that have opened the FIFO remain.
+                return await self._look_for_writer(fd, seen)
+        finally:
+            self.loop.remove_reader(fd)
+            if blocking is not None:
+                if not blocking.done():
+                    blocking.cancel()
+                elif not blocking.cancelled() and blocking.exception() is None:
+                    os.close(blocking.result().fd)
+        return b""
+
+    async def _look_for_writer(self, fd: int, seen: asyncio.Future[None]) -> bytes:
+        os.set_blocking(fd, False)
+        try:
+            while True:
+                await asyncio.wait({seen}, timeout=_RETRY_SECONDS)
+                if seen.done():
+                    return b""
+                if got := os.read(fd, 1):
+                    return got
+        except BlockingIOError:
+            # No bytes and no end of file: there is a writer that has not written.
+            return b""
+        finally:
+            os.set_blocking(fd, True)
+
+    async def _open_blocking(self, path: str | bytes, flags: int, mode: int) -> Opened:
+        try:
+            return await self._open(path, flags, mode, wait=True)
+        finally:
+            self._blocking -= 1
+
+    async def _open(self, path: str | bytes, flags: int, mode: int, wait: bool) -> Opened:
+        # With O_CREAT the kernel always opens in one of its threads, which would block there
+        # until the other end of a FIFO is opened. O_NONBLOCK has no effect on other files.
+        nonblocking = not wait and bool(flags & os.O_CREAT) and not flags & os.O_NONBLOCK
+        asked = flags | os.O_NONBLOCK if nonblocking else flags
+        name = os.fsencode(path)
+        operation = _uringcore.file_open(self.loop, name, _AT_FDCWD, asked, mode, wait, (path,))
+        fd = await finish(operation, os.close)
+        if nonblocking:
+            os.set_blocking(fd, True)
+        return _opened(fd)
+
+    def close(self, fd: int) -> Operation[Any]:
+        return _uringcore.file_close(self.loop, fd)
+
+    def read(self, fd: int, size: int, offset: int) -> Operation[bytes]:
+        return _uringcore.file_read(self.loop, fd, size, offset, size > DIRECT_MAX_BYTES)
+
+    def write(self, fd: int, data: Any, offset: int) -> Operation[int]:
+        return _uringcore.file_write(self.loop, fd, data, offset)
+
+    def sync(self, fd: int, data_only: bool) -> Operation[Any]:
+        return _uringcore.file_sync(self.loop, fd, data_only)
+
+    def truncate(self, fd: int, length: int) -> Operation[Any]:
+        if not _has_ftruncate:
+            return super().truncate(fd, length)
+        return _uringcore.file_truncate(self.loop, fd, length)
+
+    def fstat(self, fd: int) -> Operation[Any]:
+        return _uringcore.file_stat(self.loop, b"", fd, AT_EMPTY_PATH, None)
+
+
+def files_of(loop: Loop = None, executor: Pool = None) -> Files:
+    """Returns the object for the file operations of ``loop`` (``None`` is the running one).
+
+    Raises:
+        RuntimeError: no loop was given and none is running.
+    """
+    if loop is None:
+        loop = asyncio.get_running_loop()
+    files: Files | None = getattr(loop, "_uringcore_files", None)
+    if files is not None and executor is None:
+        return files
+    on_ring = isinstance(loop, UringEventLoop) and loop.backend == "uring"
+    files = RingFiles(loop, executor) if on_ring else Files(loop, executor)
+    if executor is None:
+        # An attribute instead of a table by loop: `Files` refers to its loop and would keep it alive.
+        cast(Any, loop)._uringcore_files = files
+    return files
+
+
+def at_directory(dir_fd: int | None) -> int:
+    """Returns a ``dir_fd`` argument as system calls expect it."""
+    return _AT_FDCWD if dir_fd is None else dir_fd
+
+
+def _opened(fd: int) -> Opened:
+    try:
+        return Opened(fd, _uringcore.file_describe(fd)[0])
+    except BaseException:
+        os.close(fd)
+        raise
+
+
+def _kernel_version() -> tuple[int, int]:
+    major, _, rest = os.uname().release.partition(".")
+    minor = rest.partition(".")[0]
+    return (int(major), int(minor)) if major.isdigit() and minor.isdigit() else (0, 0)
+
+
+# Older kernels return EINVAL, and so do all kernels for a negative length.
+_has_ftruncate = _kernel_version() >= (6, 9)

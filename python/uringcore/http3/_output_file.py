@@ -1,0 +1,135 @@
+"""The output of ``uringcore get``: stdout, a file, or the rest of a partial file.
+
+A file that is begun carries the response's validator as an extended attribute, where the file system
+has them, so that the rest is only appended if the resource has not changed (``If-Range``, RFC 9110
+section 13.1.5).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import stat
+import sys
+from typing import IO, Protocol
+from urllib.parse import urlsplit
+
+from uringcore.http3._exit_status import CANNOT_RESUME, WRITE_ERROR, CommandFailure, write_errors
+
+__all__ = ["OutputFile"]
+
+VALIDATOR = "user.uringcore.validator"
+
+_CONTENT_RANGE = re.compile(r"bytes (?:(\d+)-\d+|\*)/(\d+|\*)")
+
+
+class _Response(Protocol):
+    @property
+    def status(self) -> int: ...
+    def header(self, name: str) -> str | None: ...
+
+
+class OutputFile:
+    """``continue_at`` is a number of bytes, ``"-"`` for the file's present size, or ``None``."""
+
+    def __init__(
+        self, name: str | None, continue_at: str | None, files: contextlib.ExitStack
+    ) -> None:
+        self.name = None if name == "-" else name
+        self.offset = 0
+        """Bytes that the file has already."""
+        self._resumes = continue_at is not None
+        self._file: IO[bytes] = sys.stdout.buffer
+        if self.name is None:
+            if self._resumes:
+                raise CommandFailure(CANNOT_RESUME, "-C continues a file: name it with -o or -O")
+            return
+        with write_errors(self.name):
+            # The old content stays until a response replaces it.
+            mode = "r+b" if self._resumes and os.path.exists(self.name) else "ab"
+            self._file = files.enter_context(open(self.name, mode))  # noqa: SIM115 - the stack's
+            if continue_at is not None:
+                size = self._file.seek(0, os.SEEK_END)
+                self.offset = size if continue_at == "-" else int(continue_at)
+                if self.offset > size:
+                    text = f"{self.name} has {size} bytes, fewer than {self.offset}"
+                    raise CommandFailure(CANNOT_RESUME, text)
+
+    @property
+    def request_headers(self) -> list[tuple[str, str]]:
+        """Header fields that request the rest of the file."""
+        if not self.offset:
+            return []
+        headers = [("range", f"bytes={self.offset}-")]
+        with contextlib.suppress(OSError):
+            validator = os.getxattr(self._file.fileno(), VALIDATOR)
+            headers.append(("if-range", validator.decode("latin-1")))
+        return headers
+
+    def begin(self, response: _Response) -> bool:
+        """Takes in a response's header section; whether its content is to be written."""
+        if self._resumes and not self._continues(response):
+            return False
+        if self.name is not None:
+            if not self._resumes and stat.S_ISREG(os.fstat(self._file.fileno()).st_mode):
+                self._cut(0)
+            self._keep_validator(response)
+        return True
+
+    def write(self, data: bytes) -> None:
+        """A part of the content."""
+        with write_errors(self.name):
+            self._file.write(data)
+
+    def finish(self) -> None:
+        """All of it was written."""
+        with write_errors(self.name):
+            self._file.flush()
+        if self.name is not None:
+            with contextlib.suppress(OSError):
+                os.removexattr(self._file.fileno(), VALIDATOR)
+
+    def _continues(self, response: _Response) -> bool:
+        found = _CONTENT_RANGE.match(response.header("content-range") or "")
+        start, total = found.groups() if found else (None, None)
+        if response.status == 206 and start == str(self.offset):
+            self._cut(self.offset)
+            return True
+        if response.status == 416 and total == str(self.offset):
+            return False  # it is complete
+        if response.status == 200:
+            # The resource has changed, or the server has no ranges: all of it comes.
+            self.offset = 0
+            self._cut(0)
+            return True
+        text = f"cannot resume {self.name}: HTTP status {response.status}"
+        if response.status == 206:
+            text = f"cannot resume {self.name}: the server sent another part"
+        raise CommandFailure(CANNOT_RESUME, text)
+
+    def _cut(self, size: int) -> None:
+        with write_errors(self.name):
+            self._file.seek(size)
+            self._file.truncate()
+
+    def _keep_validator(self, response: _Response) -> None:
+        """A weak one would be refused (RFC 9110 section 13.1.5)."""
+        tag = response.header("etag")
+        strong = tag if tag is not None and not tag.startswith("W/") else None
+        validator = strong or response.header("last-modified")
+        with contextlib.suppress(OSError):
+            if validator is not None:
+                os.setxattr(self._file.fileno(), VALIDATOR, validator.encode("latin-1"))
+            elif not self.offset:
+                os.removexattr(self._file.fileno(), VALIDATOR)
+
+
+def remote_name(url: str) -> str:
+    """The last part of a URL's path, which ``-O`` calls the file."""
+    name = urlsplit(url).path.rpartition("/")[2]
+    if name in ("", ".", ".."):
+        raise CommandFailure(
+            WRITE_ERROR, f"{url}: the URL has no file name for -O: name it with -o"
+        )
+    return name

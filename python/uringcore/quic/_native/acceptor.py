@@ -1,0 +1,52 @@
+"""``Acceptor``: the connections that a listener's endpoint accepts, before ``accept()`` returns them."""
+
+from __future__ import annotations
+
+import asyncio
+
+from uringcore.quic._native.backlog import Backlog
+from uringcore.quic._native.config import ServerConfig
+from uringcore.quic._native.connection_protocol import ConnectionProtocol
+from uringcore.quic._native.listen_settings import ListenerSettings
+from uringcore.quic._transport import QuicTransport
+from uringcore.quic.connection import QuicConnection
+from uringcore.quic.packet import QuicErrorCode
+from uringcore.quic.workers import PortWorker
+
+__all__ = ["Acceptor"]
+
+
+class Acceptor:
+    """Makes the link of each accepted connection, with the current settings, and puts it in the backlog.
+
+    The endpoint refers to this object and not to the listener, so that an unreferenced listener can be
+    collected.
+    """
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, config: ServerConfig, worker: PortWorker | None
+    ) -> None:
+        self.backlog: Backlog[ConnectionProtocol] = Backlog(loop, config.backlog)
+        self.served: ListenerSettings = ListenerSettings(
+            self._made, config, worker, lambda config: config._configuration
+        )
+
+    def reload(self, transport: QuicTransport, config: ServerConfig | None) -> None:
+        """See :meth:`ListenerSettings.reload`."""
+        self.served.reload(transport, config)
+        self.backlog.resize(self.served.config.backlog)
+
+    def _made(self, quic: QuicConnection) -> ConnectionProtocol:
+        config = self.served.config
+        return ConnectionProtocol(
+            quic,
+            datagram_bytes=config.datagram_buffer,
+            drops_newest=config.datagram_overflow == "newest",
+            close_timeout=config.close_timeout,
+            on_connected=self._connected,
+        )
+
+    def _connected(self, link: ConnectionProtocol) -> None:
+        if not self.backlog.enter(link):
+            reason = "too many wait to be accepted"
+            link.close_about(QuicErrorCode.CONNECTION_REFUSED, 0, reason)

@@ -1,0 +1,26 @@
+"""A signature of files that changes when they do.
+
+_certificate_reload.py compares signatures.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+
+__all__ = ["Signature", "signature"]
+
+Signature = tuple[tuple[int, ...] | None, ...]
+
+
+def signature(files: Iterable[str]) -> Signature:
+    """Returns a value that changes when a file does, or when its name refers to another file."""
+    return tuple(_of_one(path) for path in files)
+
+
+def _of_one(path: str) -> tuple[int, ...] | None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns

@@ -1,0 +1,50 @@
+"""The state that all HTTP/3 connections of one server share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
+from uvicorn.server import ServerState
+
+from uringcore._uringcore import AsgiService, Http3Limits
+from uringcore.server._asgi_scope import TLSExtension
+from uringcore.server._webtransport_sessions import SessionService
+
+__all__ = ["HTTP3Service", "direct"]
+
+
+class _Connection(Protocol):
+    """The methods of a connection that the server calls."""
+
+    def ping_if_busy(self) -> None: ...
+    def tick(self) -> None: ...
+    def shutdown(self) -> None: ...
+    def close(self, error_code: int, reason_phrase: str = "") -> None: ...
+
+
+@dataclass
+class HTTP3Service:
+    """The state that all HTTP/3 connections of one server share."""
+
+    asgi: AsgiService
+    state: ServerState
+    http3_limits: Http3Limits
+    tls: TLSExtension
+    report: Callable[[str, str, Any], object]
+    """Called with errors, as by ``AsgiService``."""
+    sessions: SessionService | None = None
+    """Runs WebTransport sessions, if they are enabled."""
+    ended: Callable[[Any], None] | None = None
+    """Called with the ``stats()`` of each connection that has ended."""
+    given_up: Callable[[str], None] | None = None
+    """Called with the reason when a response is cancelled because its client is too slow."""
+    stopping: bool = False
+    connections: set[_Connection] = field(default_factory=set)
+
+
+def direct(application: Any) -> Any:
+    """The application without uvicorn's look at X-Forwarded fields, which passes requests without them on."""
+    return application.app if type(application) is ProxyHeadersMiddleware else application

@@ -1,0 +1,103 @@
+"""The log of a server's HTTP/3 requests: access lines, errors, and their format.
+
+Clients cannot fill the log, however many addresses they have: :mod:`uringcore._log_rate_limits`.
+
+The extension ends a request before it counts its client or closes its connection, so a later ``send`` does
+nothing, as ASGI requires. An exception that an application raises after its client has disconnected
+(Starlette's ``ClientDisconnect``) is one line of the client's budget, with the place where it was raised:
+clients can cause it at will, and a traceback has thirty lines. An exception while the client is connected
+is logged with its traceback and without a bound, as in uvicorn. Exceptions of our own code in a connection
+have a budget, too.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+import os
+import sys
+from typing import Any
+from urllib.parse import quote
+
+from uvicorn.config import LOGGING_CONFIG
+
+from uringcore._log_rate_limits import ClientLog
+from uringcore.server._startup_errors import StartupError
+
+__all__ = ["LogHandler", "RequestLog", "log_config"]
+
+# The characters that the access log shows unescaped: printable, and neither a quote nor a space.
+LOGGABLE = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) not in '"\\')
+
+logger = logging.getLogger("uvicorn.error")
+access_logger = logging.getLogger("uvicorn.access")
+
+
+class RequestLog(ClientLog):
+    """The log of one server's requests. One client may cause ``lines`` lines at once."""
+
+    def __init__(self, lines: int) -> None:
+        super().__init__(logger, lines)
+
+    @staticmethod
+    def access(scope: dict[str, Any], status: int) -> None:
+        """Logs the start of a response."""
+        client = scope["client"]
+        address = f"{client[0]}:{client[1]}" if client else ""
+        path = quote(scope["path"])
+        if scope["query_string"]:
+            path += "?" + quote(scope["query_string"], safe=LOGGABLE)
+        if scope["type"] == "websocket":
+            # uvicorn's logger and wording.
+            outcome = "[accepted]" if status == 200 else str(status)
+            logger.info('%s - "WebSocket %s" %s', address, path, outcome)
+            return
+        access_logger.info(
+            '%s - "%s %s HTTP/%s" %d',
+            address,
+            quote(scope["method"], safe=LOGGABLE),
+            path,
+            scope["http_version"],
+            status,
+        )
+
+
+class LogHandler(logging.StreamHandler):  # type: ignore[type-arg] # CPython 3.10 has no brackets there
+    """Writes the log to a stream. If its reader closes a pipe, the null device replaces the stream for good.
+
+    Otherwise each further line would print a traceback to standard error, and clients cause lines. The
+    descriptor itself is replaced: the program's own output to it is dropped as well, and a reader that
+    comes later gets nothing.
+    """
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        """Called by ``emit`` while an exception is being handled."""
+        if not isinstance(sys.exc_info()[1], BrokenPipeError):
+            super().handleError(record)
+            return
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, self.stream.fileno())
+        os.close(null)
+        name = getattr(self.stream, "name", "its stream")
+        logger.warning("The reader of %s has closed it: logging to it ends", name)
+
+
+def log_config(form: str) -> dict[str, Any]:
+    """Returns uvicorn's configuration with our logger added: the loop logs its choice of a backend there.
+
+    ``form`` is ``"text"`` or ``"json"``. Raises :class:`StartupError` for any other.
+    """
+    config: dict[str, Any] = copy.deepcopy(LOGGING_CONFIG)
+    for handler in config["handlers"].values():
+        handler["class"] = "uringcore.server._request_log.LogHandler"
+    if sys.stdout is None:
+        # uvicorn's formatters call its isatty().
+        for formatter in config["formatters"].values():
+            formatter["use_colors"] = False
+    config["loggers"]["uringcore"] = {"handlers": ["default"], "level": "INFO", "propagate": False}
+    if form == "json":
+        formatter = {"()": "uringcore.server._json_log.JSONFormatter"}
+        config["formatters"] = {"default": {**formatter}, "access": {**formatter}}
+    elif form != "text":
+        raise StartupError(f"--log-format: must be text or json, not {form!r}")
+    return config

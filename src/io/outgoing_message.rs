@@ -1,0 +1,290 @@
+//! Messages to send: the caller's description and the `msghdr` for the kernel.
+//!
+//! Both payload types point into themselves, so they live in boxes that are filled at their final address and whose
+//! content never moves. Received messages are in `received_datagram`.
+
+use std::mem;
+use std::net::{IpAddr, Ipv4Addr};
+use std::os::fd::RawFd;
+use std::ptr;
+
+use bytes::Bytes;
+use socket2::SockAddr;
+
+use crate::errno::Errno;
+
+/// One datagram, or a batch of equal datagrams in one buffer (GSO).
+#[derive(Clone, Debug)]
+pub struct SendMsg {
+    /// The payload, at most 65,507 bytes over IPv4 and 65,487 over IPv6.
+    pub data: Bytes,
+    /// The destination; `None` on a connected socket.
+    pub to: Option<SockAddr>,
+    /// GSO: the kernel cuts `data` into datagrams of this size, the last may be shorter. It needs support of the
+    /// device; without it the send fails with `EIO` or `EINVAL`.
+    pub segment_size: Option<u16>,
+    /// The two ECN bits of the IP header.
+    pub ecn: Option<u8>,
+    /// The source address, for a socket bound to the wildcard address.
+    pub src_ip: Option<IpAddr>,
+}
+
+impl SendMsg {
+    /// One datagram without options.
+    pub fn plain(data: Bytes, to: Option<SockAddr>) -> Self {
+        Self {
+            data,
+            to,
+            segment_size: None,
+            ecn: None,
+            src_ip: None,
+        }
+    }
+}
+
+/// The flags of every direct send.
+pub(crate) const SEND_FLAGS: i32 = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
+
+/// A [`SendMsg`] in the kernel's format.
+pub(crate) struct MessagePayload {
+    header: libc::msghdr,
+    iovec: libc::iovec,
+    control: ControlBuffer,
+    to: Option<SockAddr>,
+    data: Bytes,
+}
+
+impl MessagePayload {
+    pub(crate) fn empty() -> Box<MessagePayload> {
+        Box::new(MessagePayload {
+            header: empty_header(),
+            iovec: libc::iovec {
+                iov_base: ptr::null_mut(),
+                iov_len: 0,
+            },
+            control: ControlBuffer([0; CONTROL_SIZE]),
+            to: None,
+            data: Bytes::new(),
+        })
+    }
+
+    /// Stores the message and points the header at it. Its content must not leave the box afterwards.
+    pub(crate) fn fill(&mut self, message: SendMsg) {
+        let SendMsg {
+            data,
+            to,
+            segment_size,
+            ecn,
+            src_ip,
+        } = message;
+        self.data = data;
+        self.to = to;
+        self.iovec.iov_base = self.data.as_ptr().cast_mut().cast();
+        self.iovec.iov_len = self.data.len();
+        self.header = empty_header();
+        self.header.msg_iov = &raw mut self.iovec;
+        self.header.msg_iovlen = 1;
+        if let Some(to) = &self.to {
+            self.header.msg_name = to.as_ptr().cast_mut().cast();
+            self.header.msg_namelen = to.len();
+        }
+        let used = self.write_control(segment_size, ecn, src_ip);
+        if used > 0 {
+            self.header.msg_control = (&raw mut self.control).cast();
+            self.header.msg_controllen = used as _;
+        }
+    }
+
+    /// Drops the caller's data so that the box can be reused.
+    pub(crate) fn clear(&mut self) {
+        self.data = Bytes::new();
+        self.to = None;
+    }
+
+    pub(crate) fn header(&self) -> *const libc::msghdr {
+        &raw const self.header
+    }
+
+    /// Sends it at once; the kernel keeps no pointer. `EAGAIN` if the socket has no room.
+    pub(crate) fn send_now(&self, fd: RawFd) -> Result<(), Errno> {
+        loop {
+            // SAFETY: the header points into this payload, which outlives the call.
+            let sent = unsafe { libc::sendmsg(fd, self.header(), SEND_FLAGS) };
+            match if sent < 0 { Errno::last().0 } else { 0 } {
+                0 => return Ok(()),
+                libc::EINTR => {}
+                errno => return Err(Errno(errno)),
+            }
+        }
+    }
+
+    fn write_control(
+        &mut self,
+        segment_size: Option<u16>,
+        ecn: Option<u8>,
+        src_ip: Option<IpAddr>,
+    ) -> usize {
+        if segment_size.is_none() && ecn.is_none() && src_ip.is_none() {
+            return 0;
+        }
+        let mut writer = ControlWriter {
+            buffer: &mut self.control.0,
+            used: 0,
+        };
+        if let Some(size) = segment_size {
+            writer.put(libc::SOL_UDP, libc::UDP_SEGMENT, &size.to_ne_bytes());
+        }
+        if let Some(ecn) = ecn {
+            // The kernel ignores the level that is not the packet's, so an unknown destination (connected socket)
+            // gets both. A mapped IPv4 destination on an IPv6 socket is sent by the IPv4 code and needs IP_TOS.
+            let bits = i32::from(ecn & 0b11).to_ne_bytes();
+            writer.put(libc::SOL_IP, libc::IP_TOS, &bits);
+            writer.put(libc::SOL_IPV6, libc::IPV6_TCLASS, &bits);
+        }
+        match src_ip.map(|ip| ip.to_canonical()) {
+            Some(IpAddr::V4(ip)) => {
+                let info = libc::in_pktinfo {
+                    ipi_ifindex: 0,
+                    ipi_spec_dst: in_addr(ip),
+                    ipi_addr: in_addr(Ipv4Addr::UNSPECIFIED),
+                };
+                writer.put(libc::SOL_IP, libc::IP_PKTINFO, as_bytes(&info));
+            }
+            Some(IpAddr::V6(ip)) => {
+                let info = libc::in6_pktinfo {
+                    ipi6_addr: libc::in6_addr {
+                        s6_addr: ip.octets(),
+                    },
+                    ipi6_ifindex: 0,
+                };
+                writer.put(libc::SOL_IPV6, libc::IPV6_PKTINFO, as_bytes(&info));
+            }
+            None => {}
+        }
+        writer.used
+    }
+}
+
+/// Several pieces of stream data in one `sendmsg`.
+pub(crate) struct GatherPayload {
+    header: libc::msghdr,
+    iovecs: Vec<libc::iovec>,
+    data: Vec<Bytes>,
+    /// The first piece that was not sent entirely (epoll only).
+    first: usize,
+}
+
+impl GatherPayload {
+    pub(crate) fn empty() -> Box<GatherPayload> {
+        Box::new(GatherPayload {
+            header: empty_header(),
+            iovecs: Vec::new(),
+            data: Vec::new(),
+            first: 0,
+        })
+    }
+
+    /// Stores the pieces and points the header at them. Their content must not leave the box afterwards.
+    pub(crate) fn fill(&mut self, pieces: impl IntoIterator<Item = Bytes>) {
+        self.data.extend(pieces);
+        let iovec = |piece: &Bytes| libc::iovec {
+            iov_base: piece.as_ptr().cast_mut().cast(),
+            iov_len: piece.len(),
+        };
+        self.iovecs.extend(self.data.iter().map(iovec));
+        self.first = 0;
+        self.point();
+    }
+
+    /// Drops the caller's data so that the box can be reused.
+    pub(crate) fn clear(&mut self) {
+        self.data.clear();
+        self.iovecs.clear();
+    }
+
+    pub(crate) fn header(&self) -> *const libc::msghdr {
+        &raw const self.header
+    }
+
+    pub(crate) fn pieces(&self) -> usize {
+        self.data.len()
+    }
+
+    pub(crate) fn total(&self) -> usize {
+        self.data.iter().map(Bytes::len).sum()
+    }
+
+    /// Skips `count` bytes that were sent.
+    pub(crate) fn advance(&mut self, mut count: usize) {
+        while count > 0 {
+            let iovec = &mut self.iovecs[self.first];
+            let step = count.min(iovec.iov_len);
+            iovec.iov_base = iovec.iov_base.wrapping_byte_add(step);
+            iovec.iov_len -= step;
+            count -= step;
+            if iovec.iov_len == 0 {
+                self.first += 1;
+            }
+        }
+        self.point();
+    }
+
+    fn point(&mut self) {
+        let rest = &mut self.iovecs[self.first..];
+        self.header.msg_iov = rest.as_mut_ptr();
+        self.header.msg_iovlen = rest.len() as _;
+    }
+}
+
+/// Appends control messages; the buffer has room for one of each kind that is sent.
+struct ControlWriter<'a> {
+    buffer: &'a mut [u8; CONTROL_SIZE],
+    used: usize,
+}
+
+impl ControlWriter<'_> {
+    fn put(&mut self, level: i32, kind: i32, data: &[u8]) {
+        let header_size = mem::size_of::<libc::cmsghdr>();
+        // SAFETY: the two macros are plain arithmetic.
+        let (length, space) = unsafe {
+            (
+                libc::CMSG_LEN(data.len() as u32) as usize,
+                libc::CMSG_SPACE(data.len() as u32) as usize,
+            )
+        };
+        // SAFETY: all-zero is a valid cmsghdr (musl's has padding fields that a literal can't name).
+        let mut header: libc::cmsghdr = unsafe { mem::zeroed() };
+        header.cmsg_len = length as _;
+        header.cmsg_level = level;
+        header.cmsg_type = kind;
+        let slot = &mut self.buffer[self.used..self.used + space];
+        slot.fill(0);
+        slot[..header_size].copy_from_slice(as_bytes(&header));
+        slot[length - data.len()..length].copy_from_slice(data);
+        self.used += space;
+    }
+}
+
+#[repr(C, align(8))]
+struct ControlBuffer([u8; CONTROL_SIZE]);
+
+fn in_addr(ip: Ipv4Addr) -> libc::in_addr {
+    libc::in_addr {
+        s_addr: u32::from_ne_bytes(ip.octets()),
+    }
+}
+
+/// The bytes of one of libc's plain structures without padding.
+fn as_bytes<T: Copy>(value: &T) -> &[u8] {
+    // SAFETY: called with cmsghdr (zeroed first), in_pktinfo and in6_pktinfo, whose bytes are all
+    // initialised; the slice borrows `value`.
+    unsafe { std::slice::from_raw_parts(ptr::from_ref(value).cast(), mem::size_of::<T>()) }
+}
+
+pub(crate) fn empty_header() -> libc::msghdr {
+    // SAFETY: all-zero is a valid msghdr: null pointers with zero lengths.
+    unsafe { mem::zeroed() }
+}
+
+/// GSO 24 + TOS 24 + TCLASS 24 + the larger packet info 40.
+const CONTROL_SIZE: usize = 112;

@@ -1,0 +1,290 @@
+//! Buffers and queues that are too small: no byte is lost under load, and all buffers are returned.
+
+mod common;
+
+use std::io::Write;
+use std::os::fd::AsRawFd;
+use std::thread;
+use std::time::Duration;
+
+use common::*;
+use uringcore_io::{Backend, DriverConfig, Errno, OpId, Outcome};
+
+both_backends!(
+    a_stream_without_free_buffers_loses_no_byte,
+    small_receives_share_a_buffer,
+    many_starved_sockets_all_finish,
+    starved_sockets_receive_in_turn,
+    tiny_rings_overflow_and_lose_nothing,
+    discarded_data_returns_its_buffer,
+);
+
+/// Two small buffers, both held while megabytes arrive.
+fn a_stream_without_free_buffers_loses_no_byte(backend: Backend) {
+    let mut rig = Rig::with(DriverConfig {
+        backend: Some(backend),
+        stream_buffers: 2,
+        stream_buffer_size: 512,
+        ..DriverConfig::default()
+    });
+    let (ours, mut theirs) = tcp_pair();
+    let recv = rig.driver.recv(ours.as_raw_fd(), 7);
+    let sent = pattern(300_000);
+    let copy = sent.clone();
+    let writer = thread::spawn(move || theirs.write_all(&copy).unwrap());
+    let mut got = Vec::new();
+    let mut held = Vec::new();
+    while got.len() < sent.len() {
+        match rig.next_of(recv).outcome {
+            Outcome::Received(Ok(piece)) => {
+                assert!(!piece.is_empty());
+                got.extend_from_slice(&piece);
+                held.push(piece);
+            }
+            other => panic!("{other:?}"),
+        }
+        if held.len() == 2 {
+            if got.len() < 10_000 {
+                // With all buffers held, entering must sleep, not spin.
+                let enters = rig.driver.stats().enters;
+                rig.turn(Duration::from_millis(5));
+                rig.turn(Duration::from_millis(5));
+                assert!(rig.driver.stats().enters <= enters + 2);
+            }
+            held.clear();
+        }
+    }
+    writer.join().unwrap();
+    assert!(got == sent);
+    assert!(rig.driver.stats().enobufs > 0);
+    assert!(rig.driver.stats().rearms > 0);
+    assert_eq!(rig.read_to_end(recv), b"");
+    held.clear();
+    rig.close(ours);
+    rig.assert_idle();
+}
+
+/// Kernels before 6.12: each receive takes a whole buffer.
+#[test]
+fn a_stream_arrives_through_unshared_buffers() {
+    let config = DriverConfig {
+        backend: Some(Backend::Uring),
+        share_stream_buffers: false,
+        stream_buffers: 8,
+        ..DriverConfig::default()
+    };
+    let mut rig = Rig::with(config.clone());
+    assert_eq!(
+        rig.driver.stats().buffers_total,
+        8 * 4 + u64::from(config.datagram_buffers)
+    );
+    let (ours, mut theirs) = tcp_pair();
+    let recv = rig.driver.recv(ours.as_raw_fd(), 7);
+    let sent = pattern(3 << 20);
+    let copy = sent.clone();
+    let writer = thread::spawn(move || theirs.write_all(&copy).unwrap());
+    assert!(rig.read_exactly(recv, sent.len()) == sent);
+    writer.join().unwrap();
+    rig.close(ours);
+    rig.assert_idle();
+}
+
+/// The end of a stream takes a buffer for a moment, and returns it.
+#[test]
+fn the_end_of_a_stream_returns_its_buffer() {
+    let mut rig = Rig::with(DriverConfig {
+        backend: Some(Backend::Uring),
+        share_stream_buffers: false,
+        stream_buffers: 2,
+        stream_buffer_size: 64,
+        ..DriverConfig::default()
+    });
+    for _ in 0..20 {
+        let (ours, theirs) = tcp_pair();
+        let recv = rig.driver.recv(ours.as_raw_fd(), 7);
+        drop(theirs);
+        assert_eq!(rig.read_to_end(recv), b"");
+    }
+    rig.assert_idle();
+}
+
+/// A small receive must not take a whole buffer, and a held one must not block the others.
+fn small_receives_share_a_buffer(backend: Backend) {
+    let mut rig = Rig::with(DriverConfig {
+        backend: Some(backend),
+        stream_buffers: 32,
+        ..DriverConfig::default()
+    });
+    let (ours, mut theirs) = tcp_pair();
+    let recv = rig.driver.recv(ours.as_raw_fd(), 7);
+    let mut held = Vec::new();
+    for number in 0..500u32 {
+        theirs.write_all(&number.to_ne_bytes()).unwrap();
+        let Outcome::Received(Ok(piece)) = rig.next_of(recv).outcome else {
+            panic!()
+        };
+        held.push(piece);
+    }
+    for (number, piece) in held.iter().enumerate() {
+        assert_eq!(**piece, (number as u32).to_ne_bytes());
+    }
+    let stats = rig.driver.stats();
+    assert_eq!((stats.buffers_out, stats.enobufs), (1, 0));
+    // Buffers are returned in any order while more data arrives; 20 can't pin all 32 buffers.
+    held.truncate(20);
+    let mut state = 1;
+    for _ in 0..2_000 {
+        state = state * 5 % 499;
+        drop(held.swap_remove(state % held.len()));
+        let sent = pattern(1 + state * 3);
+        theirs.write_all(&sent).unwrap();
+        let got = rig.read_exactly(recv, sent.len());
+        assert!(got == sent);
+        theirs.write_all(&[1]).unwrap();
+        let Outcome::Received(Ok(piece)) = rig.next_of(recv).outcome else {
+            panic!()
+        };
+        held.push(piece);
+    }
+    held.clear();
+    rig.close(ours);
+    rig.next_of(recv);
+    rig.assert_idle();
+}
+
+fn many_starved_sockets_all_finish(backend: Backend) {
+    let mut rig = Rig::with(DriverConfig {
+        backend: Some(backend),
+        stream_buffers: 4,
+        stream_buffer_size: 1024,
+        ..DriverConfig::default()
+    });
+    let pairs: Vec<_> = (0..100).map(|_| tcp_pair()).collect();
+    let sent = pattern(20_000);
+    let ops: Vec<OpId> = pairs
+        .iter()
+        .map(|(ours, _)| rig.driver.recv(ours.as_raw_fd(), 0))
+        .collect();
+    let mut streams = Vec::new();
+    for (ours, mut theirs) in pairs {
+        theirs.write_all(&sent).unwrap();
+        streams.push(ours);
+    }
+    let mut got = vec![Vec::new(); ops.len()];
+    let mut ended = 0;
+    rig.until("the end of every stream", |rig| {
+        while let Some(completion) = rig.done.pop_front() {
+            let index = ops.iter().position(|&op| op == completion.op()).unwrap();
+            match completion.outcome {
+                Outcome::Received(Ok(piece)) if piece.is_empty() => ended += 1,
+                Outcome::Received(Ok(piece)) => got[index].extend_from_slice(&piece),
+                other => panic!("{other:?}"),
+            }
+        }
+        ended == ops.len()
+    });
+    assert!(got.iter().all(|got| *got == sent));
+    rig.assert_idle();
+}
+
+/// Sockets that always have more to receive do not take the buffers from the others.
+fn starved_sockets_receive_in_turn(backend: Backend) {
+    const SOCKETS: usize = 40;
+    let mut rig = Rig::with(DriverConfig {
+        backend: Some(backend),
+        stream_buffers: 4,
+        stream_buffer_size: 1024,
+        ..DriverConfig::default()
+    });
+    let mut pairs: Vec<_> = (0..SOCKETS).map(|_| tcp_pair()).collect();
+    let ops: Vec<OpId> = pairs
+        .iter()
+        .map(|(ours, _)| rig.driver.recv(ours.as_raw_fd(), 0))
+        .collect();
+    let message = pattern(700);
+    for (_, theirs) in &mut pairs {
+        theirs.write_all(&message).unwrap();
+    }
+    let (mut bytes, mut rounds) = ([0; SOCKETS], [0; SOCKETS]);
+    rig.until("many rounds of each", |rig| {
+        while let Some(completion) = rig.done.pop_front() {
+            let index = ops.iter().position(|&op| op == completion.op()).unwrap();
+            let Outcome::Received(Ok(piece)) = completion.outcome else {
+                panic!()
+            };
+            bytes[index] += piece.len();
+            if bytes[index] == (rounds[index] + 1) * message.len() {
+                rounds[index] += 1;
+                // The next message is here before the driver reads again.
+                pairs[index].1.write_all(&message).unwrap();
+            }
+        }
+        let least = *rounds.iter().min().unwrap();
+        let most = *rounds.iter().max().unwrap();
+        assert!(most <= 2 * least + 10, "{rounds:?}");
+        least >= 100
+    });
+    for (ours, _) in pairs {
+        rig.close(ours);
+    }
+    for op in ops {
+        while !matches!(rig.next_of(op).outcome, Outcome::Received(Err(_))) {}
+    }
+    rig.assert_idle();
+}
+
+/// Queues far smaller than the load: inline submission, completion overflow, re-arming.
+fn tiny_rings_overflow_and_lose_nothing(backend: Backend) {
+    let mut rig = Rig::with(DriverConfig {
+        backend: Some(backend),
+        ring_entries: 2,
+        cq_entries: 2,
+        ..DriverConfig::default()
+    });
+    let pairs: Vec<_> = (0..64).map(|_| tcp_pair()).collect();
+    let sent = pattern(5_000);
+    // Before the first enter the queue can't be submitted, after it it can.
+    for round in 0..2 {
+        let ops: Vec<OpId> = pairs
+            .iter()
+            .map(|(ours, _)| rig.driver.recv(ours.as_raw_fd(), round))
+            .collect();
+        for (_, theirs) in &pairs {
+            (&*theirs).write_all(&sent).unwrap();
+        }
+        for &op in &ops {
+            assert!(rig.read_exactly(op, sent.len()) == sent);
+        }
+        for &op in &ops {
+            rig.driver.cancel(op);
+        }
+        for &op in &ops {
+            assert!(matches!(
+                rig.next_of(op).outcome,
+                Outcome::Received(Err(Errno::CANCELED))
+            ));
+        }
+        rig.assert_idle();
+    }
+    let closes: Vec<OpId> = pairs
+        .into_iter()
+        .map(|(ours, _)| rig.driver.close(ours.into(), 0))
+        .collect();
+    for close in closes {
+        assert_eq!(rig.result_of(close), Ok(0));
+    }
+    rig.assert_idle();
+}
+
+fn discarded_data_returns_its_buffer(backend: Backend) {
+    let mut rig = Rig::new(backend);
+    let (ours, mut theirs) = tcp_pair();
+    let recv = rig.driver.recv(ours.as_raw_fd(), 1);
+    rig.turn(Duration::ZERO);
+    theirs.write_all(b"nobody listens").unwrap();
+    rig.driver.enter(Some(Duration::from_secs(1))).unwrap();
+    rig.driver.discard(recv);
+    rig.assert_idle();
+    assert!(rig.done.is_empty());
+    rig.close(ours);
+}

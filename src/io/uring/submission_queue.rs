@@ -1,0 +1,102 @@
+//! The submission queue, and the backlog of entries without room in it or that have to wait.
+
+use io_uring::IoUring;
+use io_uring::squeue::{Entry, Flags};
+
+use super::Uring;
+use super::thread_binding::thread_number;
+
+impl Uring {
+    /// True if entries have to wait: the calling thread does not own the ring, or another one may take over the
+    /// driver.
+    fn must_wait(&self) -> bool {
+        self.is_suspended || self.owner != 0 && !self.is_owner()
+    }
+
+    /// Queues an entry; a full queue is submitted first.
+    #[inline]
+    pub(super) fn push(&mut self, entry: Entry, syscalls: &mut u64) {
+        if !self.backlog.is_empty() || self.must_wait() || !self.make_room(1, syscalls) {
+            return self.backlog.push_back(entry);
+        }
+        // SAFETY: memory that the entry points to is owned by the slab or by `self.receive_header`, both of which
+        // outlive the operation; close, cancel and poll point to none.
+        unsafe { self.ring.submission().push(&entry) }.expect("room was made");
+    }
+
+    /// Two linked entries, which must go in one submission.
+    pub(super) fn push_pair(&mut self, first: Entry, second: Entry, syscalls: &mut u64) {
+        if !self.backlog.is_empty() || self.must_wait() || !self.make_room(2, syscalls) {
+            return self.backlog.extend([first, second]);
+        }
+        // SAFETY: as in `push`.
+        unsafe { self.ring.submission().push_multiple(&[first, second]) }.expect("room was made");
+    }
+
+    /// True if the submission queue has room for `count` entries, after submitting it if necessary.
+    #[inline]
+    fn make_room(&mut self, count: usize, syscalls: &mut u64) -> bool {
+        let room = |ring: &mut IoUring| {
+            let queue = ring.submission();
+            queue.capacity() - queue.len() >= count
+        };
+        if room(&mut self.ring) {
+            return true;
+        }
+        self.submit(syscalls);
+        // A failure (EAGAIN, EBUSY) shows as a queue that is still full.
+        room(&mut self.ring)
+    }
+
+    /// Submits queued entries, unless they have to wait.
+    pub(crate) fn submit_now(&mut self, syscalls: &mut u64) {
+        if self.backlog.is_empty() && !self.must_wait() {
+            self.submit(syscalls);
+        }
+    }
+
+    fn submit(&mut self, syscalls: &mut u64) {
+        // A ring that is not enabled yet rejects submissions, and only its owner may submit; the backlog keeps the
+        // order.
+        if self.owner != thread_number() {
+            return;
+        }
+        *syscalls += 1;
+        let queued = self.ring.submission().len() as u32;
+        // Without GETEVENTS: only `enter` produces completions, between turns.
+        // SAFETY: no argument structure; the entries as in `enter_kernel`.
+        unsafe {
+            libc::syscall(
+                libc::SYS_io_uring_enter,
+                self.enter_fd,
+                queued,
+                0,
+                self.enter_flags,
+                std::ptr::null::<u8>(),
+                0,
+            )
+        };
+    }
+
+    pub(super) fn submit_backlog(&mut self, syscalls: &mut u64) {
+        while let Some(entry) = self.backlog.front() {
+            let pair = entry_is_linked(entry);
+            if !self.make_room(if pair { 2 } else { 1 }, syscalls) {
+                return;
+            }
+            for _ in 0..if pair { 2 } else { 1 } {
+                if let Some(entry) = self.backlog.pop_front() {
+                    // SAFETY: as in `push`.
+                    unsafe { self.ring.submission().push(&entry) }.expect("room was made");
+                }
+            }
+        }
+    }
+}
+
+/// The io-uring crate has setters for an entry's flags but no getter; the layout is the kernel's.
+fn entry_is_linked(entry: &Entry) -> bool {
+    // SAFETY: an entry is 64 initialised bytes; byte 1 is `flags` (struct io_uring_sqe).
+    let flags = unsafe { std::ptr::from_ref(entry).cast::<u8>().add(1).read() };
+    flags & Flags::IO_HARDLINK.bits() != 0
+}
