@@ -6,7 +6,7 @@
 
 use bytes::BytesMut;
 use libfuzzer_sys::fuzz_target;
-use uringcore_quic::fuzzing::layout::{hide_type, next_piece, received, show, show_type};
+use uringcore_quic::fuzzing::version_2_packets::{hide_type, next_piece, received, show, show_type};
 use uringcore_wire::datagram::arrivals;
 use uringcore_wire::header::{KNOWN_VERSIONS, PacketType, VERSION_2, version_of};
 

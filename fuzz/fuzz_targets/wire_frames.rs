@@ -9,8 +9,8 @@ use std::collections::HashMap;
 
 use bytes::BytesMut;
 use libfuzzer_sys::fuzz_target;
-use uringcore_quic::fuzzing::inflow::Inflow;
-use uringcore_quic::fuzzing::{hidden_acks, padding, qlog_events, reset_stream_at};
+use uringcore_quic::fuzzing::received_offsets::ReceivedOffsets;
+use uringcore_quic::fuzzing::{hidden_acks, padding_removal, qlog_events, reset_stream_at};
 use uringcore_wire::frames::{Ack, Frame, Frames};
 
 fuzz_target!(|data: &[u8]| {
@@ -62,12 +62,12 @@ fn check_ack(ack: &Ack<'_>) {
 
 fn check_padding(data: &[u8], is_whole: bool) {
     let mut cut = BytesMut::from(data);
-    padding::cut(&mut cut);
+    padding_removal::cut(&mut cut);
     assert!(data.starts_with(&cut) && (is_whole || cut.len() == data.len()));
     assert_eq!(all(&cut), all(data));
     assert!(data.is_empty() || !cut.is_empty());
     let mut folded = data.to_vec();
-    padding::fold(&mut folded);
+    padding_removal::fold(&mut folded);
     assert_eq!(all(&folded), all(data));
 }
 
@@ -80,7 +80,7 @@ fn check_hidden(data: &[u8]) {
 }
 
 /// For each stream the furthest end is recorded, or the final size.
-fn check_inflow(data: &[u8], inflow: &Inflow) {
+fn check_inflow(data: &[u8], inflow: &ReceivedOffsets) {
     let mut expected = HashMap::new();
     for (_, _, frame) in Frames::new(data) {
         let (stream_id, noted) = match frame {
@@ -120,7 +120,7 @@ fn check_resets(data: &[u8]) {
     let slot = reset_stream_at::ResetSlot::default();
     slot.enable();
     let mut opened = BytesMut::from(data);
-    let inflow = Inflow::default();
+    let inflow = ReceivedOffsets::default();
     inflow.enable();
     slot.opened(&mut opened, &inflow);
     check_inflow(data, &inflow);

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use uringcore_wire::header::Space;
 
 use crate::accept_policy::first_packets;
-use crate::paths::peer_parameters::PeerParameters;
+use crate::paths::peer_transport_parameters::PeerParameters;
 use crate::qlog::{Direction, Packet, Recorder};
 
 pub use crate::tls::fuzzing as tls;
@@ -14,16 +14,16 @@ pub mod hidden_acks {
     pub use crate::seams::hidden_acks::hide;
 }
 
-pub mod inflow {
-    pub use crate::seams::inflow::Inflow;
+pub mod received_offsets {
+    pub use crate::seams::received_offsets::ReceivedOffsets;
 }
 
-pub mod layout {
-    pub use crate::seams::layout::{hide_type, next_piece, received, show, show_type};
+pub mod version_2_packets {
+    pub use crate::seams::version_2_packets::{hide_type, next_piece, received, show, show_type};
 }
 
-pub mod padding {
-    pub use crate::seams::padding::{cut, fold};
+pub mod padding_removal {
+    pub use crate::seams::padding_removal::{cut, fold};
 }
 
 pub mod reset_stream_at {

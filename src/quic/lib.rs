@@ -4,7 +4,7 @@
 //! - `settings`: the host's settings, checked and built once.
 //! - `endpoint`: the connections of one UDP socket: routing, accepting, timers, fairness.
 //! - `accept_policy`: the admission of new clients: the limits of a server, and a client's first packets.
-//! - `tokens`: address validation tokens and their single use.
+//! - `address_tokens`: address validation tokens and their single use.
 //! - `connection`: one connection: commands in, [`Event`]s out.
 //! - `streams`: extends the state machine's streams.
 //! - `paths`: the addresses and sockets of a connection (RFC 9000 section 9).
@@ -21,6 +21,7 @@
 #![forbid(unsafe_code)]
 
 mod accept_policy;
+mod address_tokens;
 mod connection;
 mod datagram_queue;
 mod deadlines;
@@ -38,12 +39,11 @@ mod settings;
 mod stats;
 mod streams;
 pub mod tls;
-mod tokens;
 
-pub use accept_policy::client_hello::{ClientHelloReader, Reading};
+pub use accept_policy::client_hello_reader::{ClientHelloReader, Reading};
 pub use connection::{
     Connection,
-    pre_connect::{Command, CommandError, PreConnectCommands},
+    pre_connect_commands::{Command, CommandError, PreConnectCommands},
 };
 pub use deadlines::Deadlines;
 pub use endpoint::{ConnectionKey, DatagramMeta, Endpoint, Transmit};

@@ -13,7 +13,7 @@ use uringcore_wire::{
     tls::client_hello::{HELLO_BYTES_MAX, hello_length, shown_tickets},
 };
 
-use crate::{seams::layout, tls};
+use crate::{seams::version_2_packets, tls};
 
 /// Collects the ClientHello of one connection.
 pub(crate) struct FirstPackets {
@@ -126,7 +126,7 @@ impl FirstPackets {
             return None;
         }
         let mut bytes = packet.bytes.to_vec();
-        layout::hide_type(&mut bytes);
+        version_2_packets::hide_type(&mut bytes);
         key.decrypt(packet.number_at, &mut bytes);
         let payload_at = packet.number_at + number_len(bytes[0]);
         let number = bytes[packet.number_at..payload_at]

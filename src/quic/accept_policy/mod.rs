@@ -7,15 +7,15 @@
 //! The limits are settings (`settings::endpoint` has their defaults): connections in all, of one address, and accepted
 //! in a second; handshakes in progress, and from how many on clients must prove their address; memory (`budget`).
 //!
-//! - `client_hello`: the ClientHello of one connection, for a host.
+//! - `client_hello_reader`: the ClientHello of one connection, for a host.
 //! - `first_packets`: the ClientHello in a client's first packets.
 //! - `pending_accepts`: connections that wait until the host has looked up sessions and tokens.
 //!
-//! Not here: the handling of packets (`endpoint::accept`, `endpoint::pending_accepts`), and tokens (`tokens`).
+//! Not here: the handling of packets (`endpoint::accept`, `endpoint::pending_accepts`), and tokens (`address_tokens`).
 
 use std::{collections::HashMap, net::IpAddr, time::Instant};
 
-pub mod client_hello;
+pub mod client_hello_reader;
 pub(super) mod first_packets;
 pub(super) mod pending_accepts;
 

@@ -19,13 +19,13 @@ impl Connection {
     /// A connection that is closed meanwhile ends at once and sends nothing, because the peer has received nothing.
     pub fn hold(&mut self) {
         if self.is_client() {
-            self.lifetime.hold(self.quinn.stats().udp_tx.datagrams);
+            self.lifecycle.hold(self.quinn.stats().udp_tx.datagrams);
         }
     }
 
     /// Ends [`hold`](Self::hold).
     pub fn release(&mut self) {
-        self.lifetime.release();
+        self.lifecycle.release();
     }
 
     /// Queues `data` on a stream, and a FIN after it if `fin`. The first use of an ID of ours opens the stream, as
@@ -37,7 +37,7 @@ impl Connection {
         data: Bytes,
         fin: bool,
     ) -> Result<(), StreamError> {
-        self.lifetime.check_open()?;
+        self.lifecycle.check_open()?;
         self.streams.send(stream_id, data, fin)?;
         self.events.note_full(self.streams.is_above_high_water());
         self.charge();
@@ -53,7 +53,7 @@ impl Connection {
 
     /// Abandons our side of a stream (RFC 9000 section 3.1). Queued data is dropped.
     pub fn reset_stream(&mut self, stream_id: u64, error_code: u64) -> Result<(), StreamError> {
-        self.lifetime.check_open()?;
+        self.lifecycle.check_open()?;
         self.streams.reset(&mut self.quinn, stream_id, error_code)?;
         self.report_abandoned();
         Ok(())
@@ -61,7 +61,7 @@ impl Connection {
 
     /// Sends STOP_SENDING (RFC 9000 section 3.5). Nothing more is read.
     pub fn stop_stream(&mut self, stream_id: u64, error_code: u64) -> Result<(), StreamError> {
-        self.lifetime.check_open()?;
+        self.lifecycle.check_open()?;
         let stopped = self.streams.stop(&mut self.quinn, stream_id, error_code);
         self.insert_resets();
         stopped
@@ -70,13 +70,13 @@ impl Connection {
     /// Stops reading a stream. The peer gets no more credit for it, so at most one window of data accumulates here.
     /// When the peer closes the connection all pauses end, and data that has arrived is delivered before `Closed`.
     pub fn pause_stream(&mut self, stream_id: u64) {
-        if !self.lifetime.is_closed() {
+        if !self.lifecycle.is_closed() {
             self.streams.pause(stream_id);
         }
     }
 
     pub fn resume_stream(&mut self, stream_id: u64) {
-        if !self.lifetime.is_closed() && self.streams.resume(stream_id) {
+        if !self.lifecycle.is_closed() && self.streams.resume(stream_id) {
             self.events.push_readable(stream_id);
         }
     }
@@ -92,7 +92,7 @@ impl Connection {
     /// Enables [`BatchHandled`](Event::BatchHandled) after each datagram batch and timer, including one that has
     /// happened already: a server gets a connection with its first datagram.
     pub fn report_batches(&mut self) {
-        self.events.report_batches(self.lifetime.is_closed());
+        self.events.report_batches(self.lifecycle.is_closed());
     }
 
     /// Delivers one stream by `StreamData` in spite of `read_on_demand`, from its next data on: for hosts that read
@@ -117,7 +117,7 @@ impl Connection {
     /// Reads at most `max` bytes that have arrived in order. After the stream's end, and on a stopped stream, there
     /// is nothing.
     pub fn read_stream(&mut self, stream_id: u64, max: usize) -> Received {
-        if self.lifetime.is_closed() {
+        if self.lifecycle.is_closed() {
             return Received::default();
         }
         let received = self.streams.take(&mut self.quinn, stream_id, max);
@@ -128,7 +128,7 @@ impl Connection {
     /// Opens the next stream of ours and returns its ID. `None` when the connection is closed, and while the peer
     /// allows no more, until `StreamsAvailable`. The peer learns of the stream with its first data.
     pub fn open_stream(&mut self, unidirectional: bool) -> Option<u64> {
-        if self.lifetime.is_closed() {
+        if self.lifecycle.is_closed() {
             return None;
         }
         let dir = if unidirectional { Dir::Uni } else { Dir::Bi };
@@ -164,7 +164,7 @@ impl Connection {
     /// Serves a stream before less urgent ones (RFC 9218). Data that the state machine has taken already, about two
     /// congestion windows at most, leaves in its earlier order.
     pub fn set_priority(&mut self, stream_id: u64, priority: Priority) -> Result<(), StreamError> {
-        self.lifetime.check_open()?;
+        self.lifecycle.check_open()?;
         self.streams
             .set_priority(&mut self.quinn, stream_id, priority)
     }
@@ -172,12 +172,12 @@ impl Connection {
     /// Queues an unreliable datagram (RFC 9221). When the queue is full the oldest ones are dropped, because the
     /// newest real-time data is worth most. `stats` counts them.
     pub fn send_datagram(&mut self, data: Bytes) -> Result<(), DatagramError> {
-        if self.lifetime.is_closed() {
+        if self.lifecycle.is_closed() {
             return Err(DatagramError::Closed);
         }
         let size_max = self.max_datagram_size();
         self.datagrams
-            .push(data, self.lifetime.is_established(), size_max)?;
+            .push(data, self.lifecycle.is_established(), size_max)?;
         self.events.note_full(self.datagrams.is_half_full());
         Ok(())
     }
@@ -195,13 +195,14 @@ impl Connection {
     /// Initiates a key update (RFC 9001 section 6), as soon as the handshake is confirmed and the peer has
     /// acknowledged the keys of the last one.
     pub fn request_key_update(&mut self) {
-        self.key_use.request();
+        self.key_updates.request();
         self.advance_keys();
     }
 
     pub(super) fn advance_keys(&mut self) {
         if self.is_confirmed() {
-            self.key_use.advance(&mut self.quinn, &mut self.observer);
+            self.key_updates
+                .advance(&mut self.quinn, &mut self.observer);
         }
     }
 
@@ -225,7 +226,7 @@ impl Connection {
     /// 10.2.3).
     pub fn close(&mut self, now: Instant, error_code: u64, frame_type: Option<u64>, reason: &[u8]) {
         self.pump();
-        if self.lifetime.is_closed() {
+        if self.lifecycle.is_closed() {
             return;
         }
         let code = VarInt::from_u64(error_code).unwrap_or(VarInt::MAX);
@@ -237,7 +238,7 @@ impl Connection {
             wire_reason.resize(transport_close::filler(frame_type), 0);
         }
         wire_reason.extend_from_slice(reason);
-        if !self.lifetime.is_held() {
+        if !self.lifecycle.is_held() {
             self.quinn.close(now, code, wire_reason.into());
             self.repeat_close();
         }

@@ -16,7 +16,7 @@ use quinn_proto::{self as quinn, SendDatagramError};
 use crate::{
     DatagramError,
     datagram_queue::{DatagramQueue, cost},
-    seams::{datagram_buffer::in_hand, early_data},
+    seams::{datagram_send_buffer::in_hand, early_data},
 };
 
 pub(crate) struct DatagramSender {
@@ -278,7 +278,7 @@ mod tests {
     use quinn::TransportConfig;
 
     use super::*;
-    use crate::seams::bare::Bare;
+    use crate::seams::bare_quinn::BareQuinn;
 
     fn data(byte: u8) -> Bytes {
         Bytes::from(vec![byte; 10])
@@ -325,7 +325,7 @@ mod tests {
     fn a_batch_is_passed_on_and_the_rest_waits() {
         let mut transport = TransportConfig::default();
         transport.datagram_receive_buffer_size(Some(1 << 20));
-        let mut bare = Bare::connected(transport);
+        let mut bare = BareQuinn::connected(transport);
         let mut queue = DatagramSender::new(true, 1 << 20);
         (0..5).for_each(|byte| push(&mut queue, byte));
         let batch = 2 * cost(&data(0));
@@ -347,7 +347,7 @@ mod tests {
     fn datagrams_of_a_rejected_flight_are_queued_again_before_the_others() {
         let mut transport = TransportConfig::default();
         transport.datagram_receive_buffer_size(Some(1 << 20));
-        let mut bare = Bare::resuming(transport);
+        let mut bare = BareQuinn::resuming(transport);
         let mut queue = DatagramSender::new(true, 1 << 20);
         (0..2).for_each(|byte| push(&mut queue, byte));
         queue.feed_early(bare.client.connection(), 1_000);

@@ -1,9 +1,9 @@
 //! Converts the state machine's events into the host's. Not here: their queue (`event_queue`), and the reason of an end
-//! (`ending`).
+//! (`close_reason`).
 
 use quinn_proto::{self as quinn, Dir, StreamEvent};
 
-use super::ending::closed_event;
+use super::close_reason::closed_event;
 use super::{Connection, event_queue::Pending, session_details};
 use crate::{Event, Received, StreamEnd, seams::early_data, streams::Readiness};
 
@@ -13,7 +13,7 @@ impl Connection {
         self.log.recovery(&self.quinn);
         while let Some(event) = self.quinn.poll() {
             // Nothing follows the `Closed` event.
-            if !self.lifetime.is_closed() {
+            if !self.lifecycle.is_closed() {
                 self.take_over(event);
             }
         }
@@ -26,10 +26,10 @@ impl Connection {
                 self.quinn.ping();
             }
             if let Some(changes) = observed.pings.keys_answered {
-                self.key_use.answered(changes);
+                self.key_updates.answered(changes);
                 self.advance_keys();
             }
-            if !self.lifetime.is_closed() {
+            if !self.lifecycle.is_closed() {
                 let answered = observed.pings.answered.into_iter();
                 let answered = answered.map(|uid| Event::PingAcknowledged { uid });
                 self.events.extend(answered.chain(observed.ids));
@@ -39,13 +39,13 @@ impl Connection {
 
     /// Called while a datagram or a timer is handled.
     pub(crate) fn note_batch(&mut self) {
-        self.events.note_batch(self.lifetime.is_closed());
+        self.events.note_batch(self.lifecycle.is_closed());
     }
 
     /// The next event for the host.
     pub(crate) fn poll_event(&mut self) -> Option<Event> {
         loop {
-            match self.events.pop(self.lifetime.is_closed())? {
+            match self.events.pop(self.lifecycle.is_closed())? {
                 Pending::Ready(event) => {
                     match event {
                         Event::Closed { .. } => self.release_receiving(),
@@ -93,7 +93,7 @@ impl Connection {
             return;
         }
         for reset in self.observer.take_resets() {
-            if !self.lifetime.is_closed() && self.streams.reset_at(reset) {
+            if !self.lifecycle.is_closed() && self.streams.reset_at(reset) {
                 self.readable(reset.stream_id);
             }
         }
@@ -113,7 +113,7 @@ impl Connection {
             return;
         }
         let new = self.credentials.take_new();
-        if !self.lifetime.is_closed() {
+        if !self.lifecycle.is_closed() {
             self.events.extend(new);
         }
     }
@@ -242,7 +242,7 @@ impl Connection {
     }
 
     fn established(&mut self) {
-        self.lifetime.establish();
+        self.lifecycle.establish();
         let details = session_details(&self.quinn);
         self.negotiated.establish(&details);
         if self.is_client() {

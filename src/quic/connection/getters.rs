@@ -1,5 +1,5 @@
 //! The getters of a connection. Those of migration and address validation are beside their commands (`migration`,
-//! `validation`).
+//! `address_validation`).
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -80,12 +80,12 @@ impl Connection {
 
     /// True if the handshake is complete and the connection not closed.
     pub fn is_established(&self) -> bool {
-        self.lifetime.is_established()
+        self.lifecycle.is_established()
     }
 
     /// True if the handshake is not complete: received data is 0-RTT data.
     pub fn is_handshaking(&self) -> bool {
-        self.lifetime.is_handshaking()
+        self.lifecycle.is_handshaking()
     }
 
     /// True if this is a server's connection that reads 0-RTT data: the handshake is not complete.
@@ -95,7 +95,7 @@ impl Connection {
 
     /// True if the connection was closed by either side. The `Closed` event may still be queued.
     pub fn is_closed(&self) -> bool {
-        self.lifetime.is_closed()
+        self.lifecycle.is_closed()
     }
 
     pub fn is_client(&self) -> bool {
@@ -195,7 +195,7 @@ impl Connection {
             version: self.version(),
             cipher_suite: self.negotiated.cipher_suite(),
             group: self.negotiated.group(),
-            key_updates: self.key_use.updates(),
+            key_updates: self.key_updates.updates(),
             send_queue_bytes: self.streams.queued_bytes(),
             datagram_frames_dropped: self.datagrams.dropped(),
             datagrams_received: self.counters.datagrams_received(stats.datagrams_received),

@@ -1,7 +1,7 @@
 //! Memory that a connection holds for its peer: its sum, its release at the end, and shedding.
 //!
-//! Not here: the account and the credit (`account`), the limits (`endpoint::memory`), and the memory of streams
-//! (`streams::holding`).
+//! Not here: the account and the credit (`memory_account`), the limits (`endpoint::memory`), and the memory of streams
+//! (`streams::unread_data`).
 
 use std::{sync::Arc, time::Instant};
 
@@ -9,7 +9,7 @@ use uringcore_limits::budget::{Holding, Queued};
 
 use super::{
     Connection,
-    account::{PeerAccount, Update},
+    memory_account::{PeerAccount, Update},
 };
 use crate::{Event, streams::Shedding};
 
@@ -27,7 +27,7 @@ impl Connection {
 
     /// Starts to charge this connection's bytes to its client's account.
     pub(crate) fn open_account(&mut self, holding: Holding) {
-        self.observer.inflow().enable();
+        self.observer.received_offsets().enable();
         self.streams.count_arrivals();
         self.account.open(holding);
     }
@@ -52,7 +52,7 @@ impl Connection {
             return None;
         }
         let (held, received) = (self.held_bytes(), self.streams.received_bytes());
-        let is_closed = self.lifetime.is_closed();
+        let is_closed = self.lifecycle.is_closed();
         self.account
             .update(&mut self.quinn, held, received, is_closed)
     }
@@ -87,8 +87,8 @@ impl Connection {
         let streams = &mut self.streams;
         // Frames after a CONNECTION_CLOSE, which the state machine ignores, may have been recorded in the same
         // turn.
-        let is_closed = self.lifetime.is_closed();
-        self.observer.inflow().take_each(|arrived| {
+        let is_closed = self.lifecycle.is_closed();
+        self.observer.received_offsets().take_each(|arrived| {
             if !is_closed {
                 streams.arrived(arrived);
             }
@@ -111,7 +111,7 @@ impl Connection {
 
     /// The streams that could be shed, with the bytes they hold.
     pub(crate) fn sheddable(&mut self) -> Vec<Shedding> {
-        if self.lifetime.is_closed() {
+        if self.lifecycle.is_closed() {
             return Vec::new();
         }
         self.streams.sheddable(self.account.queued().bytes())

@@ -19,8 +19,8 @@ use crate::tls::Probe;
 use crate::{
     Event,
     error::MigrationError,
-    paths::{path::Local, peer_parameters::PreferredAddress},
-    seams::authentic::frames_received,
+    paths::{path::Local, peer_transport_parameters::PreferredAddress},
+    seams::authentic_datagrams::frames_received,
     tls::random_bytes,
 };
 
@@ -77,7 +77,7 @@ impl Connection {
         } else if frames.is_some_and(|before| frames_received(&self.quinn) > before) {
             if !self.is_client() && remote != old {
                 self.path.asked_from(remote, local);
-            } else if self.path.proved(local) && !self.lifetime.is_closed() {
+            } else if self.path.proved(local) && !self.lifecycle.is_closed() {
                 // A closed connection still receives packets, but reports nothing more to its host.
                 self.log_migration("migration_complete");
                 self.events
@@ -102,7 +102,7 @@ impl Connection {
 
     /// Checks if the host may migrate this client to another socket now.
     pub(crate) fn check_migration(&self) -> Result<(), MigrationError> {
-        if self.lifetime.is_closed() {
+        if self.lifecycle.is_closed() {
             return Err(MigrationError::Closed);
         }
         if !self.is_client() {
@@ -140,7 +140,7 @@ impl Connection {
 
     /// The deadline of the path that is being tried.
     pub(crate) fn path_deadline(&self) -> Option<Instant> {
-        if self.lifetime.is_closed() {
+        if self.lifecycle.is_closed() {
             return None;
         }
         let of_challenge = self.addresses.deadline();
@@ -154,7 +154,7 @@ impl Connection {
 
     /// Returns to the old path if nothing arrived on the new one.
     pub(crate) fn handle_path_timeout(&mut self, now: Instant) {
-        if self.lifetime.is_closed() {
+        if self.lifecycle.is_closed() {
             return;
         }
         self.addresses.handle_timeout(now);
@@ -228,7 +228,7 @@ impl Connection {
 
     /// The server's preferred address, once, when the handshake is confirmed.
     pub(crate) fn take_preferred_address(&mut self) -> Option<PreferredAddress> {
-        if !self.preferred.has_offer() || !self.is_confirmed() || self.lifetime.is_closed() {
+        if !self.preferred.has_offer() || !self.is_confirmed() || self.lifecycle.is_closed() {
             return None;
         }
         self.preferred.take_offer()

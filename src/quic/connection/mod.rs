@@ -6,26 +6,26 @@
 //!
 //! The parts, none of which depends on the connection:
 //!
-//! - `lifetime`: the phases, and a client's first packets that are held back.
-//! - `negotiated`: results of the handshake; `credentials`: a client's tickets and tokens.
+//! - `lifecycle`: the phases, and a client's first packets that are held back.
+//! - `negotiated_values`: results of the handshake; `tickets_and_tokens`: a client's tickets and tokens.
 //! - `event_queue`: events for the host.
-//! - `account`: the memory held for the peer, and its credit.
+//! - `memory_account`: the memory held for the peer, and its credit.
 //! - `datagrams`: DATAGRAM frames that wait (streams have a module of their own).
-//! - `observer`: reads packets in plain text, for values that the state machine does not report; `ping_observer`,
-//!   `id_observer`, `path_observer`: parts of it.
-//! - `packet_log`: log entries beside packets; `counters`: datagrams and ECN bits.
-//! - `key_use`: key updates.
-//! - `preferred`: the server's preferred address.
+//! - `packet_observer`: reads packets in plain text, for values that the state machine does not report; `ping_observer`,
+//!   `connection_id_observer`, `path_observer`: parts of it.
+//! - `packet_log`: log entries beside packets; `datagram_counters`: datagrams and ECN bits.
+//! - `key_updates`: key updates.
+//! - `preferred_address`: the server's preferred address.
 //!
 //! The methods of the connection:
 //!
-//! - `commands`: the host's commands; `pre_connect`: commands before a connection begins.
+//! - `commands`: the host's commands; `pre_connect_commands`: commands before a connection begins.
 //! - `getters`: values for the host.
-//! - `events`: the host's events; `ending`: reasons of a connection's end.
+//! - `events`: the host's events; `close_reason`: reasons of a connection's end.
 //! - `transmit`: outgoing packets.
 //! - `memory`: the sum of the memory held, its release, and shedding.
-//! - `migration`: changes of address; `validation`: address validation.
-//! - `versions`: restarts with another version.
+//! - `migration`: changes of address; `address_validation`: address validation.
+//! - `version_restart`: restarts with another version.
 //!
 //! Not here: routing, timers and the table of connections (`endpoint`), the state of single streams (`streams`), and
 //! the addresses of a path (`paths`).
@@ -36,64 +36,64 @@ use quinn_proto::{self as quinn, ConnectionId};
 
 use super::{
     CloseKind, Event, TransportSettings,
+    address_tokens::ConnectionTokens,
     paths::{
-        addresses::Addresses,
         path::{Local, Path},
-        peer_parameters::PeerParameters,
+        peer_transport_parameters::PeerParameters,
+        validated_addresses::ClientAddresses,
     },
     streams::Streams,
-    tokens::ConnectionTokens,
 };
 use crate::{
     qlog::Started,
     seams::{congestion_gauge, stream_limits::PeersLimits},
 };
 
-mod account;
+mod address_validation;
+pub(super) mod close_reason;
 mod commands;
-mod counters;
-mod credentials;
+mod connection_id_observer;
+mod datagram_counters;
 pub(super) mod datagrams;
-pub(super) mod ending;
 mod event_queue;
 mod events;
 mod getters;
-mod id_observer;
-mod key_use;
-mod lifetime;
+mod key_updates;
+mod lifecycle;
 mod memory;
+mod memory_account;
 pub(super) mod migration;
-mod negotiated;
-mod observer;
+mod negotiated_values;
 mod packet_log;
+mod packet_observer;
 pub(super) mod path_observer;
 mod ping_observer;
-pub(super) mod pre_connect;
-mod preferred;
+pub(super) mod pre_connect_commands;
+mod preferred_address;
+mod tickets_and_tokens;
 mod transmit;
-mod validation;
-mod versions;
+mod version_restart;
 
-pub(super) use account::CONNECTION_BYTES;
-use account::PeerAccount;
-use counters::DatagramCounters;
-use credentials::Credentials;
+use close_reason::internal;
+use datagram_counters::DatagramCounters;
 use datagrams::DatagramSender;
-use ending::internal;
 use event_queue::EventQueue;
-use key_use::KeyUse;
-use lifetime::Lifetime;
-use negotiated::{Negotiated, session_details};
-use observer::ConnectionObserver;
+use key_updates::KeyUpdates;
+use lifecycle::Lifecycle;
+pub(super) use memory_account::CONNECTION_BYTES;
+use memory_account::PeerAccount;
+use negotiated_values::{Negotiated, session_details};
 use packet_log::PacketLog;
-use preferred::PreferredPath;
+use packet_observer::ConnectionObserver;
+use preferred_address::PreferredPath;
+use tickets_and_tokens::Credentials;
 
 /// A connection of an [`Endpoint`](super::Endpoint), which returns it by its key.
 pub struct Connection {
     /// The host's own tag, unused here.
     pub user: u64,
     quinn: quinn::Connection,
-    lifetime: Lifetime,
+    lifecycle: Lifecycle,
     negotiated: Negotiated,
     credentials: Credentials,
     streams: Streams,
@@ -101,9 +101,9 @@ pub struct Connection {
     events: EventQueue,
     account: PeerAccount,
     path: Path,
-    addresses: Addresses,
+    addresses: ClientAddresses,
     preferred: PreferredPath,
-    key_use: KeyUse,
+    key_updates: KeyUpdates,
     observer: ConnectionObserver,
     log: PacketLog,
     counters: DatagramCounters,
@@ -123,7 +123,7 @@ impl Connection {
         let has_preferred = side.is_server()
             && (settings.preferred_v4.is_some() || settings.preferred_v6.is_some());
         let mut streams = Streams::new(side, settings.send_window);
-        let mut observer = ConnectionObserver::new(details.tap.clone());
+        let mut observer = ConnectionObserver::new(details.hook.clone());
         if side.is_client() && quinn.has_0rtt() {
             // Initial limits that the ticket stores.
             let parameters = details.peer_parameters.as_deref().unwrap_or_default();
@@ -140,7 +140,7 @@ impl Connection {
         let max_streams = [settings.max_streams_bidi, settings.max_streams_uni];
         let connection = Self {
             user: 0,
-            lifetime: Lifetime::new(),
+            lifecycle: Lifecycle::new(),
             negotiated: Negotiated::new(&details, server_name),
             credentials: Credentials::new(details.tickets, tokens),
             streams,
@@ -154,10 +154,10 @@ impl Connection {
             },
             account: PeerAccount::new(settings.credit(side), PeersLimits::new(max_streams)),
             path: Path::new(local, has_preferred),
-            addresses: Addresses::default(),
+            addresses: ClientAddresses::default(),
             preferred: PreferredPath::new(settings.use_preferred_address),
-            log: PacketLog::new(details.tap.recorder().cloned()),
-            key_use: KeyUse::new(details.tap, settings.key_update_packets),
+            log: PacketLog::new(details.hook.recorder().cloned()),
+            key_updates: KeyUpdates::new(details.hook, settings.key_update_packets),
             observer,
             counters: DatagramCounters::default(),
             quinn,
@@ -181,7 +181,7 @@ impl Connection {
     /// Records IDs that the endpoint has generated for this connection, and that will be issued to the peer.
     pub(super) fn issued(&mut self, made: impl IntoIterator<Item = ConnectionId>) {
         for id in made {
-            if self.observer.issued(&id) && !self.lifetime.is_closed() {
+            if self.observer.issued(&id) && !self.lifecycle.is_closed() {
                 self.events
                     .push(Event::ConnectionIdIssued { id: id.to_vec() });
             }
@@ -194,17 +194,17 @@ impl Connection {
 
     /// True if the peer may not have received our close: this side closed, and no close of the peer has answered.
     pub(super) fn awaits_peer(&self) -> bool {
-        self.lifetime.awaits_peer(self.observer.peer_has_closed())
+        self.lifecycle.awaits_peer(self.observer.peer_has_closed())
     }
 
     /// The peer has closed: nothing more is sent, not even our own close (RFC 9000 section 10.2.2).
     fn is_draining(&self) -> bool {
-        self.lifetime.is_draining(self.observer.peer_has_closed())
+        self.lifecycle.is_draining(self.observer.peer_has_closed())
     }
 
     /// True if it was closed before it had sent anything: nothing remains to be sent.
     pub(super) fn ended_unsent(&self) -> bool {
-        self.lifetime.ended_unsent()
+        self.lifecycle.ended_unsent()
     }
 
     pub(super) fn has_events(&self) -> bool {
@@ -214,19 +214,19 @@ impl Connection {
     /// Ends the connection without sending anything: the peer is gone or never answered.
     pub(super) fn abandon(&mut self, reason: String, kind: CloseKind) {
         self.pump();
-        if !self.lifetime.is_closed() {
+        if !self.lifecycle.is_closed() {
             self.closed(internal(reason, kind));
         }
     }
 
     fn repeat_close(&mut self) {
-        self.lifetime.repeat_close();
+        self.lifecycle.repeat_close();
         self.observer.expect_close();
     }
 
     fn closed(&mut self, event: Event) {
-        self.lifetime.close();
-        self.observer.inflow().disable();
+        self.lifecycle.close();
+        self.observer.received_offsets().disable();
         self.addresses.drop_waiting();
         congestion_gauge::open_window(self.quinn.congestion_state());
         self.release_sending();

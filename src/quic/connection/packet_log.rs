@@ -136,7 +136,7 @@ mod tests {
     use quinn_proto::TransportConfig;
 
     use super::*;
-    use crate::{qlog::ConnectionIds, seams::bare::Bare};
+    use crate::{qlog::ConnectionIds, seams::bare_quinn::BareQuinn};
 
     fn names(log: &PacketLog) -> Vec<String> {
         let recorder = log.recorder().unwrap();
@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn nothing_is_counted_without_a_log() {
-        let mut bare = Bare::connected(TransportConfig::default());
+        let mut bare = BareQuinn::connected(TransportConfig::default());
         let log = PacketLog::new(None);
         assert!(!log.is_enabled() && log.recorder().is_none());
         let conn = bare.client.connection();
@@ -156,7 +156,7 @@ mod tests {
 
     #[test]
     fn batches_and_changes_of_the_path_are_logged_in_their_order() {
-        let mut bare = Bare::connected(TransportConfig::default());
+        let mut bare = BareQuinn::connected(TransportConfig::default());
         let now = bare.now;
         let conn = bare.client.connection();
         let log = PacketLog::new(Some(Arc::new(Recorder::new(true))));

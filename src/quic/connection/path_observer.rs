@@ -2,12 +2,12 @@
 //! responses (RFC 9000 section 8.2), and packets that are shortened.
 //!
 //! It exists only while bytes are counted, and as long as a packet's acknowledgement has to be hidden. Not here:
-//! the addresses (`paths::addresses`), and how a packet is cut (`seams::partial_packet`).
+//! the addresses (`paths::validated_addresses`), and how a packet is cut (`seams::shortened_packet`).
 
 use bytes::BytesMut;
 use uringcore_wire::frames::{Frame, Frames};
 
-use crate::seams::partial_packet::{Withheld, cut, is_response_alone};
+use crate::seams::shortened_packet::{Withheld, cut, is_response_alone};
 
 #[derive(Default)]
 pub(crate) struct PathObserver {

@@ -1,6 +1,6 @@
 //! Matches PING frames with the ACKs that cover their packets.
 //!
-//! Not here: sending a PING, which the state machine does, and the packets (`observer`).
+//! Not here: sending a PING, which the state machine does, and the packets (`packet_observer`).
 
 use std::collections::VecDeque;
 

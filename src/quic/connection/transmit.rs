@@ -2,7 +2,7 @@
 //!
 //! After the server has rejected 0-RTT data, quinn-proto keeps the larger of two limits on all streams' data: the
 //! ticket's and the server's. Until the server has allowed as much as the ticket did, the smaller limit is
-//! therefore enforced here, from the MAX_DATA frames that the packet keys show (`observer`).
+//! therefore enforced here, from the MAX_DATA frames that the packet keys show (`packet_observer`).
 
 use std::time::Instant;
 
@@ -15,7 +15,7 @@ impl Connection {
     /// Passes everything that may be sent to the state machine. A batch has up to `batch_size` bytes.
     pub(crate) fn prepare_transmit(&mut self, batch_size: usize) {
         self.pump();
-        if self.lifetime.is_held() {
+        if self.lifecycle.is_held() {
             return;
         }
         // A client may send as soon as it has 0-RTT keys; a server that reads such data may answer it (RFC 9001
@@ -25,7 +25,7 @@ impl Connection {
             self.hand_over(batch_size);
         }
         let is_low = self.streams.is_below_low_water() && self.datagrams.is_nearly_empty();
-        if is_low && !self.lifetime.is_closed() && self.events.note_room() {
+        if is_low && !self.lifecycle.is_closed() && self.events.note_room() {
             let queued_bytes = self.streams.queued_bytes();
             self.events.push(Event::ConnectionWritable { queued_bytes });
         }
@@ -71,7 +71,7 @@ impl Connection {
         segments: usize,
         buf: &mut Vec<u8>,
     ) -> Option<quinn::Transmit> {
-        if self.lifetime.is_held() {
+        if self.lifecycle.is_held() {
             return None;
         }
         match self.addresses.are_limited() {

@@ -10,8 +10,8 @@ use uringcore_limits::budget::AddressBlock;
 use super::Endpoint;
 use crate::{
     accept_policy::{Applicant, Cause, Verdict},
-    connection::ending::closed_event,
-    seams::layout,
+    connection::close_reason::closed_event,
+    seams::version_2_packets,
 };
 
 impl Endpoint {
@@ -72,7 +72,7 @@ impl Endpoint {
                 // The client returns with this ID, and is accepted under it.
                 self.next_id.is_named();
                 // No packet key has given this packet the type bits of the wire.
-                layout::show_type(&mut self.scratch);
+                version_2_packets::show_type(&mut self.scratch);
                 self.respond(transmit);
             }
             Err(error) => self.quinn.ignore(error.into_incoming()),

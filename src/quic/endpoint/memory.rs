@@ -5,7 +5,7 @@
 //! have made the least progress since the last search, and of these the oldest. If streams do not release enough,
 //! or not for long, the connections that hold most are closed.
 //!
-//! Not here: the sums (`budget`), and the memory of one connection (`connection::account`,
+//! Not here: the sums (`budget`), and the memory of one connection (`connection::memory_account`,
 //! `connection::memory`).
 //!
 //! How the sums are kept:
@@ -19,7 +19,7 @@
 //!   sends nothing but CONNECTION_CLOSE (RFC 9000 section 10.2). As many closed connections of one address may
 //!   linger as may be open. Above the budget closed connections are forgotten at once, and their late packets get a
 //!   stateless reset.
-//! - Withdrawn credit is a debt (`seams::credit`). Data that is read, data of stopped streams that is dropped, and data
+//! - Withdrawn credit is a debt (`seams::receive_window`). Data that is read, data of stopped streams that is dropped, and data
 //!   that a RESET_STREAM leaves out pay it. Unused credit reserves room until 30 seconds after the last data of the
 //!   connection's streams.
 //! - Not counted: data of a response in QUIC, sent or about to be sent (two congestion windows, or 256 KiB if these are

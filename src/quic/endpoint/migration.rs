@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::{ConnectionKey, Endpoint};
-use crate::{error::MigrationError, seams::fresh_id};
+use crate::{error::MigrationError, seams::fresh_connection_id};
 
 impl Endpoint {
     /// Moves a client's connection to another of the host's sockets. `MigrationFinished` follows: when the peer has
@@ -44,7 +44,7 @@ impl Endpoint {
         if entry.drained {
             return false;
         }
-        fresh_id::take(&mut self.quinn, entry.handle, entry.connection.quinn())
+        fresh_connection_id::take(&mut self.quinn, entry.handle, entry.connection.quinn())
     }
 
     /// Probes a server's preferred address, once the handshake is confirmed, and migrates the connection after an

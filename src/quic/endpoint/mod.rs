@@ -1,11 +1,11 @@
 //! The QUIC connections of one UDP socket: routing, timers, and fairness in sending.
 //!
-//! - `arrival`: dispatches datagrams; `handshakes`: indices of the handshakes in progress.
+//! - `datagram_dispatch`: dispatches datagrams; `handshake_index`: indices of the handshakes in progress.
 //! - `accept`, `pending_accepts`: new connections, and those that wait for the host first.
-//! - `negotiation`: versions, and clients that begin again with another one.
-//! - `table`, `reconcile`: the table of connections, and updates after each change.
+//! - `version_negotiation`: versions, and clients that begin again with another one.
+//! - `connection_table`, `reconcile`: the table of connections, and updates after each change.
 //! - `transmit`: sending.
-//! - `connection_ids`: generates connection IDs.
+//! - `connection_id_generator`: generates connection IDs.
 //! - `migration`: changes of address.
 //! - `memory`: the memory of clients, and shedding.
 //!
@@ -29,27 +29,27 @@ use super::{
     ClientSetup, CloseKind, ConnectError, Connection, Deadlines, EndpointSettings, EndpointStats,
     Event, ServerSetup,
     accept_policy::{AcceptPolicy, pending_accepts::PendingAccepts},
-    paths::aliases::Aliases,
+    paths::address_aliases::AddressAliases,
 };
-use crate::{seams::token_context::TokenContext, tls::ResetKeys};
+use crate::{seams::address_token_context::TokenContext, tls::ResetKeys};
 
 mod accept;
-mod arrival;
-pub(super) mod connection_ids;
-mod handshakes;
+pub(super) mod connection_id_generator;
+mod connection_table;
+mod datagram_dispatch;
+mod handshake_index;
 mod memory;
 mod migration;
-pub(super) mod negotiation;
 mod pending_accepts;
 mod reconcile;
-mod table;
 mod transmit;
+pub(super) mod version_negotiation;
 
-use connection_ids::{ConnectionIds, NextId};
-use handshakes::{HandshakeKeys, Handshakes};
+use connection_id_generator::{EndpointConnectionIds, NextId};
+use handshake_index::{HandshakeKeys, Handshakes};
 use memory::Shedding;
-use negotiation::Restart;
 pub use transmit::Transmit;
+use version_negotiation::Restart;
 
 /// Identifies a connection of an endpoint. A key is never reused for another connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -96,7 +96,7 @@ pub struct Endpoint {
     pub(super) quinn: quinn::Endpoint,
     settings: EndpointSettings,
     pub(super) server: Option<ServerSetup>,
-    aliases: Aliases,
+    aliases: AddressAliases,
     /// How many clients of ours are connected to an address.
     dialed: HashMap<SocketAddr, usize>,
     /// Clients do not migrate to the addresses that their servers prefer.
@@ -201,7 +201,7 @@ impl Endpoint {
             budget: settings.budget.clone().unwrap_or_default(),
             settings,
             server,
-            aliases: Aliases::default(),
+            aliases: AddressAliases::default(),
             dialed: HashMap::new(),
             keeps_to_peer: false,
             arrival: 0,
@@ -559,7 +559,7 @@ fn state_machine(
 ) -> quinn::Endpoint {
     let mut config = quinn::EndpointConfig::new(reset_key);
     let first = settings.first_connection_id.as_deref();
-    let ids = ConnectionIds::new(settings.connection_id_length, settings.worker, next_id);
+    let ids = EndpointConnectionIds::new(settings.connection_id_length, settings.worker, next_id);
     let ids = ids
         .beginning(first)
         .standing_in(settings.empty_places.clone());

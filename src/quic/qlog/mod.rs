@@ -2,28 +2,28 @@
 //! which qvis reads).
 //!
 //! - `frames`: the frames of a packet's payload.
-//! - `header`: its header.
-//! - `parameters`: transport parameters.
-//! - `arrivals`: received packets, and those that were dropped.
-//! - `recovery`: round-trip times and congestion.
-//! - `keys`: creation and removal of keys.
-//! - `path`: addresses.
-//! - `trail`: the list of events, stored or passed on.
+//! - `packet_header`: its header.
+//! - `transport_parameters`: transport parameters.
+//! - `dropped_packets`: received packets, and those that were dropped.
+//! - `recovery_metrics`: round-trip times and congestion.
+//! - `key_events`: creation and removal of keys.
+//! - `path_addresses`: addresses.
+//! - `event_log`: the list of events, stored or passed on.
 //! - `json`: writing JSON.
 //!
-//! A [`Recorder`] belongs to one connection. Its packet keys (`tls::keys::tap`), which see every packet in plain text,
+//! A [`Recorder`] belongs to one connection. Its packet keys (`tls::keys::packet_hook`), which see every packet in plain text,
 //! and the connection call it. The data of an event is JSON; its name and time are beside it. Not here: files, the wall
 //! clock, and a host's own events.
 
-mod arrivals;
+mod dropped_packets;
+mod event_log;
 mod frames;
-mod header;
 mod json;
-mod keys;
-mod parameters;
-mod path;
-mod recovery;
-mod trail;
+mod key_events;
+mod packet_header;
+mod path_addresses;
+mod recovery_metrics;
+mod transport_parameters;
 
 use std::{
     net::SocketAddr,
@@ -41,18 +41,18 @@ use uringcore_wire::{
 };
 
 use crate::seams::{
-    duplicates::Numbers,
-    losses::{Flight, Sent, Trigger},
+    duplicate_packets::Numbers,
+    lost_packets::{Flight, Sent, Trigger},
 };
-use arrivals::Arrivals;
+use dropped_packets::UnreportedPackets;
+use event_log::EventLog;
+pub use event_log::{EVENTS_MAX, Recorded, Sink};
 use json::{List, Object};
-pub(crate) use keys::{Epoch, KeyName};
-pub(crate) use parameters::ConnectionIds;
-pub(crate) use path::Started;
-pub(crate) use recovery::Metrics;
-use recovery::Recovery;
-use trail::Trail;
-pub use trail::{EVENTS_MAX, Recorded, Sink};
+pub(crate) use key_events::{Epoch, KeyName};
+pub(crate) use path_addresses::Started;
+pub(crate) use recovery_metrics::Metrics;
+use recovery_metrics::Recovery;
+pub(crate) use transport_parameters::ConnectionIds;
 
 /// The direction of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,12 +93,12 @@ pub struct Recorder {
 
 #[derive(Debug, Default)]
 struct State {
-    trail: Trail,
+    event_log: EventLog,
     recovery: Recovery,
     flight: Flight,
-    arrivals: Arrivals,
+    unreported: UnreportedPackets,
     received: [Numbers; 3],
-    keys: keys::Keys,
+    keys: key_events::Keys,
     is_receiving: bool,
     /// The destination connection IDs of our packets, and of the peer's.
     destinations: [Option<Vec<u8>>; 2],
@@ -121,22 +121,22 @@ impl Recorder {
     /// Passes the stored events to `sink`, and each later one as it happens, until the sink refuses one.
     pub fn hand_to(&self, sink: Box<dyn Sink>) {
         let mut state = self.state();
-        state.trail.hand_to(sink);
+        state.event_log.hand_to(sink);
         self.free_if_over(state);
     }
 
     /// Stops the recording.
     pub fn end(&self) {
         let mut state = self.state();
-        state.trail.end();
+        state.event_log.end();
         self.free_if_over(state);
     }
 
     /// Frees the state once no events are wanted.
     fn free_if_over(&self, mut state: MutexGuard<'_, State>) {
-        if state.trail.is_over() && !self.is_over.swap(true, Ordering::Relaxed) {
+        if state.event_log.is_over() && !self.is_over.swap(true, Ordering::Relaxed) {
             *state = State::default();
-            state.trail.end();
+            state.event_log.end();
         }
     }
 
@@ -146,17 +146,17 @@ impl Recorder {
 
     /// Takes the stored events.
     pub fn take(&self) -> Vec<Recorded> {
-        self.state().trail.take()
+        self.state().event_log.take()
     }
 
     /// Records an event of the host with the current time. `data` is a JSON object.
     pub fn note(&self, name: impl Into<std::borrow::Cow<'static, str>>, data: String) {
-        self.state().trail.push(name, data);
+        self.state().event_log.push(name, data);
     }
 
     /// Sets the time of the following events.
     pub(crate) fn set_time(&self, now: Instant) {
-        self.state().trail.set_time(now);
+        self.state().event_log.set_time(now);
     }
 
     /// A batch of packets is about to be made.
@@ -165,7 +165,7 @@ impl Recorder {
             return;
         }
         let mut state = self.state();
-        state.trail.set_time(now);
+        state.event_log.set_time(now);
         state.flight.begin_batch();
     }
 
@@ -199,7 +199,7 @@ impl Recorder {
         }
         // Bytes after the last frame are padding.
         let is_padded = frames_end < packet.payload.len();
-        let at = state.trail.time();
+        let at = state.event_log.time();
         state.flight.sent(Sent {
             number: packet.number,
             space: packet.space,
@@ -212,12 +212,12 @@ impl Recorder {
         });
         state.note_destination(packet);
         let data = packet_data(packet, ACK_DELAY_EXPONENT);
-        state.trail.push("transport:packet_sent", data);
+        state.event_log.push("transport:packet_sent", data);
     }
 
     fn received(&self, packet: &Packet<'_>) {
         let mut state = self.state();
-        state.arrivals.seen(packet.packet_type());
+        state.unreported.seen(packet.packet_type());
         if !state.received[packet.space as usize].insert(packet.number) {
             state.dropped(Some(packet.packet_type()), "duplicate", packet.length());
             return;
@@ -225,7 +225,7 @@ impl Recorder {
         state.note_destination(packet);
         let exponent = state.peer_ack_delay_exponent.unwrap_or(ACK_DELAY_EXPONENT);
         let data = packet_data(packet, exponent);
-        state.trail.push("transport:packet_received", data);
+        state.event_log.push("transport:packet_received", data);
         for (_, _, frame) in Frames::new(packet.payload) {
             if let Frame::Ack(ack) = frame {
                 state.flight.acked(packet.space, &ack);
@@ -240,7 +240,7 @@ impl Recorder {
     pub(crate) fn unopened(&self, space: Space, header: &[u8], is_of_known_version: bool) {
         let packet_type = PacketType::in_space(space, is_long(header));
         let mut state = self.state();
-        let length = state.arrivals.seen(packet_type).unwrap_or_default();
+        let length = state.unreported.seen(packet_type).unwrap_or_default();
         let trigger = match is_of_known_version {
             true => "payload_decrypt_error",
             false => "unsupported_version",
@@ -248,18 +248,20 @@ impl Recorder {
         state.dropped(Some(packet_type), trigger, length);
     }
 
-    /// A Retry packet, which no key protects. `header` ends before the token.
+    /// A Retry packet, which no key protects. `packet_header` ends before the token.
     pub(crate) fn retry(&self, header: &[u8], token_len: usize) {
         let mut state = self.state();
-        state.arrivals.seen(PacketType::Retry);
+        state.unreported.seen(PacketType::Retry);
         // The state machine starts again with everything that it has sent, 0-RTT packets included.
         state.flight.discard(Space::Initial);
         state.flight.discard(Space::Data);
         let mut data = Object::new();
         // `frames` is missing: the packet has none, and qvis fails on an empty list.
-        data.raw("header", &header::without_number("retry", header));
+        data.raw("header", &packet_header::without_number("retry", header));
         data.raw("raw", &raw(header.len() + token_len));
-        state.trail.push("transport:packet_received", data.finish());
+        state
+            .event_log
+            .push("transport:packet_received", data.finish());
     }
 
     /// A Version Negotiation packet for this client, and the version chosen after it.
@@ -274,19 +276,21 @@ impl Recorder {
         let mut data = Object::new();
         data.raw(
             "header",
-            &header::without_number("version_negotiation", packet),
+            &packet_header::without_number("version_negotiation", packet),
         );
         data.raw("raw", &raw(packet.len()));
-        state.trail.push("transport:packet_received", data.finish());
+        state
+            .event_log
+            .push("transport:packet_received", data.finish());
         let data = version_information(Some(offered), Some(supported), chosen);
-        state.trail.push("transport:version_information", data);
+        state.event_log.push("transport:version_information", data);
     }
 
     /// The version that a server has chosen from the client's version information (RFC 9368), if there is any.
     pub(crate) fn version_chosen(&self, ours: &[u32], theirs: Option<&[u32]>, chosen: u32) {
         let data = version_information(Some(ours), theirs, Some(chosen));
         self.state()
-            .trail
+            .event_log
             .push("transport:version_information", data);
     }
 
@@ -314,7 +318,7 @@ impl Recorder {
         }
         let mut state = self.state();
         state.is_receiving = true;
-        state.arrivals.begin(packets);
+        state.unreported.begin(packets);
         if let Some(length) = length {
             state.datagrams("transport:datagrams_received", length, length);
         }
@@ -328,7 +332,7 @@ impl Recorder {
         }
         let mut state = self.state();
         state.is_receiving = false;
-        for arrival in state.arrivals.finish() {
+        for arrival in state.unreported.finish() {
             let trigger = match (reason, arrival.packet_type) {
                 (Some(reason), _) => reason,
                 (None, None) => "header_parse_error",
@@ -347,17 +351,19 @@ impl Recorder {
     }
 
     pub(crate) fn local_parameters(&self, encoded: &[u8]) {
-        let data = parameters::to_json("local", encoded);
-        self.state().trail.push("transport:parameters_set", data);
+        let data = transport_parameters::to_json("local", encoded);
+        self.state()
+            .event_log
+            .push("transport:parameters_set", data);
     }
 
     /// The peer's transport parameters, logged the first time.
     pub(crate) fn remote_parameters(&self, encoded: &[u8]) {
         let mut state = self.state();
         if !std::mem::replace(&mut state.has_remote_parameters, true) {
-            state.peer_ack_delay_exponent = parameters::ack_delay_exponent(encoded);
-            let data = parameters::to_json("remote", encoded);
-            state.trail.push("transport:parameters_set", data);
+            state.peer_ack_delay_exponent = transport_parameters::ack_delay_exponent(encoded);
+            let data = transport_parameters::to_json("remote", encoded);
+            state.event_log.push("transport:parameters_set", data);
         }
     }
 
@@ -371,13 +377,13 @@ impl Recorder {
         if packets + probes > 0 {
             for (packet, trigger) in state.flight.lost(packets, probes > 0) {
                 state
-                    .trail
+                    .event_log
                     .push("recovery:packet_lost", lost(&packet, trigger));
             }
         }
         let in_flight = state.flight.bytes();
         for (name, data) in state.recovery.changed(metrics, in_flight) {
-            state.trail.push(name, data);
+            state.event_log.push(name, data);
         }
         // Runs after each batch and each datagram, so a sink that refuses events is noticed here.
         self.free_if_over(state);
@@ -392,7 +398,7 @@ impl Recorder {
     pub(crate) fn key_made(&self, key: KeyName) {
         let mut state = self.state();
         if let Some((name, data)) = state.keys.made(key, self.is_client) {
-            state.trail.push(name, data);
+            state.event_log.push(name, data);
         }
     }
 
@@ -401,14 +407,14 @@ impl Recorder {
         let mut state = self.state();
         let by_peer = state.is_receiving;
         for (name, data) in state.keys.updated(by_peer) {
-            state.trail.push(name, data);
+            state.event_log.push(name, data);
         }
     }
 
     pub(crate) fn key_dropped(&self, key: KeyName) {
         let mut state = self.state();
         if let Some((name, data)) = state.keys.dropped(key, self.is_client) {
-            state.trail.push(name, data);
+            state.event_log.push(name, data);
         }
         // The state machine drops a packet number space with its keys.
         match key.epoch {
@@ -424,15 +430,15 @@ impl Recorder {
     pub(crate) fn started(&self, started: &Started<'_>) {
         let data = started.data(self.is_client);
         self.state()
-            .trail
+            .event_log
             .push("connectivity:connection_started", data);
     }
 
     /// A path change has begun or ended, for an address of the peer.
     pub(crate) fn migration(&self, state_name: &'static str, remote: SocketAddr) {
-        let data = path::migration(state_name, remote);
+        let data = path_addresses::migration(state_name, remote);
         self.state()
-            .trail
+            .event_log
             .push("connectivity:migration_state_updated", data);
     }
 
@@ -457,17 +463,18 @@ impl State {
         let mut data = Object::new();
         data.number("count", total.div_ceil(size) as u64);
         data.raw("raw", &lengths.finish());
-        self.trail.push(name, data.finish());
+        self.event_log.push(name, data.finish());
     }
 
     fn dropped(&mut self, packet_type: Option<PacketType>, trigger: &'static str, length: usize) {
         let mut data = Object::new();
         let mut header = Object::new();
-        header.word("packet_type", header::type_name(packet_type));
+        header.word("packet_type", packet_header::type_name(packet_type));
         data.raw("header", &header.finish());
         data.raw("raw", &raw(length));
         data.word("trigger", trigger);
-        self.trail.push("transport:packet_dropped", data.finish());
+        self.event_log
+            .push("transport:packet_dropped", data.finish());
     }
 
     /// Logs a change of the destination connection ID of a side's packets.
@@ -476,7 +483,7 @@ impl State {
             Direction::Sent => ("remote", &mut self.destinations[0]),
             Direction::Received => ("local", &mut self.destinations[1]),
         };
-        let destination = header::destination(packet.header);
+        let destination = packet_header::destination(packet.header);
         if last.as_deref() == Some(destination) {
             return;
         }
@@ -485,7 +492,7 @@ impl State {
             data.word("owner", owner);
             data.hex("old", &old);
             data.hex("new", destination);
-            self.trail
+            self.event_log
                 .push("connectivity:connection_id_updated", data.finish());
         }
     }
@@ -501,7 +508,7 @@ impl State {
         if before.is_some_and(|(_, state)| state) != ours {
             let mut data = Object::new();
             data.flag("state", ours);
-            self.trail
+            self.event_log
                 .push("connectivity:spin_bit_updated", data.finish());
         }
     }
@@ -515,14 +522,14 @@ fn packet_data(packet: &Packet<'_>, exponent: u32) -> String {
         // A custom field, which the schema allows.
         data.number("bytes_of_frames_left_out", left_out as u64);
     }
-    data.raw("header", &header::to_json(packet));
+    data.raw("header", &packet_header::to_json(packet));
     data.raw("raw", &raw(packet.length()));
     data.finish()
 }
 
-/// `type` and `packet_number` are where aioquic has them, `header` and `raw` where qvis expects them.
+/// `type` and `packet_number` are where aioquic has them, `packet_header` and `raw` where qvis expects them.
 fn lost(packet: &Sent, trigger: Trigger) -> String {
-    let name = header::type_name(Some(packet.packet_type));
+    let name = packet_header::type_name(Some(packet.packet_type));
     let mut header = Object::new();
     header.number("packet_number", packet.number);
     header.word("packet_type", name);

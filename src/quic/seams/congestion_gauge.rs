@@ -252,7 +252,7 @@ mod tests {
 
     use quinn_proto::{Dir, EcnCodepoint, TransportConfig, VarInt};
 
-    use crate::seams::bare::Bare;
+    use crate::seams::bare_quinn::BareQuinn;
 
     #[derive(Debug, Clone, Copy, PartialEq)]
     enum Heard {
@@ -318,7 +318,7 @@ mod tests {
     }
 
     /// A connection whose ends have such a controller each, with or without a gauge.
-    fn connected(window: u64, has_gauge: bool) -> (Bare, Arc<Mutex<Vec<Heard>>>) {
+    fn connected(window: u64, has_gauge: bool) -> (BareQuinn, Arc<Mutex<Vec<Heard>>>) {
         let heard: Arc<Mutex<Vec<Heard>>> = Arc::default();
         let plain = Arc::new(Plain {
             window,
@@ -329,7 +329,7 @@ mod tests {
             true => gauged(plain),
             false => plain,
         });
-        let mut bare = Bare::begin(1, transport);
+        let mut bare = BareQuinn::begin(1, transport);
         bare.server.mark = Some(EcnCodepoint::Ect0);
         bare.complete();
         heard.lock().unwrap().clear();

@@ -1,7 +1,7 @@
 //! The fate of a client's 0-RTT data (RFC 9001 section 4.6) that the server rejects, and the size of DATAGRAM frames
 //! in 0-RTT packets.
 //!
-//! The sender of early data keeps it until its fate is known (`quic::streams::early`, `quic::connection::datagrams`),
+//! The sender of early data keeps it until its fate is known (`quic::streams::early_data`, `quic::connection::datagrams`),
 //! and repeats what the state machine has undone.
 //!
 //! Assumed of quinn-proto:
@@ -51,23 +51,23 @@ mod tests {
     use bytes::Bytes;
     use quinn_proto::{Dir, StreamEvent, StreamId};
 
-    use crate::seams::bare::Bare;
+    use crate::seams::bare_quinn::BareQuinn;
 
-    fn resuming() -> Bare {
+    fn resuming() -> BareQuinn {
         let mut transport = quinn::TransportConfig::default();
         transport.datagram_receive_buffer_size(Some(1 << 20));
-        Bare::resuming(transport)
+        BareQuinn::resuming(transport)
     }
 
     /// Opens a stream and writes these bytes.
-    fn write(bare: &mut Bare, data: &[u8]) -> StreamId {
+    fn write(bare: &mut BareQuinn, data: &[u8]) -> StreamId {
         let client = bare.client.connection();
         let stream = client.streams().open(Dir::Uni).unwrap();
         assert_eq!(client.send_stream(stream).write(data), Ok(data.len()));
         stream
     }
 
-    fn send_datagram(bare: &mut Bare, data: &'static [u8]) {
+    fn send_datagram(bare: &mut BareQuinn, data: &'static [u8]) {
         let data = Bytes::from_static(data);
         bare.client
             .connection()
@@ -77,7 +77,7 @@ mod tests {
     }
 
     /// Delivers the first flight to the server, and its answer, before the client sends anything more.
-    fn answered(bare: &mut Bare, flight: &[Vec<u8>]) {
+    fn answered(bare: &mut BareQuinn, flight: &[Vec<u8>]) {
         flight
             .iter()
             .for_each(|datagram| bare.server_gets(datagram));
@@ -88,13 +88,13 @@ mod tests {
         bare.exchange();
     }
 
-    fn datagrams_received(bare: &mut Bare) -> Vec<Bytes> {
+    fn datagrams_received(bare: &mut BareQuinn) -> Vec<Bytes> {
         let server = bare.server.connection();
         std::iter::from_fn(|| server.datagrams().recv()).collect()
     }
 
     /// The data of the client's first stream at the server.
-    fn received(bare: &mut Bare) -> Option<Bytes> {
+    fn received(bare: &mut BareQuinn) -> Option<Bytes> {
         let server = bare.server.connection();
         let stream = server.streams().accept(Dir::Uni)?;
         let mut incoming = server.recv_stream(stream);
@@ -180,7 +180,7 @@ mod tests {
 
     #[test]
     fn bare_quinn_panics_without_the_parameters_that_came_with_a_ticket() {
-        let mut bare = Bare::connected(quinn::TransportConfig::default());
+        let mut bare = BareQuinn::connected(quinn::TransportConfig::default());
         assert!(!may_begin(&Ok(None)));
         bare.client
             .spy

@@ -18,11 +18,11 @@ pub fn may_pass(packet: &[u8], is_genuine: impl FnOnce(&[u8]) -> bool) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::seams::bare::Bare;
+    use crate::seams::bare_quinn::BareQuinn;
 
     /// True if the handshake succeeds when a forged Retry arrives before the server's.
     fn succeeds(is_guarded: bool) -> bool {
-        let mut bare = Bare::begin(1, quinn_proto::TransportConfig::default());
+        let mut bare = BareQuinn::begin(1, quinn_proto::TransportConfig::default());
         bare.server.retries = true;
         let first_flight = bare.client.transmit(bare.now);
         first_flight

@@ -31,12 +31,12 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    use crate::seams::bare::Bare;
+    use crate::seams::bare_quinn::BareQuinn;
 
     /// How many Initial packets with CRYPTO frames a server of bare quinn-proto sends after a probe timeout, when the
     /// client has acknowledged the first.
     fn repeated(is_hidden: bool) -> usize {
-        let mut bare = Bare::begin(1, quinn_proto::TransportConfig::default());
+        let mut bare = BareQuinn::begin(1, quinn_proto::TransportConfig::default());
         let first_flight = bare.client.transmit(bare.now);
         first_flight
             .iter()

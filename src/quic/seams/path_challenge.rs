@@ -9,7 +9,7 @@
 //! payload is a PING and no more padding than header protection needs; the packet key gets it, and right after that
 //! the header key; and a PING that is lost for good does no harm.
 //!
-//! Not here: when a path is probed, and the handling of the answer (`quic::connection::preferred`).
+//! Not here: when a path is probed, and the handling of the answer (`quic::connection::preferred_address`).
 
 use std::sync::{
     Mutex, MutexGuard, PoisonError,
@@ -138,11 +138,11 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    use crate::seams::bare::Bare;
+    use crate::seams::bare_quinn::BareQuinn;
 
     #[test]
     fn bare_quinn_sends_a_ping_alone_and_can_do_without_its_answer() {
-        let mut bare = Bare::connected(quinn_proto::TransportConfig::default());
+        let mut bare = BareQuinn::connected(quinn_proto::TransportConfig::default());
         // A pending ACK is sent with the first PING.
         bare.client.connection().ping();
         bare.exchange();

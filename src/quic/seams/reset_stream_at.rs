@@ -25,7 +25,7 @@ use bytes::BytesMut;
 use uringcore_wire::frames::{Frame, Frames, ResetAt};
 use uringcore_wire::varint;
 
-use super::inflow::{Arrived, Inflow};
+use super::received_offsets::{Arrived, ReceivedOffsets};
 
 /// Frames that a connection's keys have found, and frames that they must insert.
 #[derive(Default)]
@@ -48,9 +48,12 @@ impl ResetSlot {
         self.is_enabled.store(true, Ordering::Relaxed);
     }
 
-    /// Reads the payload of an opened packet. The iteration over its frames serves `inflow`, too.
-    pub fn opened(&self, payload: &mut BytesMut, inflow: &Inflow) {
-        let (is_enabled, counts) = (self.is_enabled.load(Ordering::Relaxed), inflow.is_enabled());
+    /// Reads the payload of an opened packet. The iteration over its frames serves `received_offsets`, too.
+    pub fn opened(&self, payload: &mut BytesMut, received_offsets: &ReceivedOffsets) {
+        let (is_enabled, counts) = (
+            self.is_enabled.load(Ordering::Relaxed),
+            received_offsets.is_enabled(),
+        );
         if !is_enabled && !counts {
             return;
         }
@@ -61,7 +64,7 @@ impl ResetSlot {
                 end,
                 fin,
             } if counts => {
-                inflow.note(Arrived::new(stream_id, end, fin, length));
+                received_offsets.note(Arrived::new(stream_id, end, fin, length));
                 None
             }
             // The stream has no data, and its final size is known.
@@ -69,7 +72,7 @@ impl ResetSlot {
                 stream_id,
                 final_size,
             } if counts => {
-                inflow.note(Arrived::new(stream_id, final_size, true, 0));
+                received_offsets.note(Arrived::new(stream_id, final_size, true, 0));
                 None
             }
             // Other frames are invalid: the state machine rejects the unknown type with FRAME_ENCODING_ERROR.
@@ -166,14 +169,14 @@ mod tests {
     use quinn_proto::{self as quinn, Dir, VarInt};
 
     use super::*;
-    use crate::seams::bare::Bare;
+    use crate::seams::bare_quinn::BareQuinn;
 
     /// Two ends of the bare library; the client may have one stream open. Its resets with code 64 are converted to code
     /// 7 and a reliable size of 6, which takes as many bytes.
-    fn resetting() -> (Bare, Arc<ResetSlot>) {
+    fn resetting() -> (BareQuinn, Arc<ResetSlot>) {
         let mut transport = quinn::TransportConfig::default();
         transport.max_concurrent_uni_streams(1u8.into());
-        let bare = Bare::connected(transport);
+        let bare = BareQuinn::connected(transport);
         let seal = |_: &[u8], payload: &mut [u8]| {
             let frames = Frames::new(payload).map(|(start, end, _)| start..end);
             for frame in frames.collect::<Vec<_>>() {
@@ -188,20 +191,21 @@ mod tests {
         let slot = Arc::new(ResetSlot::default());
         slot.enable();
         let opened = slot.clone();
-        let open =
-            move |_: &[u8], payload: &mut BytesMut| opened.opened(payload, &Inflow::default());
+        let open = move |_: &[u8], payload: &mut BytesMut| {
+            opened.opened(payload, &ReceivedOffsets::default())
+        };
         *bare.server.spy.on_open.lock().unwrap() = Some(Box::new(open));
         (bare, slot)
     }
 
-    fn written(bare: &mut Bare) -> quinn::StreamId {
+    fn written(bare: &mut BareQuinn) -> quinn::StreamId {
         let client = bare.client.connection();
         let id = client.streams().open(Dir::Uni).unwrap();
         client.send_stream(id).write(b"headerdata").unwrap();
         id
     }
 
-    fn reset(bare: &mut Bare, id: quinn::StreamId) {
+    fn reset(bare: &mut BareQuinn, id: quinn::StreamId) {
         let client = bare.client.connection();
         client.send_stream(id).reset(VarInt::from_u32(64)).unwrap();
         bare.exchange();
@@ -255,7 +259,7 @@ mod tests {
 
     fn opened(slot: &ResetSlot, payload: &[u8]) -> Vec<u8> {
         let mut payload = BytesMut::from(payload);
-        slot.opened(&mut payload, &Inflow::default());
+        slot.opened(&mut payload, &ReceivedOffsets::default());
         payload.to_vec()
     }
 

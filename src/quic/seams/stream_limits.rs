@@ -93,7 +93,7 @@ mod tests {
     use super::*;
     use quinn::TransportConfig;
 
-    use crate::seams::bare::Bare;
+    use crate::seams::bare_quinn::BareQuinn;
 
     #[test]
     fn what_is_announced_at_first_can_be_raised_and_is_what_is_allowed_where_that_is_little() {
@@ -117,7 +117,7 @@ mod tests {
         for (raised, is_announced) in [(114, false), (115, true)] {
             let mut transport = TransportConfig::default();
             transport.max_concurrent_bidi_streams(VarInt::from_u32(100));
-            let mut bare = Bare::connected(transport);
+            let mut bare = BareQuinn::connected(transport);
             let server = bare.server.connection();
             server.set_max_concurrent_streams(Dir::Bi, VarInt::from_u32(raised));
             bare.exchange();
@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     fn bare_quinn_counts_streams_that_the_peer_has_opened_by_a_later_one() {
-        let mut bare = Bare::connected(TransportConfig::default());
+        let mut bare = BareQuinn::connected(TransportConfig::default());
         let client = bare.client.connection();
         let opened = [(); 3].map(|()| client.streams().open(Dir::Uni).unwrap());
         client.send_stream(opened[2]).write(b"one").unwrap();

@@ -50,7 +50,7 @@ mod tests {
     use super::*;
     use quinn_proto::{ConnectionError, Event, VarInt};
 
-    use crate::seams::bare::Bare;
+    use crate::seams::bare_quinn::BareQuinn;
 
     #[test]
     fn application_close_becomes_a_transport_close_of_the_same_length() {
@@ -75,7 +75,7 @@ mod tests {
 
     #[test]
     fn bare_quinn_closes_with_the_whole_reason_and_seals_what_is_made_of_it() {
-        let mut bare = Bare::connected(quinn_proto::TransportConfig::default());
+        let mut bare = BareQuinn::connected(quinn_proto::TransportConfig::default());
         let (code, frame_type) = (VarInt::from_u32(0x0a), 0x31_u64);
         let reason = [&vec![0; filler(frame_type)][..], &[b'x'; 512]].concat();
         let now = bare.now;

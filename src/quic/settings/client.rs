@@ -8,9 +8,9 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use super::{TransportSettings, versions};
 use crate::{
+    address_tokens::{self, ConnectionTokens, EarlierTokens},
     qlog::Recorder,
     tls::{self, CipherSuite, ConfigError, Group, Roots, SessionTicket, WallClock},
-    tokens::{self, ConnectionTokens, EarlierTokens},
 };
 
 /// A client's settings.
@@ -91,8 +91,11 @@ pub struct ClientSetup {
 
 impl ClientSetup {
     pub fn new(settings: &ClientSettings) -> Result<Self, ConfigError> {
-        if settings.token.len() > tokens::TOKEN_BYTES_MAX {
-            let message = format!("must have at most {} bytes", tokens::TOKEN_BYTES_MAX);
+        if settings.token.len() > address_tokens::TOKEN_BYTES_MAX {
+            let message = format!(
+                "must have at most {} bytes",
+                address_tokens::TOKEN_BYTES_MAX
+            );
             return Err(ConfigError::new("token", message));
         }
         let (version, first_version) =

@@ -10,12 +10,12 @@ use super::{
     versions::{DEFAULT_VERSIONS, known_versions},
 };
 use crate::{
-    seams::token_context::TokenContext,
+    address_tokens::ServerTokens,
+    seams::address_token_context::TokenContext,
     tls::{
         self, CipherSuite, ClientAuth, ConfigError, Group, HostClock, Identity, MemorySessions,
         NamedIdentity, ServerCrypto, SessionStore, WallClock,
     },
-    tokens::ServerTokens,
 };
 
 /// A server's settings.

@@ -11,10 +11,10 @@ use quinn_proto::{self as quinn, Dir, Side};
 use super::congestion::{self, Congestion};
 use crate::{
     seams::{
-        credit::{self, Credit},
-        datagram_buffer,
-        datagram_limit::DatagramLimit,
-        packet_size::UDP_PAYLOAD_MAX,
+        datagram_frame_size::DatagramLimit,
+        datagram_send_buffer,
+        max_udp_payload::UDP_PAYLOAD_MAX,
+        receive_window::{self, Credit},
         stream_limits,
     },
     tls::{ConfigError, PacketOptions},
@@ -37,7 +37,7 @@ pub struct TransportSettings {
     /// The idle time-out of the connection; zero disables it.
     pub idle_timeout: Duration,
     /// The peer's limits on all streams together, and on one. A server's clients begin with a mebibyte on all of
-    /// them, and get the rest when they have used half of that (`seams::credit`).
+    /// them, and get the rest when they have used half of that (`seams::receive_window`).
     pub max_data: u64,
     pub max_stream_data: u64,
     /// The limits of streams that the peer may have open at a time. Lower ones are announced at first if these are
@@ -112,7 +112,7 @@ impl TransportSettings {
     /// The receive window of this side's connections: a server's begins small.
     pub(crate) fn credit(&self, side: Side) -> Credit {
         let window = match side {
-            Side::Server => credit::first(self.max_data),
+            Side::Server => receive_window::first(self.max_data),
             Side::Client => self.max_data,
         };
         Credit::new(self.max_data, window)
@@ -135,7 +135,7 @@ impl TransportSettings {
             .datagram_recv_bytes
             .map_or(0, |_| self.datagram_frame_bytes);
         [
-            credit::first(self.max_data),
+            receive_window::first(self.max_data),
             self.max_stream_data,
             stream_limits::first(Dir::Bi, self.max_streams_bidi),
             stream_limits::first(Dir::Uni, self.max_streams_uni),
@@ -149,7 +149,7 @@ impl TransportSettings {
     /// Builds the configuration of a server.
     pub(crate) fn build_server(&self) -> Result<quinn::TransportConfig, ConfigError> {
         let mut config = self.build()?;
-        config.receive_window(varint("max_data", credit::first(self.max_data))?);
+        config.receive_window(varint("max_data", receive_window::first(self.max_data))?);
         Ok(config)
     }
 
@@ -174,7 +174,7 @@ impl TransportSettings {
             .initial_mtu(self.udp_payload_size()?)
             .keep_alive_interval(self.keep_alive)
             .datagram_receive_buffer_size(self.datagram_recv_bytes)
-            .datagram_send_buffer_size(datagram_buffer::SEND_BUFFER);
+            .datagram_send_buffer_size(datagram_send_buffer::SEND_BUFFER);
         if self.send_window == 0 {
             return Err(ConfigError::new("send_window", "must not be zero"));
         }

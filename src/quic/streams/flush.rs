@@ -50,7 +50,7 @@ impl Streams {
             while !group.is_empty() {
                 group.retain(|&id| {
                     let flushed = self.serve(conn, id, &mut outcome);
-                    if flushed == Flushed::Held {
+                    if flushed == Flushed::UnreadData {
                         held.push(id);
                     }
                     flushed == Flushed::Share
@@ -126,28 +126,32 @@ impl Streams {
         if flushed == Flushed::Blocked {
             outcome.blocked = outcome.blocked.max(Some(outcome.window));
         }
-        send.ready = matches!(flushed, Flushed::Share | Flushed::Held);
+        send.ready = matches!(flushed, Flushed::Share | Flushed::UnreadData);
         flushed
     }
 
     /// Opens the waiting streams that the peer's limit allows. The state machine opens streams only in order, so
     /// skipped IDs are opened too, as RFC 9000 section 2.1 requires of the peer.
     pub(super) fn open_waiting(&mut self, conn: &mut quinn::Connection) {
-        if self.own.iter().all(|own| own.waiting.is_empty()) {
+        if self
+            .local_ids
+            .iter()
+            .all(|local_ids| local_ids.waiting.is_empty())
+        {
             return;
         }
         for dir in [Dir::Bi, Dir::Uni] {
-            while let Some(&index) = self.own[dir as usize].waiting.first() {
-                while self.own[dir as usize].opened <= index {
+            while let Some(&index) = self.local_ids[dir as usize].waiting.first() {
+                while self.local_ids[dir as usize].opened <= index {
                     match conn.streams().open(dir) {
-                        Some(id) => self.own[dir as usize].opened = id.index() + 1,
+                        Some(id) => self.local_ids[dir as usize].opened = id.index() + 1,
                         None => break,
                     }
                 }
-                if self.own[dir as usize].opened <= index {
+                if self.local_ids[dir as usize].opened <= index {
                     break;
                 }
-                self.own[dir as usize].waiting.pop_first();
+                self.local_ids[dir as usize].waiting.pop_first();
                 self.opened(conn, StreamId::new(self.side, dir, index).into());
             }
         }

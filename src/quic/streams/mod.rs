@@ -3,11 +3,11 @@
 //! They extend the state machine's streams by IDs that exist before the stream may be opened, data that waits for the
 //! peer's limits, watermarks, and pausing of reading.
 //!
-//! - `stream`: one stream; `own`: this side's stream IDs; `send_queue`: data that waits.
+//! - `stream`: one stream; `local_stream_ids`: this side's stream IDs; `send_queue`: data that waits.
 //! - `flush`: passes data to the state machine; `priority`: RFC 9218's urgencies for that.
-//! - `holding`: unread data of streams, and shedding.
+//! - `unread_data`: unread data of streams, and shedding.
 //! - `reset_stop`: resets and stops, by either side.
-//! - `early`: 0-RTT data; `early_limit`: the limit on all streams after it was rejected.
+//! - `early_data`: 0-RTT data; `rejected_0rtt_limit`: the limit on all streams after it was rejected.
 //!
 //! Not here: the state machine's own handling of bytes, and events, which `connection` makes from the results.
 
@@ -17,34 +17,34 @@ use bytes::Bytes;
 use quinn_proto::{self as quinn, Dir, Side, StreamId, VarInt};
 use rustc_hash::FxHashMap;
 
-mod early;
-mod early_limit;
+mod early_data;
 mod flush;
-mod holding;
-mod own;
+mod local_stream_ids;
 pub(super) mod priority;
+mod rejected_0rtt_limit;
 mod reset_stop;
 mod send_queue;
 pub(super) mod stream;
+mod unread_data;
 
 use uringcore_wire::frames::ResetAt;
 
-use early::keep;
-use early_limit::EarlyLimit;
-use holding::Held;
-pub(super) use holding::Shedding;
-use own::OwnStreams;
+use early_data::keep;
+use local_stream_ids::LocalStreamIds;
+use rejected_0rtt_limit::EarlyLimit;
 use stream::{Receive, Send, SendState, Stream, dir, index, read_stream, stream_id, varint};
+pub(super) use unread_data::Shedding;
+use unread_data::UnreadData;
 
 use super::{Priority, Received, StreamEnd, StreamError};
-use crate::seams::delivered::Head;
+use crate::seams::acked_stream_prefix::Head;
 
 /// All streams of a connection that have not ended.
 pub(super) struct Streams {
     side: Side,
     table: FxHashMap<u64, Stream>,
     /// Our own streams, per direction.
-    own: [OwnStreams; 2],
+    local_ids: [LocalStreamIds; 2],
     /// How many streams the peer has opened, per direction.
     peers_opened: [u64; 2],
     /// Streams that were reset while the host may have waited for `StreamWritable`.
@@ -62,10 +62,10 @@ pub(super) struct Streams {
     total_low_water: usize,
     send_window: u64,
     queued_bytes: usize,
-    held: Held,
+    unread: UnreadData,
     /// A bit for each urgency of which the state machine may hold data.
     handed_over: u8,
-    /// The server may reject all data sent now. See `early`.
+    /// The server may reject all data sent now. See `early_data`.
     is_early: bool,
     early_limit: EarlyLimit,
     /// The host reads on demand and only gets `StreamReadable` events.
@@ -110,7 +110,7 @@ impl Streams {
         Self {
             side,
             table: FxHashMap::default(),
-            own: [OwnStreams::default(), OwnStreams::default()],
+            local_ids: [LocalStreamIds::default(), LocalStreamIds::default()],
             peers_opened: [0; 2],
             abandoned: Vec::new(),
             ready: Vec::new(),
@@ -122,7 +122,7 @@ impl Streams {
             total_low_water: LOW_WATER,
             send_window,
             queued_bytes: 0,
-            held: Held::default(),
+            unread: UnreadData::default(),
             handed_over: 0,
             is_early: false,
             early_limit: EarlyLimit::default(),
@@ -244,7 +244,7 @@ impl Streams {
     }
 
     pub fn next_id(&self, dir: Dir) -> u64 {
-        StreamId::new(self.side, dir, self.own[dir as usize].next).into()
+        StreamId::new(self.side, dir, self.local_ids[dir as usize].next).into()
     }
 
     /// Queues data, and a FIN after it.
@@ -333,7 +333,7 @@ impl Streams {
         );
     }
 
-    /// Handles a readable stream; `early` if its data came as 0-RTT data.
+    /// Handles a readable stream; `early_data` if its data came as 0-RTT data.
     pub fn readable(&mut self, conn: &mut quinn::Connection, id: u64, early: bool) -> Readiness {
         let read_on_demand = self.is_on_demand(id);
         let Some(stream) = self.table.get_mut(&id) else {
@@ -362,7 +362,7 @@ impl Streams {
         match conn.recv_stream(stream_id(id)).received_reset() {
             Ok(Some(code)) => {
                 // The frame's final size may not have been recorded yet.
-                self.held.stop(id, &mut stream.receive);
+                self.unread.stop(id, &mut stream.receive);
                 self.forget_if_over(id);
                 let error_code = code.into_inner();
                 Readiness::Reset { error_code }
@@ -430,7 +430,7 @@ impl Streams {
                 max.min(usize::try_from(left).unwrap_or(usize::MAX)),
             ),
         };
-        self.held.read(&mut stream.receive, received.data.len());
+        self.unread.read(&mut stream.receive, received.data.len());
         if let Some(reset) = stream.receive.reset_at
             && received.end.is_none()
             && stream.receive.read >= reset.reliable_size
@@ -446,7 +446,7 @@ impl Streams {
             received.data.early = std::mem::take(&mut stream.receive.early);
         }
         if received.end.is_some() {
-            self.held.close(&mut stream.receive);
+            self.unread.close(&mut stream.receive);
             self.forget_if_over(id);
         }
         received
@@ -485,13 +485,13 @@ impl Streams {
     pub fn open(&mut self, conn: &mut quinn::Connection, dir: Dir) -> Option<u64> {
         // IDs that were used before they could be opened come first.
         self.open_waiting(conn);
-        let own = &mut self.own[dir as usize];
-        if own.opened < own.next {
+        let local_ids = &mut self.local_ids[dir as usize];
+        if local_ids.opened < local_ids.next {
             return None;
         }
         let id = conn.streams().open(dir)?;
-        own.opened = id.index() + 1;
-        own.claim(id.index());
+        local_ids.opened = id.index() + 1;
+        local_ids.claim(id.index());
         let stream = Stream {
             send: Send::new(SendState::Open),
             receive: Receive::new(dir == Dir::Bi),
@@ -511,11 +511,11 @@ impl Streams {
         if id > VarInt::MAX.into_inner() {
             return Err(StreamError::OutOfRange);
         }
-        let is_own = self.is_own(id);
-        if dir(id) == Dir::Uni && !is_own {
+        let is_local = self.is_local(id);
+        if dir(id) == Dir::Uni && !is_local {
             return Err(StreamError::WrongDirection);
         }
-        if is_own && !self.table.contains_key(&id) {
+        if is_local && !self.table.contains_key(&id) {
             self.create_own(id)?;
         }
         if !self.table.contains_key(&id) {
@@ -526,8 +526,8 @@ impl Streams {
 
     /// Why a stream is not in the table: it never existed, or has ended.
     fn missing(&self, id: u64) -> StreamError {
-        let was_there = match self.is_own(id) {
-            true => self.own[dir(id) as usize].was_claimed(index(id)),
+        let was_there = match self.is_local(id) {
+            true => self.local_ids[dir(id) as usize].was_claimed(index(id)),
             false => index(id) < self.peers_opened[dir(id) as usize],
         };
         match was_there {
@@ -538,14 +538,14 @@ impl Streams {
 
     fn create_own(&mut self, id: u64) -> Result<(), StreamError> {
         let dir = dir(id);
-        let own = &mut self.own[dir as usize];
-        if !own.claim(index(id)) {
+        let local_ids = &mut self.local_ids[dir as usize];
+        if !local_ids.claim(index(id)) {
             return Err(StreamError::Over);
         }
-        let state = match index(id) < own.opened {
+        let state = match index(id) < local_ids.opened {
             true => SendState::Open,
             false => {
-                own.waiting.insert(index(id));
+                local_ids.waiting.insert(index(id));
                 SendState::Waiting
             }
         };
@@ -574,7 +574,7 @@ impl Streams {
 
     fn forget_if_over(&mut self, id: u64) {
         // A stream that has to be opened again also has to be reset again.
-        if self.is_early && self.is_own(id) {
+        if self.is_early && self.is_local(id) {
             return;
         }
         let Some(stream) = self.table.get(&id) else {
@@ -582,13 +582,16 @@ impl Streams {
         };
         let sending_over = matches!(stream.send.state, SendState::Absent | SendState::Reset);
         // A stream that waits to be opened must be kept, even if it will only be reset.
-        let waits = self.is_own(id) && self.own[dir(id) as usize].waiting.contains(&index(id));
+        let waits = self.is_local(id)
+            && self.local_ids[dir(id) as usize]
+                .waiting
+                .contains(&index(id));
         if sending_over && !stream.receive.open && !waits {
             self.table.remove(&id);
         }
     }
 
-    fn is_own(&self, id: u64) -> bool {
+    fn is_local(&self, id: u64) -> bool {
         stream_id(id).initiator() == self.side
     }
 }

@@ -3,14 +3,14 @@
 //! Not here: frames, which the state machine writes, and RESET_STREAM_AT, which is a seam (`reset_stream_at`).
 //!
 //! RESET_STREAM_AT is announced if `TransportSettings` enable it, and is never sent: a reset that must not overtake
-//! the first bytes of its stream waits until these are acknowledged (`seams::delivered`).
+//! the first bytes of its stream waits until these are acknowledged (`seams::acked_stream_prefix`).
 
 use quinn_proto::{self as quinn, Dir, VarInt};
 use uringcore_wire::frames::ResetAt;
 
 use super::stream::{SendState, dir, index, stream_id};
 use super::{StreamError, Streams};
-use crate::seams::inflow::Arrived;
+use crate::seams::received_offsets::Arrived;
 
 impl Streams {
     pub fn reset(
@@ -67,17 +67,17 @@ impl Streams {
         code: u64,
     ) -> Result<(), StreamError> {
         let error_code = VarInt::from_u64(code).map_err(|_| StreamError::OutOfRange)?;
-        if self.is_own(id) && dir(id) == Dir::Uni {
+        if self.is_local(id) && dir(id) == Dir::Uni {
             return Err(StreamError::WrongDirection);
         }
-        let waiting = self.is_own(id) && index(id) >= self.own[dir(id) as usize].opened;
+        let waiting = self.is_local(id) && index(id) >= self.local_ids[dir(id) as usize].opened;
         let Some(stream) = self.table.get_mut(&id) else {
             return Err(self.missing(id));
         };
         if !stream.receive.open {
             return Err(StreamError::Over);
         }
-        self.held.stop(id, &mut stream.receive);
+        self.unread.stop(id, &mut stream.receive);
         let reported = stream.receive.reset_at.take();
         match waiting {
             true => stream.receive.stop_when_opened = Some(code),
@@ -183,17 +183,17 @@ mod tests {
 
     use super::*;
     use crate::StreamEnd;
-    use crate::seams::bare::Bare;
+    use crate::seams::bare_quinn::BareQuinn;
 
-    fn server() -> (Bare, Streams) {
-        let bare = Bare::connected(quinn::TransportConfig::default());
+    fn server() -> (BareQuinn, Streams) {
+        let bare = BareQuinn::connected(quinn::TransportConfig::default());
         let mut streams = Streams::new(Side::Server, 1 << 20);
         streams.take_reset_at();
         (bare, streams)
     }
 
     /// A hundred streams of the client that the server has received.
-    fn opened(bare: &mut Bare, streams: &mut Streams, fin: bool) -> Vec<u64> {
+    fn opened(bare: &mut BareQuinn, streams: &mut Streams, fin: bool) -> Vec<u64> {
         let client = bare.client.connection();
         for _ in 0..100 {
             let id = client.streams().open(Dir::Uni).unwrap();

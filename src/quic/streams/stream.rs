@@ -7,7 +7,7 @@ use quinn_proto::{self as quinn, Dir, StreamId, VarInt};
 use uringcore_wire::frames::ResetAt;
 
 use super::{keep, send_queue::SendQueue};
-use crate::seams::delivered::Head;
+use crate::seams::acked_stream_prefix::Head;
 use crate::{Received, StreamEnd};
 
 pub(crate) struct Stream {
@@ -136,7 +136,7 @@ impl Send {
         }
         let mut share = SHARE.min(room);
         if share == 0 && !self.queue.is_empty() {
-            return Flushed::Held;
+            return Flushed::UnreadData;
         }
         if room < self.queue.len() {
             self.queue.cut_at(room);
@@ -161,7 +161,7 @@ impl Send {
             }
             if share == 0 && !self.queue.is_empty() {
                 return match room <= SHARE {
-                    true => Flushed::Held,
+                    true => Flushed::UnreadData,
                     false => Flushed::Share,
                 };
             }
@@ -182,7 +182,7 @@ pub(crate) enum Flushed {
     /// More could be passed on, but other streams take their turn.
     Share,
     /// A limit of the peer that the state machine does not track blocks the rest.
-    Held,
+    UnreadData,
 }
 
 impl Receive {

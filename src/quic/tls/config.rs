@@ -19,14 +19,14 @@ use super::{
     certificates::{
         ServerCertificates,
         ed448::provider_with_ed448,
-        identity::{identity_error, non_empty},
+        identity_check::{identity_error, non_empty},
         roots::{LoadedRoots, load_roots},
         verify::{ClientVerifier, ServerVerifier},
     },
     handshake::{ClientCrypto, ServerCrypto},
     sessions::{ScopedSessions, resumption::Sessions},
 };
-use crate::seams::{labels::with_labels, tickets};
+use crate::seams::{key_labels::with_labels, session_export};
 
 /// A client's TLS settings, borrowed.
 pub(crate) struct ClientTls<'a> {
@@ -71,7 +71,7 @@ pub(crate) struct ServerTls<'a> {
 pub(crate) fn client_config(tls: &ClientTls<'_>) -> Result<ClientCrypto, ConfigError> {
     tls.session_ticket.map_or(Ok(()), SessionTicket::check)?;
     let mut provider = provider_with(tls.cipher_suites, tls.groups, |suite| {
-        tickets::seamed(suite.of_provider())
+        session_export::seamed(suite.of_provider())
     })?;
     if tls.groups.is_none() {
         offer_no_group_without_a_share(&mut provider);

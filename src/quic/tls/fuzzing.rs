@@ -2,11 +2,11 @@
 
 use rustls::SignatureScheme;
 
-use super::{certificates::ed448::provider_with_ed448, versions::Information};
+use super::{certificates::ed448::provider_with_ed448, versions::VersionInformation};
 
 /// The chosen and the available versions among transport parameters; an error if they are malformed.
 pub fn version_information(parameters: &[u8]) -> Result<Option<(u32, Vec<u32>)>, String> {
-    match Information::find(parameters) {
+    match VersionInformation::find(parameters) {
         Ok(found) => Ok(found.map(|found| (found.chosen, found.available))),
         Err(error) => Err(error.to_string()),
     }
@@ -14,7 +14,7 @@ pub fn version_information(parameters: &[u8]) -> Result<Option<(u32, Vec<u32>)>,
 
 /// Appends the version information of a side that has chosen `chosen`.
 pub fn append_version_information(parameters: &mut Vec<u8>, chosen: u32, supported: &[u32]) {
-    Information::append(parameters, chosen, supported);
+    VersionInformation::append(parameters, chosen, supported);
 }
 
 /// True if `signature` is a valid Ed448 signature of `message`.

@@ -31,14 +31,14 @@ pub(crate) use crate::seams::path_challenge::{Probe, ProbeSlot};
 pub(crate) use clock::HostClock;
 pub(crate) use config::{ClientTls, ServerTls, client_config, server_config};
 pub(crate) use handshake::{
-    ClientCrypto, PacketOptions, ServerCrypto, SessionDetails, reason::describe_alert,
+    ClientCrypto, PacketOptions, ServerCrypto, SessionDetails, error_text::describe_alert,
     server_initial_keys,
 };
 pub(crate) use keys::{
-    reset::{ResetKeys, TOKEN_SIZE, mark_of},
-    retry::is_valid as is_valid_retry,
-    tap::{PacketObserver, Tap},
-    token::token_key,
+    address_token_keys::token_key,
+    packet_hook::{PacketHook, PacketObserver},
+    retry_tag::is_valid as is_valid_retry,
+    stateless_reset_keys::{ResetKeys, TOKEN_SIZE, mark_of},
 };
 pub(crate) use random::random_bytes;
 pub(crate) use sessions::resumption::TicketInbox;
@@ -46,8 +46,8 @@ pub(crate) use versions::{Answer, Versions, reserved_besides};
 
 pub use certificates::{SERVER_NAMES_MAX, validity::validity};
 pub use clock::WallClock;
-pub use keys::reset::RESET_KEYS_MAX;
-pub use sessions::{MemorySessions, SessionStore, tickets::SessionTicket};
+pub use keys::stateless_reset_keys::RESET_KEYS_MAX;
+pub use sessions::{MemorySessions, SessionStore, session_ticket::SessionTicket};
 pub use settings::{
     CipherSuite, ClientAuth, ConfigError, Group, Identity, NamedIdentity, Roots, TrustStore,
 };

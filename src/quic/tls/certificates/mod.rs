@@ -5,10 +5,10 @@
 //! | --- | --- |
 //! | `verify` | verification of a peer's certificate chain |
 //! | `roots` | the authorities that a verifier trusts |
-//! | `identity` | checks of a configured chain and its key |
+//! | `identity_check` | checks of a configured chain and its key |
 //! | `validity` | the two dates of a certificate |
 //! | `ed448` | Ed448 keys and signatures, which aws-lc lacks |
-//! | `words` | texts for rejected certificates |
+//! | `error_text` | texts for rejected certificates |
 //!
 //! Not here: verification of a peer's certificates (`verify`), and the rest of a server's configuration (`config`).
 
@@ -25,13 +25,13 @@ use rustls::{
 use webpki::EndEntityCert;
 
 pub(super) mod ed448;
-pub(super) mod identity;
+pub(super) mod error_text;
+pub(super) mod identity_check;
 pub(super) mod roots;
 pub(super) mod validity;
 pub(super) mod verify;
-pub(super) mod words;
 
-use self::identity::{identity_error, non_empty};
+use self::identity_check::{identity_error, non_empty};
 use super::{ConfigError, NamedIdentity};
 
 /// The bound of names over all certificates of a server.
@@ -173,7 +173,7 @@ fn names_of(
     let unusable = |error| {
         let message = format!(
             "the certificate cannot be used: {}",
-            words::other_fault(&error)
+            error_text::other_fault(&error)
         );
         ConfigError::new("cert_chain", message)
     };

@@ -9,7 +9,7 @@ use rustls::{
     pki_types::{CertificateDer, pem::PemObject},
 };
 
-use super::words::fault;
+use super::error_text::fault;
 use crate::tls::{ConfigError, Roots};
 
 /// Trusted certificates.

@@ -25,7 +25,7 @@ use rustls::{
 };
 
 use super::{roots::LoadedRoots, validity::Validity};
-use crate::seams::tickets;
+use crate::seams::session_export;
 use crate::tls::ConfigError;
 
 /// Verifies server certificates. The signature of the handshake is always verified, even if nothing else is:
@@ -116,7 +116,7 @@ impl ServerCertVerifier for ServerVerifier {
     ) -> Result<ServerCertVerified, Error> {
         // A ticket without the server's certificate comes from elsewhere; the secret in it authenticates the
         // server. All other certificates must be valid under the current trust settings.
-        if tickets::is_importing() && tickets::is_unknown(end_entity) {
+        if session_export::is_importing() && session_export::is_unknown(end_entity) {
             return Ok(ServerCertVerified::assertion());
         }
         let (verifier, pinned, check_hostname) = match &self.policy {
@@ -183,7 +183,7 @@ impl ServerCertVerifier for ServerVerifier {
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
         // The key was proved in the handshake that issued the ticket.
-        if tickets::is_importing() {
+        if session_export::is_importing() {
             return Ok(HandshakeSignatureValid::assertion());
         }
         verify_tls13_signature(message, cert, dss, &self.algorithms)

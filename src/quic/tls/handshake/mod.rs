@@ -5,10 +5,10 @@
 //!
 //! | file | content |
 //! | --- | --- |
-//! | `makers` | factories of the sessions, from configurations that connections share |
+//! | `session_factories` | factories of the sessions, from configurations that connections share |
 //! | `packet_options` | extensions and recording of packets, for both roles |
-//! | `gathering` | buffers a ClientHello until it is complete |
-//! | `reason` | texts for TLS failures |
+//! | `client_hello_buffer` | buffers a ClientHello until it is complete |
+//! | `error_text` | texts for TLS failures |
 //!
 //! Not here: the keys themselves (`keys`), and the choice of a version (`versions`).
 
@@ -31,35 +31,35 @@ use uringcore_wire::{
 
 use super::{
     CipherSuite, HostClock, SessionTicket,
-    keys::{self, retry, tap::Tap},
+    keys::{self, packet_hook::PacketHook, retry_tag},
     sessions::resumption::TicketInbox,
-    versions::{Information, Versions},
+    versions::{VersionInformation, Versions},
 };
 use crate::{
     qlog::{ConnectionIds, Epoch},
     seams::{
-        datagram_limit, early_data,
-        labels::Scope,
-        phases::Phases,
-        tickets::{self, Exporter},
+        datagram_frame_size, early_data,
+        key_labels::Scope,
+        key_phases::KeyPhases,
+        session_export::{self, Exporter},
     },
 };
 
-mod gathering;
-mod makers;
+mod client_hello_buffer;
+pub(super) mod error_text;
 mod packet_options;
-pub(super) mod reason;
+mod session_factories;
 #[cfg(test)]
 mod tests;
 
-use gathering::{FirstMessage, Progress};
-pub(crate) use makers::{ClientCrypto, ServerCrypto, server_initial_keys};
+use client_hello_buffer::{ClientHelloBuffer, Progress};
+use error_text::transport_error;
 pub(crate) use packet_options::PacketOptions;
-use reason::transport_error;
+pub(crate) use session_factories::{ClientCrypto, ServerCrypto, server_initial_keys};
 
 /// Details of a session for the QUIC layer. Returned as the state machine's `handshake_data`.
 pub(crate) struct SessionDetails {
-    pub tap: Arc<Tap>,
+    pub hook: Arc<PacketHook>,
     /// Session tickets that a client received.
     pub tickets: Arc<TicketInbox>,
     pub versions: Arc<Versions>,
@@ -80,10 +80,10 @@ struct Session {
     inner: Inner,
     clock: HostClock,
     versions: Arc<Versions>,
-    tap: Arc<Tap>,
+    hook: Arc<PacketHook>,
     reported_handshake_data: bool,
     checked_versions: bool,
-    phases: Option<Phases>,
+    phases: Option<KeyPhases>,
     /// A client's connection IDs, until it has chosen the destination of its first packet.
     ids: Option<ConnectionIds>,
     /// On a client, the name that it connects to.
@@ -118,18 +118,18 @@ struct Waiting {
     version: Version,
     /// Encoded transport parameters without version information.
     params: Vec<u8>,
-    first: FirstMessage,
+    first: ClientHelloBuffer,
     /// The only accepted ClientHello, if the host has read it before.
     expected: Option<Arc<[u8]>>,
 }
 
 impl Session {
-    fn new(inner: Inner, clock: HostClock, versions: Arc<Versions>, tap: Arc<Tap>) -> Self {
+    fn new(inner: Inner, clock: HostClock, versions: Arc<Versions>, hook: Arc<PacketHook>) -> Self {
         Self {
             inner,
             clock,
             versions,
-            tap,
+            hook,
             reported_handshake_data: false,
             checked_versions: false,
             phases: None,
@@ -201,7 +201,7 @@ impl Session {
     /// A server has the client's complete hello: chooses the version and starts TLS.
     fn begin(
         versions: &Versions,
-        tap: &Tap,
+        hook: &PacketHook,
         waiting: &Waiting,
     ) -> Result<quic::Connection, TransportError> {
         if let Some(expected) = &waiting.expected
@@ -215,17 +215,17 @@ impl Session {
         }
         let hello = waiting.first.hello();
         let theirs = match hello.and_then(|hello| hello.transport_parameters()) {
-            Some(params) => Information::find(params)?,
+            Some(params) => VersionInformation::find(params)?,
             None => None,
         };
         versions.decide(versions.choose(theirs.as_ref())?);
-        if let Some(recorder) = tap.recorder() {
+        if let Some(recorder) = hook.recorder() {
             let theirs = theirs.as_ref().map(|theirs| &theirs.available[..]);
             recorder.version_chosen(versions.supported(), theirs, versions.current());
         }
         let mut params = waiting.params.clone();
         versions.append_information(&mut params);
-        tap.local_parameters(&params);
+        hook.local_parameters(&params);
         let config = waiting.config.clone();
         let server = quic::ServerConnection::new(config, waiting.version, params)
             .expect("the configuration was checked when it was built");
@@ -243,7 +243,9 @@ impl Session {
         }
         self.checked_versions = true;
         match tls.quic_transport_parameters() {
-            Some(params) => self.versions.check(Information::find(params)?.as_ref()),
+            Some(params) => self
+                .versions
+                .check(VersionInformation::find(params)?.as_ref()),
             None => Ok(()),
         }
     }
@@ -311,25 +313,27 @@ impl Session {
 fn known<'a>(
     certificates: &'a [CertificateDer<'a>],
 ) -> impl Iterator<Item = &'a CertificateDer<'a>> {
-    certificates.iter().filter(|c| !tickets::is_unknown(c))
+    certificates
+        .iter()
+        .filter(|c| !session_export::is_unknown(c))
 }
 
 impl crypto::Session for Session {
     fn initial_keys(&self, dst_cid: &ConnectionId, side: Side) -> Keys {
         if let Some(ids) = &self.ids {
             // The first call counts: after a Retry there is another.
-            self.tap.set_ids(ConnectionIds {
+            self.hook.set_ids(ConnectionIds {
                 original: Some(dst_cid.to_vec()),
                 ..ids.clone()
             });
         }
-        keys::initial::initial(&self.versions, dst_cid, side, &self.tap)
+        keys::initial::initial(&self.versions, dst_cid, side, &self.hook)
     }
 
     fn handshake_data(&self) -> Option<Box<dyn Any>> {
         let state = self.state();
         Some(Box::new(SessionDetails {
-            tap: self.tap.clone(),
+            hook: self.hook.clone(),
             versions: self.versions.clone(),
             alpn: state.alpn,
             server_name: state.server_name,
@@ -360,7 +364,7 @@ impl crypto::Session for Session {
         let early = self.tls()?.zero_rtt_keys()?;
         let first = self.versions.first();
         let wire = (first != VERSION_1).then_some(first);
-        Some(keys::wrap_early(early, &self.tap, wire))
+        Some(keys::wrap_early(early, &self.hook, wire))
     }
 
     fn early_data_accepted(&self) -> Option<bool> {
@@ -383,7 +387,7 @@ impl crypto::Session for Session {
             Inner::Waiting(waiting) => match waiting.first.push(buf) {
                 Progress::Waiting => return Ok(false),
                 Progress::Done => Some((
-                    Self::begin(&self.versions, &self.tap, waiting)?,
+                    Self::begin(&self.versions, &self.hook, waiting)?,
                     std::mem::take(&mut waiting.first),
                 )),
             },
@@ -393,7 +397,7 @@ impl crypto::Session for Session {
             self.inner = Inner::Running(Box::new(tls));
             first
         });
-        let buf = first.as_ref().map_or(buf, FirstMessage::bytes);
+        let buf = first.as_ref().map_or(buf, ClientHelloBuffer::bytes);
         self.versions.handshake_bytes();
         self.read(buf)?;
         self.check_versions()?;
@@ -406,10 +410,10 @@ impl crypto::Session for Session {
         match self.peer_parameters() {
             None => Ok(None),
             Some(bytes) => {
-                if let Some(recorder) = self.tap.recorder() {
+                if let Some(recorder) = self.hook.recorder() {
                     recorder.remote_parameters(bytes);
                 }
-                let bytes = datagram_limit::understood(bytes);
+                let bytes = datagram_frame_size::understood(bytes);
                 Ok(Some(TransportParameters::read(
                     self.side(),
                     &mut Cursor::new(&*bytes),
@@ -435,28 +439,28 @@ impl crypto::Session for Session {
         Some(match change {
             KeyChange::Handshake { keys } => {
                 let wire = self.handshake_wire();
-                keys::wrap(keys, Epoch::Handshake, self.side(), &self.tap, wire)
+                keys::wrap(keys, Epoch::Handshake, self.side(), &self.hook, wire)
             }
             KeyChange::OneRtt { keys, next } => {
-                self.phases = Some(Phases::new(next));
-                keys::wrap(keys, Epoch::OneRtt(0), self.side(), &self.tap, None)
+                self.phases = Some(KeyPhases::new(next));
+                keys::wrap(keys, Epoch::OneRtt(0), self.side(), &self.hook, None)
             }
         })
     }
 
     fn next_1rtt_keys(&mut self) -> Option<KeyPair<Box<dyn crypto::PacketKey>>> {
         let keys = self.phases.as_mut()?.next(self.versions.switched());
-        Some(keys::wrap_update(keys, self.side(), &self.tap))
+        Some(keys::wrap_update(keys, self.side(), &self.hook))
     }
 
     /// A Retry has the version of the client's first flight (RFC 9369 section 4.1).
     fn is_valid_retry(&self, orig_dst_cid: &ConnectionId, header: &[u8], payload: &[u8]) -> bool {
         let version = self.versions.original();
         let is_valid = version_of(header) == Some(version)
-            && retry::is_valid(version, orig_dst_cid, &[header, payload].concat());
+            && retry_tag::is_valid(version, orig_dst_cid, &[header, payload].concat());
         if is_valid {
             self.versions.set_retried();
-            if let Some(recorder) = self.tap.recorder() {
+            if let Some(recorder) = self.hook.recorder() {
                 recorder.retry(header, payload.len());
             }
         }

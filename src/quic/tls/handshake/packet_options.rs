@@ -6,8 +6,8 @@ use quinn_proto::transport_parameters::TransportParameters;
 
 use crate::{
     qlog::Recorder,
-    seams::{datagram_limit::DatagramLimit, reset_stream_at},
-    tls::keys::tap::Tap,
+    seams::{datagram_frame_size::DatagramLimit, reset_stream_at},
+    tls::keys::packet_hook::PacketHook,
 };
 
 /// The extensions of an endpoint's connections, which their transport parameters announce, and the recording of their
@@ -34,16 +34,16 @@ impl PacketOptions {
         bytes
     }
 
-    /// The tap of a connection's keys.
-    pub(super) fn tap(&self, recorder: Option<Arc<Recorder>>) -> Arc<Tap> {
-        let mut tap = match recorder {
-            Some(recorder) => Tap::recorded(recorder),
-            None => Tap::default(),
+    /// The packet hook of a connection's keys.
+    pub(super) fn hook(&self, recorder: Option<Arc<Recorder>>) -> Arc<PacketHook> {
+        let mut hook = match recorder {
+            Some(recorder) => PacketHook::recorded(recorder),
+            None => PacketHook::default(),
         };
         if self.takes_reset_at {
-            tap.resets().enable();
+            hook.resets().enable();
         }
-        tap.set_datagram_limit(self.datagram_limit);
-        Arc::new(tap)
+        hook.set_datagram_limit(self.datagram_limit);
+        Arc::new(hook)
     }
 }

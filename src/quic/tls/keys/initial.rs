@@ -13,10 +13,10 @@ use rustls::{
 };
 use uringcore_wire::header::{Space, VERSION_1, VERSION_2, version_of};
 
-use super::{mask, name, open, seal, tap::Tap, unmask};
+use super::{mask, name, open, packet_hook::PacketHook, seal, unmask};
 use crate::{
     qlog::Epoch,
-    seams::{hidden_acks, layout, padding},
+    seams::{hidden_acks, padding_removal, version_2_packets},
     tls::versions::Versions,
 };
 
@@ -26,10 +26,10 @@ pub(in crate::tls) fn initial(
     versions: &Arc<Versions>,
     client_dst_cid: &ConnectionId,
     side: Side,
-    tap: &Arc<Tap>,
+    hook: &Arc<PacketHook>,
 ) -> Keys {
     for sealer in [!side, side] {
-        tap.key_made(name(Epoch::Initial, sealer));
+        hook.key_made(name(Epoch::Initial, sealer));
     }
     let keys = Arc::new(InitialKeys {
         v1: OnceLock::new(),
@@ -37,7 +37,7 @@ pub(in crate::tls) fn initial(
         client_dst_cid: *client_dst_cid,
         side,
         versions: versions.clone(),
-        tap: tap.clone(),
+        hook: hook.clone(),
     });
     Keys {
         header: KeyPair {
@@ -58,13 +58,13 @@ struct InitialKeys {
     client_dst_cid: ConnectionId,
     side: Side,
     versions: Arc<Versions>,
-    tap: Arc<Tap>,
+    hook: Arc<PacketHook>,
 }
 
 impl Drop for InitialKeys {
     fn drop(&mut self) {
         for sealer in [!self.side, self.side] {
-            self.tap.key_dropped(name(Epoch::Initial, sealer));
+            self.hook.key_dropped(name(Epoch::Initial, sealer));
         }
     }
 }
@@ -105,9 +105,9 @@ struct LocalInitial(Arc<InitialKeys>);
 impl crypto::PacketKey for LocalInitial {
     fn encrypt(&self, packet: u64, buf: &mut [u8], header_len: usize) {
         let version = self.0.versions.current();
-        layout::show(buf, version);
+        version_2_packets::show(buf, version);
         let key = &*self.0.of(version).local.packet;
-        seal(key, Space::Initial, &self.0.tap, packet, buf, header_len);
+        seal(key, Space::Initial, &self.0.hook, packet, buf, header_len);
     }
 
     /// Packets that we sealed are never received.
@@ -155,19 +155,19 @@ impl crypto::PacketKey for RemoteInitial {
         payload: &mut BytesMut,
     ) -> Result<(), CryptoError> {
         let Some((version, keys)) = self.0.of_received(header) else {
-            self.0.tap.unopened(Space::Initial, header, false);
+            self.0.hook.unopened(Space::Initial, header, false);
             return Err(CryptoError);
         };
-        let header = layout::received(header);
+        let header = version_2_packets::received(header);
         let key = &*keys.remote.packet;
-        open(key, Space::Initial, &self.0.tap, packet, &header, payload)?;
+        open(key, Space::Initial, &self.0.hook, packet, &header, payload)?;
         self.0.versions.received(version);
         if self.0.side.is_server() && self.0.versions.switched() == Some(version) {
             hidden_acks::hide(payload);
         }
         match self.0.side {
-            Side::Server => padding::fold(payload),
-            Side::Client => padding::cut(payload),
+            Side::Server => padding_removal::fold(payload),
+            Side::Client => padding_removal::cut(payload),
         }
         Ok(())
     }
@@ -210,15 +210,15 @@ fn initial_suite() -> Suite {
 mod tests {
     use uringcore_wire::header::unshift_type;
 
-    use super::{super::tap::PacketObserver, *};
+    use super::{super::packet_hook::PacketObserver, *};
 
     /// The payload that a server opens of a client's Initial packet of version 2.
     fn received_by(server: &Arc<Versions>, payload: &[u8]) -> Vec<u8> {
         seen_by(&Arc::default(), server, payload)
     }
 
-    /// Like `received_by`, with the server's tap.
-    fn seen_by(tap: &Arc<Tap>, server: &Arc<Versions>, payload: &[u8]) -> Vec<u8> {
+    /// Like `received_by`, with the server's packet hook.
+    fn seen_by(hook: &Arc<PacketHook>, server: &Arc<Versions>, payload: &[u8]) -> Vec<u8> {
         let id = ConnectionId::new(&[5; 8]);
         let client = Versions::only(Side::Client, VERSION_2);
         let local = initial(&client, &id, Side::Client, &Arc::default())
@@ -231,7 +231,7 @@ mod tests {
         local.encrypt(3, &mut packet, header_len);
         packet[0] = unshift_type(packet[0]);
         let mut sealed = BytesMut::from(&packet[header_len..]);
-        let remote = initial(server, &id, Side::Server, tap).packet.remote;
+        let remote = initial(server, &id, Side::Server, hook).packet.remote;
         let header = &packet[..header_len];
         remote.decrypt(3, header, &mut sealed).unwrap();
         sealed.to_vec()
@@ -269,10 +269,10 @@ mod tests {
     fn the_tap_sees_the_padding_as_it_came() {
         let server = Versions::server(VERSION_2, &[VERSION_2]);
         let payload = [&[6, 0, 4, 1, 2, 3, 0][..], &[0; 1_100]].concat();
-        let (tap, watcher) = (Arc::<Tap>::default(), Arc::<Watcher>::default());
-        tap.attach(watcher.clone());
-        tap.set_open(true);
-        let opened = seen_by(&tap, &server, &payload);
+        let (hook, watcher) = (Arc::<PacketHook>::default(), Arc::<Watcher>::default());
+        hook.attach(watcher.clone());
+        hook.set_open(true);
+        let opened = seen_by(&hook, &server, &payload);
         assert_eq!((&opened[..7], opened.len()), (&payload[..7], payload.len()));
         assert_ne!(opened, payload);
         assert_eq!(*watcher.0.lock().unwrap(), payload);

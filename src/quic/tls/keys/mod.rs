@@ -1,4 +1,4 @@
-//! Packet and header keys: wraps rustls' keys for the state machine, with a [`Tap`] on the plain text, and with the
+//! Packet and header keys: wraps rustls' keys for the state machine, with a [`PacketHook`] on the plain text, and with the
 //! version of the wire.
 //!
 //! The state machine writes and reads long headers in the layout of version 1, with the version that it began with.
@@ -7,12 +7,12 @@
 //! (the endpoint has converted them) and their own version field.
 //!
 //! - `initial`: keys for Initial packets, of every version.
-//! - `reset`: the keys of stateless reset tokens.
-//! - `retry`: the tag of Retry packets, which have no keys.
-//! - `tap`: observation of packets in plain text by the layer above.
-//! - `token`: the keys of address validation tokens.
+//! - `stateless_reset_keys`: the keys of stateless reset tokens.
+//! - `retry_tag`: the tag of Retry packets, which have no keys.
+//! - `packet_hook`: observation of packets in plain text by the layer above.
+//! - `address_token_keys`: the keys of address validation tokens.
 //!
-//! Not here: the derivation of keys (`handshake`), and keys of later key phases (`seams::phases`).
+//! Not here: the derivation of keys (`handshake`), and keys of later key phases (`seams::key_phases`).
 
 use std::sync::Arc;
 
@@ -26,16 +26,16 @@ use uringcore_wire::header::Space;
 
 use crate::{
     qlog::{Direction, Epoch, KeyName},
-    seams::{layout, padding},
+    seams::{padding_removal, version_2_packets},
 };
 
+pub(super) mod address_token_keys;
 pub(super) mod initial;
-pub(super) mod reset;
-pub(super) mod retry;
-pub(super) mod tap;
-pub(super) mod token;
+pub(super) mod packet_hook;
+pub(super) mod retry_tag;
+pub(super) mod stateless_reset_keys;
 
-use tap::Tap;
+use packet_hook::PacketHook;
 
 /// A full set of keys for packets with version `wire` in their long headers; `None`: the state machine's version is
 /// right.
@@ -43,20 +43,20 @@ pub(super) fn wrap(
     keys: quic::Keys,
     epoch: Epoch,
     side: Side,
-    tap: &Arc<Tap>,
+    hook: &Arc<PacketHook>,
     wire: Option<u32>,
 ) -> Keys {
     Keys {
         header: KeyPair {
             local: Box::new(LocalHeaderKey {
                 key: keys.local.header,
-                tap: tap.clone(),
+                hook: hook.clone(),
             }),
             remote: Box::new(HeaderKey(keys.remote.header)),
         },
         packet: KeyPair {
-            remote: packet_key(keys.remote.packet, name(epoch, !side), tap, wire),
-            local: packet_key(keys.local.packet, name(epoch, side), tap, wire),
+            remote: packet_key(keys.remote.packet, name(epoch, !side), hook, wire),
+            local: packet_key(keys.local.packet, name(epoch, side), hook, wire),
         },
     }
 }
@@ -65,24 +65,24 @@ pub(super) fn wrap(
 pub(super) fn wrap_update(
     keys: quic::PacketKeySet,
     side: Side,
-    tap: &Arc<Tap>,
+    hook: &Arc<PacketHook>,
 ) -> KeyPair<Box<dyn crypto::PacketKey>> {
-    let epoch = Epoch::OneRtt(tap.make_keys());
+    let epoch = Epoch::OneRtt(hook.make_keys());
     KeyPair {
-        local: packet_key(keys.local, name(epoch, side), tap, None),
-        remote: packet_key(keys.remote, name(epoch, !side), tap, None),
+        local: packet_key(keys.local, name(epoch, side), hook, None),
+        remote: packet_key(keys.remote, name(epoch, !side), hook, None),
     }
 }
 
 /// Keys for 0-RTT packets, which have only one direction.
 pub(super) fn wrap_early(
     keys: quic::DirectionalKeys,
-    tap: &Arc<Tap>,
+    hook: &Arc<PacketHook>,
     wire: Option<u32>,
 ) -> (Box<dyn crypto::HeaderKey>, Box<dyn crypto::PacketKey>) {
     (
         Box::new(HeaderKey(keys.header)),
-        packet_key(keys.packet, name(Epoch::Early, Side::Client), tap, wire),
+        packet_key(keys.packet, name(Epoch::Early, Side::Client), hook, wire),
     )
 }
 
@@ -96,10 +96,10 @@ fn name(epoch: Epoch, side: Side) -> KeyName {
 fn packet_key(
     key: Box<dyn quic::PacketKey>,
     name: KeyName,
-    tap: &Arc<Tap>,
+    hook: &Arc<PacketHook>,
     wire: Option<u32>,
 ) -> Box<dyn crypto::PacketKey> {
-    tap.key_made(name);
+    hook.key_made(name);
     Box::new(PacketKey {
         key,
         name,
@@ -108,7 +108,7 @@ fn packet_key(
             Epoch::Handshake => Space::Handshake,
             Epoch::Early | Epoch::OneRtt(_) => Space::Data,
         },
-        tap: tap.clone(),
+        hook: hook.clone(),
         wire,
     })
 }
@@ -117,22 +117,22 @@ struct PacketKey {
     key: Box<dyn quic::PacketKey>,
     name: KeyName,
     space: Space,
-    tap: Arc<Tap>,
+    hook: Arc<PacketHook>,
     wire: Option<u32>,
 }
 
 impl Drop for PacketKey {
     fn drop(&mut self) {
-        self.tap.key_dropped(self.name);
+        self.hook.key_dropped(self.name);
     }
 }
 
 impl crypto::PacketKey for PacketKey {
     fn encrypt(&self, packet: u64, buf: &mut [u8], header_len: usize) {
         if let Some(version) = self.wire {
-            layout::show(buf, version);
+            version_2_packets::show(buf, version);
         }
-        seal(&*self.key, self.space, &self.tap, packet, buf, header_len);
+        seal(&*self.key, self.space, &self.hook, packet, buf, header_len);
     }
 
     fn decrypt(
@@ -142,13 +142,13 @@ impl crypto::PacketKey for PacketKey {
         payload: &mut BytesMut,
     ) -> Result<(), CryptoError> {
         match self.wire {
-            None => open(&*self.key, self.space, &self.tap, packet, header, payload),
+            None => open(&*self.key, self.space, &self.hook, packet, header, payload),
             Some(_) => {
-                let header = layout::received(header);
-                open(&*self.key, self.space, &self.tap, packet, &header, payload)
+                let header = version_2_packets::received(header);
+                open(&*self.key, self.space, &self.hook, packet, &header, payload)
             }
         }?;
-        padding::cut(payload);
+        padding_removal::cut(payload);
         Ok(())
     }
 
@@ -184,7 +184,7 @@ impl crypto::HeaderKey for HeaderKey {
 /// Keys for our own packets, and for packets that are sealed in place of one.
 struct LocalHeaderKey {
     key: Box<dyn quic::HeaderProtectionKey>,
-    tap: Arc<Tap>,
+    hook: Arc<PacketHook>,
 }
 
 impl crypto::HeaderKey for LocalHeaderKey {
@@ -193,7 +193,7 @@ impl crypto::HeaderKey for LocalHeaderKey {
 
     fn encrypt(&self, pn_offset: usize, packet: &mut [u8]) {
         mask(&*self.key, pn_offset, packet);
-        let probe = self.tap.probe();
+        let probe = self.hook.probe();
         probe.mask(|number_at, packet| mask(&*self.key, number_at, packet));
     }
 
@@ -207,7 +207,7 @@ impl crypto::HeaderKey for LocalHeaderKey {
 fn seal(
     key: &dyn quic::PacketKey,
     space: Space,
-    tap: &Tap,
+    hook: &PacketHook,
     number: u64,
     buf: &mut [u8],
     header_len: usize,
@@ -218,13 +218,13 @@ fn seal(
     let payload = &mut rest[..payload_len];
     if space == Space::Data {
         let record = |header: &[u8], payload: &[u8]| {
-            tap.record(Direction::Sent, space, number, header, payload, tag_len);
+            hook.record(Direction::Sent, space, number, header, payload, tag_len);
         };
-        if tap.probe().seal(key, number, header, payload, record) {
+        if hook.probe().seal(key, number, header, payload, record) {
             return;
         }
     }
-    let length = tap.sealing(space, number, header, payload, tag_len);
+    let length = hook.sealing(space, number, header, payload, tag_len);
     let (payload, behind) = rest.split_at_mut(length);
     let sealed = key
         .encrypt_in_place(number, header, payload)
@@ -235,24 +235,24 @@ fn seal(
 fn open(
     key: &dyn quic::PacketKey,
     space: Space,
-    tap: &Tap,
+    hook: &PacketHook,
     number: u64,
     header: &[u8],
     payload: &mut BytesMut,
 ) -> Result<(), CryptoError> {
     let Ok(opened) = key.decrypt_in_place(number, header, payload) else {
-        tap.unopened(space, header, true);
+        hook.unopened(space, header, true);
         return Err(CryptoError);
     };
     let length = opened.len();
     payload.truncate(length);
-    tap.opened(space, number, header, payload, key.tag_len());
+    hook.opened(space, number, header, payload, key.tag_len());
     match space {
         Space::Data => {
-            tap.datagram_limit().enforce(payload);
-            tap.resets().opened(payload, tap.inflow());
+            hook.datagram_limit().enforce(payload);
+            hook.resets().opened(payload, hook.received_offsets());
         }
-        Space::Handshake => tap.handshake_opened(),
+        Space::Handshake => hook.handshake_opened(),
         Space::Initial => {}
     }
     Ok(())

@@ -4,7 +4,7 @@
 //! is the replay guard of 0-RTT data (section 8.1). The TLS library has a second guard: early data of a ticket
 //! whose age is off by more than a minute is not read (section 8.3).
 //!
-//! - `tickets`: sessions of clients, as plain data.
+//! - `session_ticket`: sessions of clients, as plain data.
 //! - `resumption`: the choice of the session that a client resumes.
 
 use std::{
@@ -16,7 +16,7 @@ use std::{
 use aws_lc_rs::digest::{self, SHA256};
 
 pub(super) mod resumption;
-pub(super) mod tickets;
+pub(super) mod session_ticket;
 
 use super::versions::Versions;
 

@@ -1,7 +1,7 @@
 //! Chooses the session that a client resumes: one that its host imported, or one of earlier connections with the
 //! same configuration.
 //!
-//! Not here: the conversion of a ticket to a session (`tickets`).
+//! Not here: the conversion of a ticket to a session (`session_ticket`).
 
 use std::{
     fmt,
@@ -18,7 +18,7 @@ use rustls::{
 };
 use uringcore_wire::header::KNOWN_VERSIONS;
 
-use super::tickets::{self, SessionTicket};
+use super::session_ticket::{self, SessionTicket};
 use crate::tls::{HostClock, versions::Versions};
 
 /// The sessions of one client configuration.
@@ -69,7 +69,7 @@ impl Sessions {
             return None;
         }
         let judges = (&self.verifier, &self.credentials);
-        tickets::import(ticket, name, judges, &self.clock)
+        session_ticket::import(ticket, name, judges, &self.clock)
     }
 }
 

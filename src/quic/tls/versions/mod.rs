@@ -2,10 +2,10 @@
 //!
 //! The state machine has one version a connection, the *original* one, and never changes it. The packets may have
 //! another, the *negotiated* one: the session and its keys share it through [`Versions`]. Version 2 differs in four
-//! things: salts and labels of keys (`seams::labels`, and rustls for Initial packets), the type bits of long
-//! headers (`wire::header`), and the Retry tag (`keys::retry`).
+//! things: salts and labels of keys (`seams::key_labels`, and rustls for Initial packets), the type bits of long
+//! headers (`wire::header`), and the Retry tag (`keys::retry_tag`).
 //!
-//! - `information`: the transport parameter `version_information`, and its checks.
+//! - `version_information`: the transport parameter `version_information`, and its checks.
 //!
 //! Not here: Version Negotiation packets and splitting of datagrams, which the endpoint does.
 
@@ -18,9 +18,9 @@ use quinn_proto::Side;
 use rustls::quic::Version;
 use uringcore_wire::header::{VERSION_1, VERSION_2};
 
-mod information;
+mod version_information;
 
-pub(super) use information::Information;
+pub(super) use version_information::VersionInformation;
 
 /// rustls' name for a version with known keys.
 pub(super) fn known(version: u32) -> Option<Version> {

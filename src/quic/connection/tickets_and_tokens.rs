@@ -1,0 +1,77 @@
+//! The credentials of a client for its next connections: session tickets and address validation tokens.
+//!
+//! Not here: their stores (`tls::sessions`, `address_tokens`).
+
+use std::sync::Arc;
+
+use crate::{Event, address_tokens::ConnectionTokens, tls::TicketInbox};
+
+pub(super) struct Credentials {
+    tickets: Arc<TicketInbox>,
+    /// A client's tokens.
+    tokens: Option<Arc<ConnectionTokens>>,
+}
+
+impl Credentials {
+    pub fn new(tickets: Arc<TicketInbox>, tokens: Option<Arc<ConnectionTokens>>) -> Self {
+        Self { tickets, tokens }
+    }
+
+    /// Another TLS session replaces the first.
+    pub fn begin_again(&mut self, tickets: Arc<TicketInbox>) {
+        self.tickets = tickets;
+    }
+
+    /// The handshake has chosen a version, which new tokens are for.
+    pub fn set_version(&self, version: u32) {
+        if let Some(tokens) = &self.tokens {
+            tokens.set_version(version);
+        }
+    }
+
+    pub fn tokens(&self) -> Option<Arc<ConnectionTokens>> {
+        self.tokens.clone()
+    }
+
+    /// The tickets and tokens that have arrived since the last call.
+    pub fn take_new(&self) -> impl Iterator<Item = Event> {
+        let tickets = self.tickets.take().into_iter();
+        let tickets = tickets.map(|ticket| Event::SessionTicket(Box::new(ticket)));
+        let tokens = self.tokens.as_ref().map(|tokens| tokens.take_new());
+        let tokens = tokens.into_iter().flatten();
+        tickets.chain(tokens.map(|(token, version)| Event::NewToken { token, version }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use quinn_proto::TokenStore;
+    use uringcore_wire::header::{VERSION_1, VERSION_2};
+
+    use super::*;
+
+    #[test]
+    fn new_tokens_are_reported_once_with_the_version_of_the_connection() {
+        let tokens = ConnectionTokens::new(Default::default(), Arc::default(), VERSION_1);
+        let tokens = Arc::new(tokens);
+        let credentials = Credentials::new(Arc::default(), Some(tokens.clone()));
+        assert_eq!(credentials.take_new().next(), None);
+        let token = Bytes::from_static(b"token");
+        credentials.set_version(VERSION_2);
+        tokens.insert("localhost", token.clone());
+        let version = VERSION_2;
+        let events: Vec<_> = credentials.take_new().collect();
+        assert_eq!(events, [Event::NewToken { token, version }]);
+        assert_eq!(credentials.take_new().next(), None);
+    }
+
+    #[test]
+    fn a_server_has_none() {
+        let mut credentials = Credentials::new(Arc::default(), None);
+        credentials.set_version(VERSION_1);
+        credentials.begin_again(Arc::default());
+        assert!(credentials.tokens().is_none());
+        assert_eq!(credentials.take_new().next(), None);
+    }
+}

@@ -1,0 +1,264 @@
+//! Generates an endpoint's connection IDs. They are random; if several workers share a port, their first byte
+//! identifies the worker. At a server whose host gave a key for stateless resets, the last byte is the key's mark
+//! (`tls::keys::stateless_reset_keys`). An endpoint without a server sets no mark: it would link the paths of a client that moves (RFC
+//! 9000 section 9.5). A server that also dials uses its mark in all its IDs.
+//!
+//! The kernel steers a datagram by the first byte of its destination connection ID, modulo the number of workers
+//! (`uringcore_io::net::steer_by_connection_id`). So a worker's own IDs begin with a byte that maps to it. An observer
+//! learns the worker from that byte and nothing else.
+//!
+//! A packet with another worker's ID arrives here if that worker is gone and the kernel steers its packets to
+//! others: it is answered with a stateless reset, like any packet of an unknown connection. While that worker
+//! lives, such a packet arrives here only if it bypassed the kernel's steering (a broadcast address, or another
+//! program's sockets on the port), and a reset would end the worker's connection: the packet is dropped.
+
+use std::{
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicU16, Ordering},
+    },
+    time::Duration,
+};
+
+use quinn_proto::{ConnectionId, ConnectionIdGenerator, InvalidCid, RandomConnectionIdGenerator};
+
+use crate::{EmptyPlaces, Worker, tls};
+
+/// Controls the next ID, and records generated ones.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct NextId(Arc<Flags>);
+
+#[derive(Debug)]
+struct Flags {
+    is_next_workers: AtomicBool,
+    is_named: AtomicBool,
+    /// The last byte of further IDs, or [`NO_MARK`].
+    mark: AtomicU16,
+    /// IDs generated since the last `take_made`, if they are recorded.
+    made: Option<Mutex<Vec<ConnectionId>>>,
+}
+
+impl Default for Flags {
+    fn default() -> Self {
+        Self {
+            is_next_workers: AtomicBool::default(),
+            is_named: AtomicBool::default(),
+            mark: AtomicU16::new(NO_MARK),
+            made: None,
+        }
+    }
+}
+
+impl NextId {
+    /// `remembers`: generated IDs are recorded.
+    pub fn new(remembers: bool) -> Self {
+        Self(Arc::new(Flags {
+            made: remembers.then(Mutex::default),
+            ..Flags::default()
+        }))
+    }
+
+    /// The IDs that were generated since the last call, in order.
+    pub fn take_made(&self) -> Vec<ConnectionId> {
+        let made = self.0.made.as_ref();
+        let made = made.map(|made| made.lock().unwrap_or_else(PoisonError::into_inner));
+        made.map(|mut made| std::mem::take(&mut *made))
+            .unwrap_or_default()
+    }
+
+    fn made(&self, id: ConnectionId) {
+        if let Some(made) = &self.0.made {
+            let mut made = made.lock().unwrap_or_else(PoisonError::into_inner);
+            made.push(id);
+        }
+    }
+
+    /// If true, generates an ID of the next worker: a client that gets it is routed there.
+    pub fn hand_over(&self, is_next_workers: bool) {
+        self.0
+            .is_next_workers
+            .store(is_next_workers, Ordering::Relaxed);
+    }
+
+    /// Sets the mark of IDs from now on.
+    pub fn set_mark(&self, mark: Option<u8>) {
+        let mark = mark.map_or(NO_MARK, u16::from);
+        self.0.mark.store(mark, Ordering::Relaxed);
+    }
+
+    /// Uses the host's ID for the next one, if it has set one: also after a Retry or a restart, because the host
+    /// routes packets by it.
+    pub fn is_named(&self) {
+        self.0.is_named.store(true, Ordering::Relaxed);
+    }
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct EndpointConnectionIds {
+    random: RandomConnectionIdGenerator,
+    worker: Option<Worker>,
+    empty_places: Option<Arc<dyn EmptyPlaces>>,
+    next: NextId,
+    /// The ID that the host has set.
+    first: Option<ConnectionId>,
+}
+
+impl EndpointConnectionIds {
+    pub fn new(length: usize, worker: Option<Worker>, next: NextId) -> Self {
+        Self {
+            random: RandomConnectionIdGenerator::new(length),
+            worker,
+            empty_places: None,
+            next,
+            first: None,
+        }
+    }
+
+    /// Sets the first ID, if `first` is one.
+    pub fn beginning(mut self, first: Option<&[u8]>) -> Self {
+        self.first = first.map(ConnectionId::new);
+        self.next.is_named();
+        self
+    }
+
+    /// This worker answers for the IDs of the empty places.
+    pub fn standing_in(mut self, places: Option<Arc<dyn EmptyPlaces>>) -> Self {
+        self.empty_places = places;
+        self
+    }
+}
+
+impl EndpointConnectionIds {
+    fn make(&mut self) -> ConnectionId {
+        if let Some(first) = self.first
+            && self.next.0.is_named.swap(false, Ordering::Relaxed)
+        {
+            return first;
+        }
+        let mut id = self.random.generate_cid();
+        if let (Some(worker), Some(first)) = (self.worker, id.first_mut()) {
+            let worker = match self.next.0.is_next_workers.load(Ordering::Relaxed) {
+                true => worker.next(),
+                false => worker,
+            };
+            *first = worker.mark(*first);
+        }
+        if let Ok(mark) = u8::try_from(self.next.0.mark.load(Ordering::Relaxed))
+            && tls::mark_of(&id).is_some()
+            && let Some(last) = id.last_mut()
+        {
+            *last = mark;
+        }
+        id
+    }
+}
+
+impl ConnectionIdGenerator for EndpointConnectionIds {
+    fn generate_cid(&mut self) -> ConnectionId {
+        let id = self.make();
+        self.next.made(id);
+        id
+    }
+
+    /// The state machine calls this for packets without a connection, before it answers with a reset.
+    fn validate(&self, id: &ConnectionId) -> Result<(), InvalidCid> {
+        let (Some(worker), Some(&first)) = (self.worker, id.first()) else {
+            return Ok(());
+        };
+        let place = worker.place_of(first);
+        let stands_in = |places: &Arc<dyn EmptyPlaces>| places.is_empty(place);
+        match place == worker.index || self.empty_places.as_ref().is_some_and(stands_in) {
+            true => Ok(()),
+            // RFC 9000 section 21.11: the connection could be active at the other worker.
+            false => Err(InvalidCid),
+        }
+    }
+
+    fn cid_len(&self) -> usize {
+        self.random.cid_len()
+    }
+
+    fn cid_lifetime(&self) -> Option<Duration> {
+        None
+    }
+}
+
+/// No byte has this value.
+const NO_MARK: u16 = 0x100;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_mark_is_the_last_byte_of_ids_that_are_long_enough() {
+        let next_id = NextId::default();
+        next_id.set_mark(Some(7));
+        for (length, is_marked) in [(0, false), (4, false), (7, false), (8, true), (20, true)] {
+            let mut ids = EndpointConnectionIds::new(length, None, next_id.clone());
+            let all = (0..100).all(|_| ids.generate_cid().last() == Some(&7));
+            assert_eq!(all, is_marked, "{length}");
+        }
+        let worker = Worker { index: 1, count: 4 };
+        let mut ids = EndpointConnectionIds::new(8, Some(worker), next_id.clone());
+        let id = ids.generate_cid();
+        assert_eq!((id[0] % 4, id[7]), (1, 7));
+        next_id.set_mark(None);
+        assert!((0..100).any(|_| ids.generate_cid()[7] != 7));
+    }
+
+    #[test]
+    fn a_workers_ids_come_back_to_it_and_use_all_bytes_that_do() {
+        for count in [1, 2, 3, 4, 7, 100, 255] {
+            for index in 0..count {
+                let worker = Worker { index, count };
+                let marked: std::collections::BTreeSet<u8> =
+                    (0..=255).map(|random| worker.mark(random)).collect();
+                let own = (0..=255_u8).filter(|byte| byte % count == index);
+                assert!(marked.into_iter().eq(own), "{worker:?}");
+                let next_id = NextId::default();
+                let mut ids = EndpointConnectionIds::new(8, Some(worker), next_id.clone());
+                assert_eq!(ids.generate_cid()[0] % count, index);
+                next_id.hand_over(true);
+                let next = (u16::from(index) + 1) % u16::from(count);
+                assert_eq!(u16::from(ids.generate_cid()[0] % count), next);
+            }
+        }
+    }
+
+    #[derive(Debug)]
+    struct Empty(u8);
+
+    impl EmptyPlaces for Empty {
+        fn is_empty(&self, index: u8) -> bool {
+            index == self.0
+        }
+    }
+
+    #[test]
+    fn a_worker_answers_for_its_own_ids_and_those_of_empty_places() {
+        let worker = Worker { index: 1, count: 4 };
+        let ids = EndpointConnectionIds::new(8, Some(worker), NextId::default());
+        let standing_in = ids.clone().standing_in(Some(Arc::new(Empty(2))));
+        let alone = EndpointConnectionIds::new(8, None, NextId::default());
+        for first in 0..=255_u8 {
+            let id = ConnectionId::new(&[first, 1, 2, 3, 4, 5, 6, 7]);
+            assert_eq!(ids.validate(&id).is_ok(), first % 4 == 1);
+            assert_eq!(
+                standing_in.validate(&id).is_ok(),
+                matches!(first % 4, 1 | 2)
+            );
+            assert!(alone.validate(&id).is_ok());
+        }
+    }
+
+    #[test]
+    fn the_first_id_is_the_one_that_was_named_and_the_others_are_random() {
+        let next_id = NextId::default();
+        let mut ids = EndpointConnectionIds::new(4, None, next_id.clone()).beginning(Some(b"abcd"));
+        assert_eq!(&ids.generate_cid()[..], b"abcd");
+        next_id.is_named();
+        assert_eq!(&ids.generate_cid()[..], b"abcd");
+        assert_ne!(ids.generate_cid(), ids.generate_cid());
+    }
+}

@@ -1,0 +1,178 @@
+//! Received datagrams: their classification and dispatch.
+//!
+//! Not here: splitting them (`seams::version_2_packets`), Version Negotiation (`version_negotiation`), and new connections
+//! (`endpoint`).
+
+use std::time::Instant;
+
+use bytes::BytesMut;
+use quinn_proto::{ConnectionId, DatagramEvent, EcnCodepoint};
+use uringcore_wire::{
+    datagram::{Arrival, Beginning, arrivals},
+    header::version_of,
+};
+
+use super::Entry;
+use crate::{
+    DatagramMeta, Endpoint,
+    connection::migration::{Arrived, Receipt},
+    paths::path::Local,
+    seams::{forged_retry, version_2_packets},
+    tls::TOKEN_SIZE,
+};
+
+impl Endpoint {
+    /// Handles one datagram of any kind.
+    pub(crate) fn take_in(&mut self, now: Instant, meta: DatagramMeta, data: BytesMut) {
+        match Beginning::of(&data) {
+            Beginning::Packet => self.take_packets(now, meta, data),
+            Beginning::Negotiation => self.handle_negotiation(now, meta, &data),
+            Beginning::UnknownVersion => {
+                self.log_stray(now, arrivals(&data), "unsupported_version");
+                self.answer_version(meta, &data);
+            }
+        }
+    }
+
+    /// Logs packets without a connection, at a client that has its socket to itself.
+    fn log_stray(&self, now: Instant, packets: Vec<Arrival>, trigger: &'static str) {
+        if !self.is_logging || self.server.is_some() || self.connections.len() != 1 {
+            return;
+        }
+        let log = |entry: &Entry| {
+            entry.connection.log().set_time(now);
+            entry.connection.packet_log().cloned()
+        };
+        let mut logs = self.connections.iter().filter_map(|(_, entry)| log(entry));
+        if let Some(log) = logs.next() {
+            packets.iter().for_each(|packet| match packet.packet_type {
+                None => log.stray(packet, "header_parse_error"),
+                Some(_) => log.stray(packet, trigger),
+            });
+        }
+    }
+
+    fn take_packets(&mut self, now: Instant, meta: DatagramMeta, mut data: BytesMut) {
+        // The state machine does not report if it has accepted or skipped a first packet.
+        let other_version = match self.is_of_other_version(&data) {
+            true => Some(data.clone()),
+            false => None,
+        };
+        let (length, is_server) = (data.len(), self.server.is_some());
+        let first = version_2_packets::next_piece(&mut data, is_server);
+        let remote = self.known_address(meta.remote);
+        if !forged_retry::may_pass(&first, |retry| self.is_genuine_retry(remote, retry)) {
+            self.log_stray(now, arrivals(&first), "payload_decrypt_error");
+            return;
+        }
+        self.arrival_bytes = length;
+        let is_taken = self.take_piece(now, meta, first, Some(length));
+        while !data.is_empty() {
+            let piece = version_2_packets::next_piece(&mut data, is_server);
+            self.take_piece(now, meta, piece, None);
+        }
+        if let (false, Some(first_packet)) = (is_taken, other_version) {
+            self.answer_version(meta, &first_packet);
+        }
+    }
+
+    /// True if the piece had an effect. The first piece comes with the whole datagram's length.
+    fn take_piece(
+        &mut self,
+        now: Instant,
+        meta: DatagramMeta,
+        piece: BytesMut,
+        datagram_len: Option<usize>,
+    ) -> bool {
+        let ecn = meta.ecn.and_then(EcnCodepoint::from_bits);
+        let (remote, local_ip) = (self.known_address(meta.remote), meta.local_ip);
+        let local = Local {
+            socket: self.arrival,
+            ip: local_ip,
+        };
+        // A first packet may have a token, and a Retry has one.
+        let version = version_of(&piece);
+        let is_long = version.is_some();
+        if let Some(version) = version {
+            self.tokens.set(version);
+        }
+        // The state machine consumes the piece and does not report its packets.
+        let packets = match self.is_logging {
+            true => arrivals(&piece),
+            false => Vec::new(),
+        };
+        // Only after a change of the reset key; the state machine does not report the ID that it answers for.
+        let id = match is_long || !self.reset_keys.has_former() {
+            true => None,
+            false => self.short_header_id(&piece),
+        };
+        self.scratch.clear();
+        match self
+            .quinn
+            .handle(now, remote, local_ip, ecn, piece, &mut self.scratch)
+        {
+            None => {
+                self.log_stray(now, packets, "unknown_connection_id");
+                return false;
+            }
+            Some(DatagramEvent::ConnectionEvent(handle, event)) => {
+                if let Some(index) = self.index_of(handle) {
+                    let connection = &mut self.connections[index].connection;
+                    connection.log().arrival(now, datagram_len, packets);
+                    if datagram_len.is_none() {
+                        connection.count_piece();
+                    }
+                    let receipt = connection.receive(
+                        event,
+                        Arrived {
+                            now,
+                            remote: meta.remote,
+                            local,
+                            ecn: ecn.filter(|_| datagram_len.is_some()),
+                            length: std::mem::take(&mut self.arrival_bytes),
+                        },
+                    );
+                    connection.note_batch();
+                    match receipt {
+                        Receipt::Taken => {}
+                        Receipt::AddressValidated => self.count_at_validated(index),
+                        Receipt::Dropped => self.stats.moves_dropped += 1,
+                    }
+                    self.touch(index);
+                    self.follow_preference(now, index);
+                }
+            }
+            Some(DatagramEvent::Response(transmit)) => {
+                self.log_stray(now, packets, "unknown_connection_id");
+                // Of all stateless responses only a reset has a short header.
+                let is_reset = self.scratch.first().is_some_and(|first| first & 0x80 == 0);
+                // A client's endpoint answers first packets with a reset, for any connection ID: such an
+                // answer is useless, and the ID was not checked, in contrast to a short header's.
+                if is_reset && is_long {
+                    self.stats.responses_dropped += 1;
+                    return true;
+                }
+                if is_reset && !self.resets.try_take(now) {
+                    self.stats.responses_dropped += 1;
+                    return true;
+                }
+                self.stats.stateless_resets_sent += u64::from(is_reset);
+                if let (true, Some(id)) = (is_reset, id) {
+                    // RFC 9000 section 10.3: the last bytes are the token.
+                    let at = self.scratch.len() - TOKEN_SIZE;
+                    let token = self.reset_keys.token(&id);
+                    self.scratch[at..].copy_from_slice(&token);
+                }
+                self.respond(transmit);
+            }
+            Some(DatagramEvent::NewConnection(incoming)) => self.handle_incoming(now, incoming),
+        }
+        true
+    }
+
+    /// The destination connection ID of a packet with a short header.
+    fn short_header_id(&self, piece: &[u8]) -> Option<ConnectionId> {
+        let id = piece.get(1..1 + self.settings.connection_id_length);
+        id.map(ConnectionId::new)
+    }
+}

@@ -1,0 +1,54 @@
+//! Aliases of servers' addresses. The state machine of a client has one fixed address of its peer, so packets from
+//! a preferred address are passed to it with that address.
+
+use std::{
+    collections::{HashMap, hash_map::Entry},
+    net::SocketAddr,
+};
+
+/// The aliases that an endpoint's connections use or probe.
+#[derive(Default)]
+pub(crate) struct AddressAliases(HashMap<SocketAddr, Alias>);
+
+struct Alias {
+    known: SocketAddr,
+    /// How many connections use it. It is removed with the last of them.
+    users: usize,
+}
+
+impl AddressAliases {
+    /// The state machine's address for the address that a datagram came from.
+    pub fn known(&self, remote: SocketAddr) -> SocketAddr {
+        match self.0.is_empty() {
+            true => remote,
+            false => self.0.get(&remote).map_or(remote, |alias| alias.known),
+        }
+    }
+
+    /// True if `address` is not an alias of another address than `known`.
+    pub fn may_stand_for(&self, address: SocketAddr, known: SocketAddr) -> bool {
+        let alias = self.0.get(&address);
+        alias.is_none_or(|alias| alias.known == known)
+    }
+
+    /// Adds a user of `address`, as an alias of `known`.
+    pub fn enter(&mut self, address: SocketAddr, known: SocketAddr) {
+        let alias = self.0.entry(address);
+        alias.or_insert(Alias { known, users: 0 }).users += 1;
+    }
+
+    /// Removes a user of `address`.
+    pub fn leave(&mut self, address: SocketAddr) {
+        if let Entry::Occupied(mut alias) = self.0.entry(address) {
+            alias.get_mut().users -= 1;
+            if alias.get().users == 0 {
+                alias.remove();
+            }
+        }
+    }
+
+    /// Removes the alias `address`. Returns true if it existed.
+    pub fn release(&mut self, address: SocketAddr) -> bool {
+        self.0.remove(&address).is_some()
+    }
+}

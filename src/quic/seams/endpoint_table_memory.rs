@@ -1,0 +1,44 @@
+//! The tables of an endpoint after a peak.
+//!
+//! quinn-proto's endpoint never frees the tables of its connections. So an endpoint without connections is
+//! replaced by a new one with the same configuration (`quic::endpoint::connection_table`).
+//!
+//! Assumed of quinn-proto: its tables never shrink, and an endpoint without connections and pending accepts
+//! has no state that a new one would lack: keys for resets and tokens are in the configuration. The test
+//! below checks the first half; the second follows from the fields of its `Endpoint`.
+//!
+//! This file has only the test: the table itself decides about the replacement.
+
+#[cfg(test)]
+mod tests {
+    use quinn_proto::EndpointEvent;
+
+    use crate::seams::bare_quinn::{BareQuinn, End};
+
+    /// The connections that the tables have room for, which only the endpoint's `Debug` text shows.
+    fn room(end: &End) -> usize {
+        let text = format!("{:?}", end.endpoint);
+        let slab = text.split("connections: Slab {").nth(1).unwrap();
+        let capacity = slab.split("cap: ").nth(1).unwrap();
+        let digits: String = capacity.chars().take_while(char::is_ascii_digit).collect();
+        digits.parse().unwrap()
+    }
+
+    #[test]
+    fn bare_quinn_keeps_the_room_of_connections_that_have_gone() {
+        let mut bare = BareQuinn::begin(1, quinn_proto::TransportConfig::default());
+        let mut handles = vec![bare.client.handle()];
+        for _ in 1..200 {
+            bare.dial();
+            handles.push(bare.client.handle());
+        }
+        assert!(room(&bare.client) >= 200);
+        for handle in handles {
+            let drained = EndpointEvent::drained();
+            bare.client.endpoint.handle_event(handle, drained);
+        }
+        assert_eq!(bare.client.endpoint.open_connections(), 0);
+        assert_eq!(bare.client.endpoint.incoming_buffer_bytes(), 0);
+        assert!(room(&bare.client) >= 200);
+    }
+}

@@ -1,0 +1,102 @@
+//! Streams in 0-RTT data (RFC 9001 section 4.6): keeps their data until the server has accepted it.
+//!
+//! The state machine discards a rejected flight (`seams::early_data`): its streams are unopened and their data is
+//! gone. So early data is kept here as well, and after a rejection it is queued again before all other data; the
+//! host does not notice. The limits that the ticket remembers bound the kept data.
+
+use bytes::Bytes;
+
+use super::{Streams, dir, index};
+use super::{rejected_0rtt_limit::EarlyLimit, send_queue::SendQueue, stream::SendState};
+
+impl Streams {
+    /// Allows streams to be opened and written to, although the server may reject all of it. `max_data` is the
+    /// ticket's limit on all streams' data.
+    pub fn begin_early(&mut self, max_data: u64) {
+        self.is_early = true;
+        self.early_limit = EarlyLimit::new(max_data);
+    }
+
+    /// The limit on all streams' data after the server has rejected 0-RTT data.
+    pub fn early_limit(&mut self) -> &mut EarlyLimit {
+        &mut self.early_limit
+    }
+
+    /// The server accepted the data: the copies are dropped.
+    pub fn early_accepted(&mut self) {
+        self.is_early = false;
+        for id in self.own_ids() {
+            let is_open = index(id) < self.local_ids[dir(id) as usize].opened;
+            if let Some(stream) = self.table.get_mut(&id)
+                && is_open
+            {
+                stream.send.early = None;
+                stream.send.reset_when_opened = None;
+                stream.receive.stop_when_opened = None;
+            }
+            self.forget_if_over(id);
+        }
+    }
+
+    /// The server rejected the data: all streams wait to be opened again, with all data that was ever queued on
+    /// them.
+    pub fn early_rejected(&mut self) {
+        self.is_early = false;
+        self.ready.clear();
+        for local_ids in &mut self.local_ids {
+            local_ids.opened = 0;
+        }
+        for id in self.own_ids() {
+            self.local_ids[dir(id) as usize].waiting.insert(index(id));
+            let Some(stream) = self.table.get_mut(&id) else {
+                continue;
+            };
+            let send = &mut stream.send;
+            send.ready = false;
+            match send.state {
+                SendState::Open | SendState::Waiting => send.state = SendState::Waiting,
+                SendState::Finished => {
+                    send.state = SendState::Waiting;
+                    send.fin = true;
+                }
+                // The stream is reset as soon as it is opened.
+                SendState::Reset | SendState::GivenUp | SendState::Absent => send.early = None,
+            }
+            let Some(early) = send.early.take() else {
+                continue;
+            };
+            let mut queue = SendQueue::default();
+            let rest = send.queue.pieces().to_vec();
+            self.queued_bytes += early.iter().map(Bytes::len).sum::<usize>();
+            early
+                .into_iter()
+                .chain(rest)
+                .for_each(|piece| queue.push(piece));
+            send.above_high_water |= queue.len() >= self.high_water.max(1);
+            send.queue = queue;
+        }
+    }
+
+    fn own_ids(&self) -> Vec<u64> {
+        let mut ids: Vec<u64> = self
+            .table
+            .keys()
+            .copied()
+            .filter(|&id| self.is_local(id))
+            .collect();
+        ids.sort_unstable();
+        ids
+    }
+}
+
+/// Appends the first `bytes` bytes of `pieces` to the kept data.
+pub(crate) fn keep(early: &mut Vec<Bytes>, pieces: Vec<Bytes>, mut bytes: usize) {
+    for mut piece in pieces {
+        if bytes == 0 {
+            break;
+        }
+        piece.truncate(bytes);
+        bytes -= piece.len();
+        early.push(piece);
+    }
+}

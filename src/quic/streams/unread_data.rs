@@ -1,0 +1,342 @@
+//! The memory of the peer's data on streams, and the candidates for shedding.
+//!
+//! Not here: the shares (`endpoint::memory`).
+
+use quinn_proto::{self as quinn, VarInt};
+use rustc_hash::FxHashMap;
+
+use super::Streams;
+use super::stream::{Receive, SendState, stream_id};
+use crate::seams::received_offsets::Arrived;
+
+/// Unread data on all streams of a connection.
+#[derive(Debug, Default)]
+pub(crate) struct UnreadData {
+    /// Unread bytes, with the state machine's overhead.
+    bytes: usize,
+    /// All data that has arrived, and data that gave credit.
+    received: u64,
+    released: u64,
+    /// Streams that are no longer read and whose final size is unknown, with the released bytes of each: the state
+    /// machine gives credit for their dropped data, too. At most as many as are open.
+    stopped: FxHashMap<u64, u64>,
+    /// True if arrivals are counted.
+    is_counted: bool,
+}
+
+/// A stream that may be shed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Shedding {
+    pub stream_id: u64,
+    /// The stream's unread and unsent bytes.
+    pub bytes: usize,
+    /// Bytes of it that were read and sent since the last search.
+    pub progress: u64,
+}
+
+impl UnreadData {
+    /// Counts data that arrived on a stream.
+    fn arrived(&mut self, receive: &mut Receive, arrived: Arrived) {
+        let before = receive.held_bytes();
+        let end = arrived.end();
+        receive.is_end_known |= arrived.is_final();
+        // Recorded before the state machine rejects data beyond its windows.
+        self.received = self
+            .received
+            .saturating_add(end.saturating_sub(receive.end));
+        receive.end = receive.end.max(end);
+        receive.packet_bytes = match receive.unread() {
+            0 => 0,
+            _ => receive.packet_bytes.saturating_add(arrived.packet_bytes),
+        };
+        self.bytes = self.bytes + receive.held_bytes() - before;
+    }
+
+    /// Counts `count` bytes that were read from a stream.
+    pub fn read(&mut self, receive: &mut Receive, count: usize) {
+        if count == 0 {
+            return;
+        }
+        let (before, unread) = (receive.held_bytes(), receive.unread());
+        receive.read += count as u64;
+        self.released += count as u64;
+        // Data may be read before its arrival was counted.
+        self.received += receive.read.saturating_sub(receive.end);
+        receive.end = receive.end.max(receive.read);
+        let left = receive.unread();
+        receive.packet_bytes = match left {
+            0 => 0,
+            _ if unread == 0 => 0,
+            _ => (receive.packet_bytes as u128 * u128::from(left) / u128::from(unread)) as usize,
+        };
+        self.bytes = self.bytes + receive.held_bytes() - before;
+    }
+
+    /// Releases a stream that is no longer read.
+    pub fn close(&mut self, receive: &mut Receive) {
+        self.bytes -= receive.held_bytes();
+        self.released = self.released.saturating_add(receive.unread());
+        receive.open = false;
+    }
+
+    /// Releases a stream that is no longer read, and on which more may arrive.
+    pub fn stop(&mut self, stream_id: u64, receive: &mut Receive) {
+        self.close(receive);
+        if self.is_counted && !receive.is_end_known {
+            self.stopped.insert(stream_id, receive.end);
+        }
+    }
+
+    /// Counts data on a stopped stream, which the state machine drops.
+    fn dropped(&mut self, arrived: Arrived) {
+        let Some(end) = self.stopped.get_mut(&arrived.stream_id) else {
+            return;
+        };
+        let count = arrived.end().saturating_sub(*end);
+        *end += count;
+        self.received = self.received.saturating_add(count);
+        self.released = self.released.saturating_add(count);
+        if arrived.is_final() {
+            self.stopped.remove(&arrived.stream_id);
+        }
+    }
+}
+
+impl Receive {
+    /// The distance between the last read byte and the end of the arrived data, including gaps.
+    fn unread(&self) -> u64 {
+        self.end - self.read
+    }
+
+    /// The memory of the unread data: its packets, as far as the state machine keeps them (`seams::received_offsets`).
+    fn held_bytes(&self) -> usize {
+        if !self.open || self.unread() == 0 {
+            return 0;
+        }
+        let unread = usize::try_from(self.unread()).unwrap_or(usize::MAX);
+        let most = unread.saturating_mul(5) / 2;
+        self.packet_bytes.min(most.saturating_add(SMALL_FRAMES_MAX))
+    }
+}
+
+impl Streams {
+    /// The bytes of unread data.
+    pub fn unread_bytes(&self) -> usize {
+        self.unread.bytes
+    }
+
+    /// Starts to count [arrivals](Self::arrived).
+    pub fn count_arrivals(&mut self) {
+        self.unread.is_counted = true;
+    }
+
+    /// All data that has ever arrived.
+    pub fn received_bytes(&self) -> u64 {
+        self.unread.received
+    }
+
+    /// Bytes that were read or dropped since the last call.
+    pub fn take_released(&mut self) -> u64 {
+        std::mem::take(&mut self.unread.released)
+    }
+
+    pub fn arrived(&mut self, arrived: Arrived) {
+        match self.table.get_mut(&arrived.stream_id) {
+            Some(stream) if stream.receive.open => {
+                self.unread.arrived(&mut stream.receive, arrived)
+            }
+            _ => self.unread.dropped(arrived),
+        }
+    }
+
+    /// After the end of the connection: drops data that is not sent or not acknowledged.
+    pub fn release_sending(&mut self, conn: &mut quinn::Connection) {
+        for (&id, stream) in &mut self.table {
+            if stream.send.state != SendState::Absent {
+                // A stream that waits to be opened does not exist in the state machine.
+                let _ = conn.send_stream(stream_id(id)).reset(VarInt::from_u32(0));
+            }
+            stream.send.queue.clear();
+            stream.send.head = None;
+            stream.send.early = None;
+        }
+        self.queued_bytes = 0;
+    }
+
+    /// After the host has received the end: drops unread data.
+    pub fn release_receiving(&mut self, conn: &mut quinn::Connection) {
+        for (&id, stream) in &mut self.table {
+            if stream.receive.open {
+                // A waiting stream does not exist in the state machine, and one of ours may have no receiving side.
+                let _ = conn.recv_stream(stream_id(id)).stop(VarInt::from_u32(0));
+                stream.receive.packet_bytes = 0;
+            }
+        }
+        self.unread.bytes = 0;
+    }
+
+    /// The streams with data, or for which the host may have some: it keeps `host_bytes` for bidirectional streams.
+    /// Unidirectional streams with very little are excluded: among them are the critical streams of HTTP/3 (RFC
+    /// 9114 section 6.2.1), whose data is read in the turn in which it arrives.
+    pub fn sheddable(&mut self, host_bytes: usize) -> Vec<Shedding> {
+        let may_be_hosts = |stream_id: u64| host_bytes > 0 && stream_id & UNIDIRECTIONAL == 0;
+        let hosts = self.table.keys().filter(|&&id| may_be_hosts(id)).count();
+        let part = host_bytes / hosts.max(1);
+        let mut found = Vec::new();
+        for (&stream_id, stream) in &mut self.table {
+            let own = stream.receive.held_bytes() + stream.send.queue.len();
+            let of_host = if may_be_hosts(stream_id) { part } else { 0 };
+            let bytes = own + of_host;
+            let least = match stream_id & UNIDIRECTIONAL {
+                0 => 1,
+                _ => UNIDIRECTIONAL_LEAST,
+            };
+            if bytes < least {
+                continue;
+            }
+            let moved = stream.receive.read + stream.send.handed_over;
+            let progress = moved - std::mem::replace(&mut stream.moved, moved);
+            found.push(Shedding {
+                stream_id,
+                bytes,
+                progress,
+            });
+        }
+        found
+    }
+
+    /// Ends both directions of a stream. Returns how many bytes of ours were not sent.
+    pub fn shed(&mut self, conn: &mut quinn::Connection, stream_id: u64, code: u64) -> usize {
+        let unsent = self.queued_bytes_of(stream_id);
+        // A direction that returns an error has ended or never existed.
+        let _ = self.stop(conn, stream_id, code);
+        let _ = self.reset(conn, stream_id, code);
+        unsent
+    }
+}
+
+/// RFC 9000 section 2.1.
+const UNIDIRECTIONAL: u64 = 0x02;
+/// More than the first flight of a connection brings on one of HTTP/3's own streams.
+const UNIDIRECTIONAL_LEAST: usize = 8 << 10;
+/// The overhead of small frames in the state machine, beside two and a half times their data.
+const SMALL_FRAMES_MAX: usize = 32 << 10;
+
+#[cfg(test)]
+mod tests {
+    use quinn_proto::{Dir, Side};
+
+    use super::*;
+    use crate::seams::bare_quinn::BareQuinn;
+    use crate::streams::Readiness;
+
+    fn arrived(end: u64, packet_bytes: usize) -> Arrived {
+        Arrived::new(0, end, false, packet_bytes)
+    }
+
+    #[test]
+    fn what_is_unread_is_held_and_what_is_read_is_released() {
+        let (mut unread, mut receive) = (UnreadData::default(), Receive::new(true));
+        unread.arrived(&mut receive, arrived(1_000, 1_200));
+        // The data was retransmitted.
+        unread.arrived(&mut receive, arrived(1_000, 0));
+        assert_eq!((unread.bytes, unread.received), (1_200, 1_000));
+        unread.read(&mut receive, 500);
+        assert_eq!((unread.bytes, unread.released), (600, 500));
+        unread.read(&mut receive, 500);
+        assert_eq!((unread.bytes, unread.released), (0, 1_000));
+    }
+
+    #[test]
+    fn small_frames_hold_their_packets_up_to_a_bound() {
+        let (mut unread, mut receive) = (UnreadData::default(), Receive::new(true));
+        for end in 1..=10 {
+            unread.arrived(&mut receive, arrived(end, 1_200));
+        }
+        assert_eq!(unread.bytes, 12_000);
+        for end in 11..=1_000 {
+            unread.arrived(&mut receive, arrived(end, 1_200));
+        }
+        assert_eq!(unread.bytes, SMALL_FRAMES_MAX + 2_500);
+    }
+
+    #[test]
+    fn data_behind_a_gap_is_held_without_the_gap_and_given_back_at_the_end() {
+        let (mut unread, mut receive) = (UnreadData::default(), Receive::new(true));
+        unread.arrived(&mut receive, arrived(100_000, 1_200));
+        assert_eq!(unread.bytes, 1_200);
+        unread.close(&mut receive);
+        assert_eq!((unread.bytes, unread.released), (0, 100_000));
+    }
+
+    #[test]
+    fn what_comes_of_a_stopped_stream_is_released_up_to_its_final_size() {
+        let mut unread = UnreadData {
+            is_counted: true,
+            ..UnreadData::default()
+        };
+        let mut receive = Receive::new(true);
+        unread.arrived(&mut receive, arrived(1_000, 1_200));
+        unread.stop(0, &mut receive);
+        assert_eq!((unread.bytes, unread.released), (0, 1_000));
+        unread.dropped(arrived(3_000, 2_400));
+        unread.dropped(arrived(2_000, 1_200));
+        // RESET_STREAM: the rest was lost, or never sent.
+        unread.dropped(Arrived::new(0, 9_000, true, 0));
+        unread.dropped(Arrived::new(0, 9_000, true, 0));
+        assert_eq!((unread.received, unread.released), (9_000, 9_000));
+        assert!(unread.stopped.is_empty());
+    }
+
+    #[test]
+    fn a_reset_releases_the_whole_stream_and_no_end_is_awaited() {
+        let mut unread = UnreadData {
+            is_counted: true,
+            ..UnreadData::default()
+        };
+        let mut receive = Receive::new(true);
+        unread.arrived(&mut receive, arrived(1_000, 1_200));
+        unread.arrived(&mut receive, Arrived::new(0, 9_000, true, 0));
+        unread.stop(0, &mut receive);
+        assert_eq!((unread.bytes, unread.released), (0, 9_000));
+        assert!(unread.stopped.is_empty());
+    }
+
+    #[test]
+    fn what_was_read_before_it_was_seen_counts_once() {
+        let (mut unread, mut receive) = (UnreadData::default(), Receive::new(true));
+        unread.read(&mut receive, 300);
+        unread.arrived(&mut receive, arrived(300, 400));
+        assert_eq!(
+            (unread.bytes, unread.received, unread.released),
+            (0, 300, 300)
+        );
+    }
+
+    #[test]
+    fn a_reset_that_ends_a_paused_stream_releases_what_its_frame_is_noted_with_afterwards() {
+        let mut bare = BareQuinn::connected(quinn::TransportConfig::default());
+        let mut streams = Streams::new(Side::Server, 1 << 20);
+        streams.count_arrivals();
+        let client = bare.client.connection();
+        let id = client.streams().open(Dir::Uni).unwrap();
+        client.send_stream(id).write(&[1; 1_000]).unwrap();
+        bare.exchange();
+        let server = bare.server.connection();
+        assert_eq!(server.streams().accept(Dir::Uni), Some(id));
+        streams.accepted(id.into());
+        streams.pause(id.into());
+        let client = bare.client.connection();
+        client.send_stream(id).reset(VarInt::from_u32(7)).unwrap();
+        bare.exchange();
+        let readiness = streams.readable(bare.server.connection(), id.into(), false);
+        assert_eq!(readiness, Readiness::Reset { error_code: 7 });
+        // Both happen in one turn.
+        streams.arrived(Arrived::new(id.into(), 1_000, true, 0));
+        assert_eq!(
+            (streams.take_released(), streams.received_bytes()),
+            (1_000, 1_000)
+        );
+        assert!(streams.unread.stopped.is_empty());
+    }
+}

@@ -1,0 +1,313 @@
+//! Factories of the sessions of an endpoint's connections, from shared TLS configurations; and the keys of first
+//! packets, which are needed before there is a session.
+
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use quinn_proto::{
+    ConnectError, ConnectionId, Side,
+    crypto::{self, Keys, UnsupportedVersion},
+    transport_parameters::TransportParameters,
+};
+use rustls::{
+    client::Resumption,
+    pki_types::ServerName,
+    quic::{self, Version},
+};
+
+use super::client_hello_buffer::ClientHelloBuffer;
+use super::packet_options::PacketOptions;
+use super::{Inner, Session, Waiting};
+use crate::{
+    qlog::{ConnectionIds, Recorder},
+    tls::{
+        HostClock,
+        keys::{self, packet_hook::PacketHook, retry_tag},
+        sessions::{
+            self, ScopedSessions,
+            resumption::{ConnectionSessions, Sessions},
+        },
+        versions::{self, Beginning, Versions},
+    },
+};
+
+/// Makes clients' sessions.
+pub(crate) struct ClientCrypto {
+    config: Arc<rustls::ClientConfig>,
+    /// `None`: nothing is resumed.
+    sessions: Option<Arc<Sessions>>,
+    clock: HostClock,
+    /// Versions in order of preference.
+    supported: Vec<u32>,
+    /// The version in the first packets, if it differs from the state machine's.
+    first: Option<u32>,
+    beginning: Beginning,
+    packet_options: PacketOptions,
+    /// The recorder of a connection that begins again.
+    recorder: Option<Arc<Recorder>>,
+}
+
+impl ClientCrypto {
+    pub fn new(
+        config: Arc<rustls::ClientConfig>,
+        clock: HostClock,
+        supported: Vec<u32>,
+        first: Option<u32>,
+    ) -> Self {
+        Self {
+            config,
+            sessions: None,
+            clock,
+            supported,
+            first,
+            beginning: Beginning::Chosen,
+            packet_options: PacketOptions::default(),
+            recorder: None,
+        }
+    }
+
+    /// Sets the sessions that connections resume.
+    pub(in crate::tls) fn resuming(self, sessions: Sessions) -> Self {
+        Self {
+            sessions: Some(Arc::new(sessions)),
+            ..self
+        }
+    }
+
+    pub fn with_packet_options(self, packet_options: PacketOptions) -> Self {
+        Self {
+            packet_options,
+            ..self
+        }
+    }
+
+    /// A copy for use after a Version Negotiation packet. Its version is final.
+    pub fn reported(&self, recorder: Option<Arc<Recorder>>) -> Self {
+        // The server that issued a ticket supported the version of the first flight.
+        let mut config = (*self.config).clone();
+        config.enable_early_data = false;
+        Self {
+            config: Arc::new(config),
+            sessions: self.sessions.clone(),
+            clock: self.clock.clone(),
+            supported: self.supported.clone(),
+            first: None,
+            beginning: Beginning::Reported,
+            packet_options: self.packet_options,
+            recorder,
+        }
+    }
+}
+
+impl crypto::ClientConfig for ClientCrypto {
+    fn start_session(
+        self: Arc<Self>,
+        version: u32,
+        server_name: &str,
+        params: &TransportParameters,
+    ) -> Result<Box<dyn crypto::Session>, ConnectError> {
+        let known = known_version(version)?;
+        let name = ServerName::try_from(server_name)
+            .map_err(|_| ConnectError::InvalidServerName(server_name.into()))?
+            .to_owned();
+        let first = self.first.unwrap_or(version);
+        let versions = Versions::client(version, first, &self.supported, self.beginning);
+        let mut params = self.packet_options.encode(params);
+        versions.append_information(&mut params);
+        let ids = ConnectionIds::from_parameters(&params);
+        let recorder = self
+            .packet_options
+            .is_recorded
+            .then(|| self.recorder.clone())
+            .map(|begun| begun.unwrap_or_else(|| Arc::new(Recorder::new(true))));
+        let hook = self.packet_options.hook(recorder);
+        hook.local_parameters(&params);
+        let mut config = self.config.clone();
+        if let Some(sessions) = self.sessions.clone() {
+            let versions = versions.clone();
+            let sessions = ConnectionSessions { sessions, versions };
+            Arc::make_mut(&mut config).resumption = Resumption::store(Arc::new(sessions));
+        }
+        let connection = quic::ClientConnection::new(config, known, name, params)
+            // Only a failing random number generator can cause an error here.
+            .map_err(|_| ConnectError::EndpointStopping)?;
+        let inner = Inner::Running(Box::new(connection.into()));
+        let mut session = Session::new(inner, self.clock.clone(), versions, hook);
+        session.ids = Some(ids);
+        session.asked_name = server_name.into();
+        Ok(Box::new(session))
+    }
+}
+
+/// Makes servers' sessions.
+pub(crate) struct ServerCrypto {
+    config: Arc<rustls::ServerConfig>,
+    /// `None`: clients get no tickets.
+    sessions: Option<Arc<ScopedSessions>>,
+    clock: HostClock,
+    supported: Vec<u32>,
+    packet_options: PacketOptions,
+    /// The recorders of first packets of clients without a session, by the destination connection ID of those
+    /// packets; the newest [`FIRST_PACKETS_MAX`].
+    first_packets: Mutex<VecDeque<(Vec<u8>, Arc<Recorder>)>>,
+    /// The only accepted ClientHello, if the host has read it before.
+    expected: Option<Arc<[u8]>>,
+}
+
+impl ServerCrypto {
+    pub fn new(config: Arc<rustls::ServerConfig>, clock: HostClock, supported: Vec<u32>) -> Self {
+        Self {
+            config,
+            sessions: None,
+            clock,
+            supported,
+            packet_options: PacketOptions::default(),
+            first_packets: Mutex::default(),
+            expected: None,
+        }
+    }
+
+    /// A copy for one connection whose ClientHello the host has read: TLS rejects any other.
+    pub fn expecting(&self, hello: &[u8]) -> Self {
+        Self {
+            config: self.config.clone(),
+            sessions: self.sessions.clone(),
+            clock: self.clock.clone(),
+            supported: self.supported.clone(),
+            packet_options: self.packet_options,
+            first_packets: Mutex::default(),
+            expected: Some(hello.into()),
+        }
+    }
+
+    /// Sets the store of connections' sessions.
+    pub(in crate::tls) fn keeping(self, sessions: Option<ScopedSessions>) -> Self {
+        Self {
+            sessions: sessions.map(Arc::new),
+            ..self
+        }
+    }
+
+    pub fn with_packet_options(self, packet_options: PacketOptions) -> Self {
+        Self {
+            packet_options,
+            ..self
+        }
+    }
+
+    /// The packet hook of the keys for a first packet, which is needed before its session.
+    fn first_hook(&self, dst_cid: &ConnectionId) -> Arc<PacketHook> {
+        if !self.packet_options.is_recorded {
+            return Arc::default();
+        }
+        let recorder = Arc::new(Recorder::new(false));
+        let mut first = self
+            .first_packets
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if first.len() == FIRST_PACKETS_MAX {
+            first.pop_front();
+        }
+        first.push_back((dst_cid.to_vec(), recorder.clone()));
+        Arc::new(PacketHook::recorded(recorder))
+    }
+
+    /// The recorder of a session's first packet, or a new one.
+    fn recorder(&self, ids: &ConnectionIds) -> Option<Arc<Recorder>> {
+        if !self.packet_options.is_recorded {
+            return None;
+        }
+        let mut first = self
+            .first_packets
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        // After a Retry the packet was sent to the connection ID in the Retry.
+        let is_it =
+            |id: &Vec<u8>| Some(id) == ids.original.as_ref() || Some(id) == ids.retry.as_ref();
+        let at = first.iter().rposition(|(id, _)| is_it(id));
+        let found = at.and_then(|at| first.remove(at));
+        Some(match found {
+            Some((_, recorder)) => recorder,
+            None => Arc::new(Recorder::new(false)),
+        })
+    }
+}
+
+impl crypto::ServerConfig for ServerCrypto {
+    fn initial_keys(
+        &self,
+        version: u32,
+        dst_cid: &ConnectionId,
+    ) -> Result<Keys, UnsupportedVersion> {
+        if !self.supported.contains(&version) {
+            return Err(UnsupportedVersion);
+        }
+        known_version(version)?;
+        let versions = Versions::only(Side::Server, version);
+        let hook = self.first_hook(dst_cid);
+        Ok(keys::initial::initial(
+            &versions,
+            dst_cid,
+            Side::Server,
+            &hook,
+        ))
+    }
+
+    fn retry_tag(&self, version: u32, orig_dst_cid: &ConnectionId, packet: &[u8]) -> [u8; 16] {
+        retry_tag::tag(version, orig_dst_cid, &[packet])
+    }
+
+    /// TLS starts when the whole hello has arrived, because the version depends on it, and our transport
+    /// parameters, which TLS needs at the start, contain the version information.
+    fn start_session(
+        self: Arc<Self>,
+        version: u32,
+        params: &TransportParameters,
+    ) -> Box<dyn crypto::Session> {
+        let versions = Versions::server(version, &self.supported);
+        let mut config = self.config.clone();
+        if let Some(sessions) = self.sessions.clone() {
+            let versions = versions.clone();
+            let sessions = sessions::ConnectionSessions { sessions, versions };
+            Arc::make_mut(&mut config).session_storage = Arc::new(sessions);
+        }
+        let waiting = Waiting {
+            config,
+            version: known_version(version).expect("`initial_keys` rejected other versions"),
+            params: self.packet_options.encode(params),
+            first: ClientHelloBuffer::default(),
+            expected: self.expected.clone(),
+        };
+        let ids = ConnectionIds::from_parameters(&waiting.params);
+        let hook = self.packet_options.hook(self.recorder(&ids));
+        hook.set_ids(ids);
+        let inner = Inner::Waiting(Box::new(waiting));
+        Box::new(Session::new(inner, self.clock.clone(), versions, hook))
+    }
+}
+
+/// The keys for reading a client's first packets; `None` for an unknown version.
+pub(crate) fn server_initial_keys(version: u32, dst_cid: &[u8]) -> Option<Keys> {
+    known_version(version).ok()?;
+    // RFC 9000 section 17.2: neither version 1 nor 2 has longer IDs.
+    if dst_cid.len() > 20 {
+        return None;
+    }
+    let versions = Versions::only(Side::Server, version);
+    let dst_cid = ConnectionId::new(dst_cid);
+    Some(keys::initial::initial(
+        &versions,
+        &dst_cid,
+        Side::Server,
+        &Arc::default(),
+    ))
+}
+
+fn known_version(version: u32) -> Result<Version, UnsupportedVersion> {
+    versions::known(version).ok_or(UnsupportedVersion)
+}
+
+/// First packets that were opened before it is clear if they begin a connection.
+const FIRST_PACKETS_MAX: usize = 16;
