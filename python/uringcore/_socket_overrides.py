@@ -6,7 +6,7 @@ itself, as tests do that forbid the network. The ring calls no such methods, so 
 asyncio's own transport over the loop's watchers. It is as fast as on asyncio.
 
 The methods of ``socket.socket`` are checked when a transport is made; existing transports do not change.
-``sock_*`` calls have their own check (``src/py/sock/plain_socket.rs``).
+``sock_*`` calls have their own check (``src/py/sock/socket_attributes.rs``).
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@
 //! | `tls` | TLS over any transport, through `ssl.SSLObject` |
 //! | `quic`, `h3` | QUIC and HTTP/3 objects |
 //! | `streams` | streams and datagrams of a QUIC connection, read and written by awaiting |
-//! | `ws` | frames of a client's WebSocket |
+//! | `websocket_frames` | frames of a client's WebSocket |
 //! | `asgi`, `http` | applications, and the connections that their requests come on |
 //! | `webtransport` | sessions of streams and datagrams on HTTP/3 connections |
 //! | `capi` | Python's C API, and conversions that every room needs |
@@ -32,8 +32,8 @@ mod sock;
 mod streams;
 mod tls;
 mod transport;
+mod websocket_frames;
 mod webtransport;
-mod ws;
 
 use pyo3::exceptions::PyAttributeError;
 use pyo3::intern;
@@ -48,7 +48,7 @@ static LATER: [Later; 8] = [
     Later::new(streams::register),
     Later::new(h3::register),
     Later::new(asgi::register),
-    Later::new(ws::register),
+    Later::new(websocket_frames::register),
     Later::new(http::register),
     Later::new(webtransport::register),
 ];
@@ -80,7 +80,7 @@ impl Later {
 }
 
 // A free-threaded interpreter stays free-threaded: there the cells of the state have locks of their own (see
-// `capi::cell`), and each loop belongs to the thread that runs it.
+// `capi::gil_cell`), and each loop belongs to the thread that runs it.
 #[pymodule(gil_used = false)]
 fn _uringcore(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add("__version__", env!("CARGO_PKG_VERSION"))?;

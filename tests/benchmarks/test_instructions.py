@@ -142,7 +142,7 @@ def test_the_instructions_of_a_row_are_given_to_their_rooms() -> None:
             *("part: 2", f"desc: Trigger: Client Request: {count} hello", "events: Ir", ""),
             *(
                 "ob=(1) /x/_uringcore.cpython-311-x86_64-linux-gnu.so",
-                "fl=(1) /w/src/py/asgi/task.rs",
+                "fl=(1) /w/src/py/asgi/application_task.rs",
             ),
             *("fn=(1) step", "12 5", "+2 7"),
             # An inlined function, and one of C.

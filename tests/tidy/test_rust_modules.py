@@ -138,7 +138,7 @@ NEVER = {
             "streams",
             "webtransport",
         },
-        "ws": {
+        "websocket_frames": {
             "event_loop",
             "transport",
             "sock",
@@ -428,7 +428,7 @@ def test_only_the_loops_own_thread_reaches_the_engine_past_the_guard() -> None:
         for path in (ROOT / "src/py").rglob("*.rs")
         if "with_engine_at_hand(" in path.read_text()
     }
-    assert users == {"loop/turn.rs", "quic/endpoint/deliver.rs"}
+    assert users == {"loop/turn.rs", "quic/endpoint/event_delivery.rs"}
 
 
 def left_out(crate: Path) -> list[str]:

@@ -82,7 +82,7 @@ class Files:
     def __init__(self, loop: asyncio.AbstractEventLoop, executor: Pool = None) -> None:
         self.loop = loop
         self.executor = executor
-        self.direct: _uringcore.DirectReads = _uringcore.DirectReads(
+        self.direct: _uringcore.PageCacheReads = _uringcore.PageCacheReads(
             loop if isinstance(loop, UringEventLoop) else None
         )
 

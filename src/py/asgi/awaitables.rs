@@ -10,20 +10,20 @@ use pyo3::{PyTraverseError, PyVisit};
 
 use uringcore_limits::budget::Charge;
 
-use super::file::{FileBody, FileRequest};
+use super::file_response::{FileBody, FileRequest};
 use super::open_files::{FileShare, SetFuture};
 use super::request::{Asked, Request};
 use super::response::Sent;
 use crate::capi::coroutine::coroutine_methods;
-use crate::capi::steps::{Outcome, Steps, Work};
+use crate::capi::rust_coroutine::{Outcome, RustCoroutine, Work};
 
 /// An awaitable of `receive()` or `send()`.
 #[pyclass(frozen, module = "uringcore._uringcore")]
-pub struct Answer(Steps<Call>);
+pub struct MessageAwaitable(RustCoroutine<Call>);
 
-coroutine_methods!(Answer);
+coroutine_methods!(MessageAwaitable);
 
-impl Answer {
+impl MessageAwaitable {
     pub fn to_receive(request: &Bound<'_, Request>) -> PyResult<Py<Self>> {
         Self::new(request, "Request.receive", Step::Receive)
     }
@@ -37,7 +37,7 @@ impl Answer {
             request: request.clone().unbind(),
             step,
         };
-        Py::new(request.py(), Self(Steps::new(qualname, call)))
+        Py::new(request.py(), Self(RustCoroutine::new(qualname, call)))
     }
 }
 

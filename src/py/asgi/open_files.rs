@@ -6,7 +6,7 @@
 //! it waits.
 //!
 //! The permits belong to the process, whatever loops and servers it has. Not here: reading (`file`), and the identity
-//! of a client (the version of HTTP gives it through `Wire::file_client`).
+//! of a client (the version of HTTP gives it through `HttpStream::file_client`).
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -18,9 +18,9 @@ use uringcore_io::{PerProcess, SentFile, descriptors};
 use uringcore_limits::budget::AddressBlock;
 use uringcore_limits::shares::{Changes, HolderId, Shares, Taken};
 
-use crate::capi::awaited;
-use crate::capi::cell::GilCell;
 use crate::capi::error::with_pending_set_aside;
+use crate::capi::future_wakeup;
+use crate::capi::gil_cell::GilCell;
 
 /// One response's share of the process's open files.
 pub(super) struct FileShare {
@@ -223,7 +223,7 @@ pub(super) struct SetFuture {
 #[pymethods]
 impl SetFuture {
     fn __call__(&self, py: Python<'_>) -> PyResult<()> {
-        awaited::wake(py, vec![self.future.clone_ref(py)])
+        future_wakeup::wake(py, vec![self.future.clone_ref(py)])
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {

@@ -14,14 +14,14 @@ use pyo3::{PyTraverseError, PyVisit};
 use uringcore_http::ws::Socket;
 use uringcore_limits::budget::Charge;
 
-use super::awaitables::Answer;
-use super::body::Body;
-use super::datagram::Waiting;
+use super::awaitables::MessageAwaitable;
+use super::http_datagrams::QueuedDatagrams;
+use super::http_stream::{Ending, HttpStream, Refused};
 use super::response::Response;
 use super::service::{AsgiService, Blame};
-use super::wire::{Ending, Refused, Wire};
-use crate::capi::awaited::{is_done, wake};
-use crate::capi::cell::GilCell;
+use super::unread_body::Body;
+use crate::capi::future_wakeup::{is_done, wake};
+use crate::capi::gil_cell::GilCell;
 
 /// A request and its response. The application is called with its `receive` and `send`.
 #[pyclass(frozen, module = "uringcore._uringcore")]
@@ -33,12 +33,12 @@ pub struct Request {
     /// The state of a WebSocket.
     pub(super) socket: Option<Box<GilCell<Socket>>>,
     /// The datagrams, if the protocol has any.
-    pub(super) datagrams: Option<Waiting>,
+    pub(super) datagrams: Option<QueuedDatagrams>,
 }
 
 pub(super) struct RequestState {
     /// `None` when the application has returned.
-    pub wire: Option<Arc<dyn Wire>>,
+    pub wire: Option<Arc<dyn HttpStream>>,
     /// The task of the application, unless the application returned at once.
     pub task: Option<Py<PyAny>>,
     /// Content that has arrived and that the application has not received.
@@ -87,13 +87,13 @@ pub(super) enum Asked<T> {
 #[pymethods]
 impl Request {
     /// Returns the next part of the content, or ``http.disconnect`` when the client has gone.
-    fn receive(slf: &Bound<'_, Self>) -> PyResult<Py<Answer>> {
-        Answer::to_receive(slf)
+    fn receive(slf: &Bound<'_, Self>) -> PyResult<Py<MessageAwaitable>> {
+        MessageAwaitable::to_receive(slf)
     }
 
     /// Takes one ASGI message. Done when there is room for another.
-    fn send(slf: &Bound<'_, Self>, message: Py<PyAny>) -> PyResult<Py<Answer>> {
-        Answer::to_send(slf, message)
+    fn send(slf: &Bound<'_, Self>, message: Py<PyAny>) -> PyResult<Py<MessageAwaitable>> {
+        MessageAwaitable::to_send(slf, message)
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
@@ -122,7 +122,7 @@ impl Request {
     pub fn new(
         service: Py<AsgiService>,
         scope: Py<PyDict>,
-        wire: Arc<dyn Wire>,
+        wire: Arc<dyn HttpStream>,
         is_head: bool,
         expects_continue: bool,
         ended: bool,
@@ -379,7 +379,7 @@ impl Request {
     pub(super) fn with_wire<R>(
         &self,
         py: Python<'_>,
-        run: impl FnOnce(&dyn Wire) -> R,
+        run: impl FnOnce(&dyn HttpStream) -> R,
     ) -> Option<R> {
         let wire = self.state.with(py, |state| state.wire.clone())?;
         Some(run(&*wire))

@@ -13,13 +13,13 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
 use uringcore_http::ws::code;
 
-use super::file::{FileBody, FileRequest};
-use super::message::{
+use super::file_response::{FileBody, FileRequest};
+use super::http_stream::{Ending, HttpStream, Refused};
+use super::message_parser::{
     content_length, final_status, is_true, lower_name, optional, plain_bytes, required,
 };
 use super::request::Request;
 use super::service::{AsgiService, Blame, Line};
-use super::wire::{Ending, Refused, Wire};
 use crate::capi::buffer;
 
 pub struct Response {
@@ -302,7 +302,7 @@ impl Request {
                 return Ok(Sent::ToNobody);
             }
             // Before anything is taken, because the program may cancel the wait and send again.
-            let is_full = |wire: &dyn Wire| wire.is_held_up(py);
+            let is_full = |wire: &dyn HttpStream| wire.is_held_up(py);
             if !rest.is_empty() && this.with_wire(py, is_full) == Some(true) {
                 return Ok(Sent::FullBefore(rest, last));
             }

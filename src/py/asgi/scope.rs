@@ -6,11 +6,11 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString};
 use uringcore_http::http3::Head;
 
-use super::names;
+use super::header_cache;
 use super::service::AsgiService;
 
 /// The ends of a connection, common to all its requests.
-pub struct Ends<'py> {
+pub struct ConnectionInfo<'py> {
     pub client: Bound<'py, PyAny>,
     pub server: Bound<'py, PyAny>,
     /// The extension `tls`.
@@ -42,7 +42,7 @@ pub fn build<'py>(
     py: Python<'py>,
     service: &AsgiService,
     head: &Head,
-    ends: &Ends<'py>,
+    info: &ConnectionInfo<'py>,
 ) -> PyResult<Bound<'py, PyDict>> {
     // The copy has all keys already, so its table does not grow.
     let scope = service.template.bind(py).copy()?;
@@ -56,12 +56,12 @@ pub fn build<'py>(
     scope.set_item(intern!(py, "raw_path"), service.rooted_raw_path(py, path)?)?;
     scope.set_item(intern!(py, "query_string"), PyBytes::new(py, query))?;
     scope.set_item(intern!(py, "headers"), headers(py, service, head)?)?;
-    scope.set_item(intern!(py, "client"), &ends.client)?;
-    scope.set_item(intern!(py, "server"), &ends.server)?;
+    scope.set_item(intern!(py, "client"), &info.client)?;
+    scope.set_item(intern!(py, "server"), &info.server)?;
     let state = service.app_state.bind(py).copy()?;
     scope.set_item(intern!(py, "state"), state)?;
     let extensions = service.extensions.bind(py).copy()?;
-    if let Some(tls) = &ends.tls {
+    if let Some(tls) = &info.tls {
         extensions.set_item(intern!(py, "tls"), tls)?;
     }
     if head.is_early {
@@ -70,7 +70,7 @@ pub fn build<'py>(
     if let Some(protocol) = &head.protocol {
         let datagrams = PyDict::new(py);
         datagrams.set_item(intern!(py, "protocol"), String::from_utf8_lossy(protocol))?;
-        datagrams.set_item(intern!(py, "max_size"), ends.datagram_max)?;
+        datagrams.set_item(intern!(py, "max_size"), info.datagram_max)?;
         extensions.set_item(intern!(py, "http.datagram"), datagrams)?;
     }
     scope.set_item(intern!(py, "extensions"), extensions)?;
@@ -127,7 +127,7 @@ fn headers<'py>(
 ) -> PyResult<Bound<'py, PyList>> {
     let list = PyList::empty(py);
     for (name, value) in &head.fields {
-        list.append(names::pair(py, &service.lines, name, value)?)?;
+        list.append(header_cache::pair(py, &service.lines, name, value)?)?;
     }
     Ok(list)
 }

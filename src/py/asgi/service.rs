@@ -10,12 +10,12 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PySet, PyString, PyTuple};
 use pyo3::{PyTraverseError, PyVisit};
 
-use super::limits::WebSocketLimits;
-use super::names::Lines;
+use super::header_cache::HeaderCache;
 use super::request::Request;
 use super::scope;
-use crate::capi::arguments::List;
-use crate::capi::cell::GilCell;
+use super::websocket_limits::WebSocketLimits;
+use crate::capi::bounded_arguments::List;
+use crate::capi::gil_cell::GilCell;
 use crate::event_loop::loop_core::LoopCore;
 #[cfg(Py_3_12)]
 use crate::event_loop::tasks;
@@ -51,7 +51,7 @@ pub struct AsgiService {
     pub fresh_context: bool,
     /// If absent, no request is a WebSocket.
     pub websockets: Option<Py<WebSocketLimits>>,
-    pub lines: GilCell<Lines>,
+    pub lines: GilCell<HeaderCache>,
     changing: GilCell<Changing>,
 }
 
@@ -134,7 +134,7 @@ impl AsgiService {
             overloaded,
             fresh_context,
             websockets,
-            lines: GilCell::new(Lines::new()),
+            lines: GilCell::new(HeaderCache::new()),
             changing: GilCell::new(Changing::default()),
         })
     }

@@ -15,12 +15,12 @@ use pyo3::types::{PyBytes, PyDict, PyString};
 use pyo3::{create_exception, intern};
 use uringcore_http::ws::{Close, Event, Opcode, Phase, Socket, Stop, code, frame};
 
-use super::message::{optional, required};
+use super::http_stream::Ending;
+use super::message_parser::{optional, required};
 use super::request::{Asked, Request};
 use super::response::Sent;
-use super::wire::Ending;
 use crate::capi::buffer;
-use crate::capi::code::of_bits;
+use crate::capi::integer_arguments::of_bits;
 
 create_exception!(
     uringcore._uringcore,

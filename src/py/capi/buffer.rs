@@ -18,8 +18,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyMemoryView};
 use uringcore_io::net;
 
+use crate::capi::buffer_view::BufferView;
 use crate::capi::fresh_bytes::FreshBytes;
-use crate::capi::view::View;
 
 /// A `bytes` object that lives as long as the kernel or a queue needs its contents.
 struct HeldBytes {
@@ -145,7 +145,7 @@ pub fn contiguous(data: &Bound<'_, PyAny>, name: &str) -> PyResult<Bytes> {
     if let Ok(bytes) = data.cast::<PyBytes>() {
         return Ok(hold_bytes(bytes));
     }
-    match View::get(data, ffi::PyBUF_SIMPLE) {
+    match BufferView::get(data, ffi::PyBUF_SIMPLE) {
         Ok(view) => Ok(view.copy()?.into()),
         Err(error) => Err(not_contiguous(data, name, error)),
     }
@@ -153,7 +153,7 @@ pub fn contiguous(data: &Bound<'_, PyAny>, name: &str) -> PyResult<Bytes> {
 
 /// Raises the error that [`contiguous`] would raise for this object.
 pub fn check_contiguous(data: &Bound<'_, PyAny>, name: &str) -> PyResult<()> {
-    match View::get(data, ffi::PyBUF_SIMPLE) {
+    match BufferView::get(data, ffi::PyBUF_SIMPLE) {
         Ok(_) => Ok(()),
         Err(error) => Err(not_contiguous(data, name, error)),
     }
@@ -180,7 +180,7 @@ pub fn any_buffer(data: &Bound<'_, PyAny>) -> PyResult<Bytes> {
     if let Ok(bytes) = data.cast::<PyBytes>() {
         return Ok(hold_bytes(bytes));
     }
-    match View::get(data, ffi::PyBUF_SIMPLE) {
+    match BufferView::get(data, ffi::PyBUF_SIMPLE) {
         Ok(view) => Ok(view.copy()?.into()),
         // Not contiguous: asyncio sends the bytes that it shows nevertheless.
         Err(_) => {
@@ -219,8 +219,8 @@ pub fn receive_into(target: &Bound<'_, PyAny>, fd: RawFd) -> PyResult<(io::Resul
     Ok((received, view.len()))
 }
 
-fn buffer_of_protocol<'py>(target: &Bound<'py, PyAny>) -> PyResult<View<'py>> {
-    let view = View::get(target, ffi::PyBUF_WRITABLE)?;
+fn buffer_of_protocol<'py>(target: &Bound<'py, PyAny>) -> PyResult<BufferView<'py>> {
+    let view = BufferView::get(target, ffi::PyBUF_WRITABLE)?;
     match view.len() {
         0 => Err(PyRuntimeError::new_err(
             "get_buffer() returned an empty buffer",
@@ -243,7 +243,7 @@ pub fn received(py: Python<'_>, fd: RawFd, size: usize) -> io::Result<Py<PyBytes
 
 /// Runs `work`, a system call or a copy, on the bytes of a bytes-like object; `None` if it is none.
 pub fn with_readable<R>(data: &Bound<'_, PyAny>, work: impl FnOnce(&[u8]) -> R) -> Option<R> {
-    let view = View::get(data, ffi::PyBUF_SIMPLE).ok()?;
+    let view = BufferView::get(data, ffi::PyBUF_SIMPLE).ok()?;
     // SAFETY: the view is held until the end of this function and gives address and length. The head of this file says
     // which code may change the bytes meanwhile.
     let bytes = unsafe { std::slice::from_raw_parts(view.data(), view.len()) };
@@ -256,12 +256,12 @@ pub fn with_writable<R>(
     data: &Bound<'_, PyAny>,
     work: impl FnOnce(&mut [MaybeUninit<u8>]) -> R,
 ) -> Option<R> {
-    let view = View::get(data, ffi::PyBUF_WRITABLE).ok()?;
+    let view = BufferView::get(data, ffi::PyBUF_WRITABLE).ok()?;
     Some(in_memory(&view, work))
 }
 
 /// Runs `work` on the memory of a view that was requested as writable.
-fn in_memory<R>(view: &View<'_>, work: impl FnOnce(&mut [MaybeUninit<u8>]) -> R) -> R {
+fn in_memory<R>(view: &BufferView<'_>, work: impl FnOnce(&mut [MaybeUninit<u8>]) -> R) -> R {
     // SAFETY: the view is held until the end of this function, writable and contiguous, and gives address and length.
     // The head of this file says which code may change the bytes meanwhile.
     work(unsafe {

@@ -1,7 +1,7 @@
 //! Coroutines of our own: the methods and attributes of CPython's, for each class that holds a [`Coroutine`].
 //!
 //! No class can derive from CPython's coroutine type, and a PyO3 class cannot be generic. So [`coroutine_methods`]
-//! writes the methods of each class, and its first field has the behaviour: [`Steps`](super::steps::Steps) for work
+//! writes the methods of each class, and its first field has the behaviour: [`RustCoroutine`](super::rust_coroutine::RustCoroutine) for work
 //! in Rust. asyncio runs the coroutines; `inspect`, anyio and asyncio's debug mode read the attributes.
 
 use std::borrow::Cow;

@@ -12,7 +12,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use uringcore_io::net;
 
-use crate::capi::lend::Loan;
+use crate::capi::lent_memory::Loan;
 
 /// A `bytes` object under construction, whose size is known only at the end.
 pub struct FreshBytes {
@@ -98,7 +98,7 @@ impl FreshBytes {
         self.filled += count;
     }
 
-    /// Lends the free space to `call` as [`lend`](super::lend::lend) does. `call` fills it and returns the number of
+    /// Lends the free space to `call` as [`lend`](super::lent_memory::lend) does. `call` fills it and returns the number of
     /// bytes, or None.
     ///
     /// # Safety

@@ -5,13 +5,13 @@
 //!
 //! | file | noun |
 //! | --- | --- |
-//! | `begun` | the connection once its streams are open: input to `uringcore_h3`, output to the QUIC object |
-//! | `object` | the Python objects of HTTP events |
+//! | `open_connection` | the connection once its streams are open: input to `uringcore_h3`, output to the QUIC object |
+//! | `event_objects` | the Python objects of HTTP events |
 //!
 //! Not here: QUIC events as input (`quic_event`).
 
-mod begun;
-mod object;
+mod event_objects;
+mod open_connection;
 
 use std::sync::OnceLock;
 
@@ -26,20 +26,20 @@ use uringcore_h3::{
     Code, Connection, Half, PeerSettings, QueuedConnection, Role, Settings, TargetCheck, varint,
 };
 
-use self::begun::{Begun, Hooks};
+use self::open_connection::{Hooks, OpenConnection};
 use super::errors::local;
-use super::fields::Lines;
-use super::quic_event::{EventKind, EventKinds, stream_and_code};
-use super::trace;
+use super::fields::FieldLines;
+use super::qlog_trace;
+use super::quic_event_kinds::{EventKind, EventKinds, stream_and_code};
 use crate::capi::buffer;
-use crate::capi::cell::GilCell;
-use crate::capi::code;
+use crate::capi::gil_cell::GilCell;
+use crate::capi::integer_arguments;
 
 /// An HTTP/3 connection (RFC 9114) over a QUIC connection, without its settings. Python's `H3Connection` is a
 /// subclass. This class calls the subclass's hook methods by their names.
 #[pyclass(module = "uringcore._uringcore", subclass, frozen, weakref)]
 pub struct H3ConnectionCore {
-    begun: OnceLock<Begun>,
+    begun: OnceLock<OpenConnection>,
 }
 
 #[pymethods]
@@ -108,14 +108,14 @@ impl H3ConnectionCore {
         };
         let mut core = QueuedConnection::new(role, settings, streams);
         core.set_strict(close_on_malformed);
-        let is_logged = trace::is_wanted(&configuration)?;
+        let is_logged = qlog_trace::is_wanted(&configuration)?;
         if is_logged {
             core.open_log();
         }
         if opened.is_some() {
             while core.poll_output().is_some() {}
         }
-        let begun = Begun {
+        let begun = OpenConnection {
             quic: GilCell::new(Some(quic.clone().unbind())),
             core: GilCell::new(core),
             kinds: EventKinds::new(),
@@ -192,7 +192,7 @@ impl H3ConnectionCore {
         headers: &Bound<'_, PyAny>,
         end_stream: bool,
     ) -> PyResult<()> {
-        let lines = Lines::extract(headers)?;
+        let lines = FieldLines::extract(headers)?;
         let slices = lines.as_slices();
         let sent = self
             .begun()?
@@ -305,7 +305,7 @@ impl H3ConnectionCore {
         stream_id: u64,
         headers: &Bound<'_, PyAny>,
     ) -> PyResult<u64> {
-        let lines = Lines::extract(headers)?;
+        let lines = FieldLines::extract(headers)?;
         if self
             .begun()?
             .core
@@ -353,7 +353,7 @@ impl H3ConnectionCore {
         &self,
         py: Python<'_>,
         stream_id: u64,
-        #[pyo3(from_py_with = code::error_code)] error_code: u64,
+        #[pyo3(from_py_with = integer_arguments::error_code)] error_code: u64,
     ) -> PyResult<()> {
         self.begun()?
             .core
@@ -467,7 +467,7 @@ impl H3ConnectionCore {
 }
 
 impl H3ConnectionCore {
-    fn begun(&self) -> PyResult<&Begun> {
+    fn begun(&self) -> PyResult<&OpenConnection> {
         self.begun.get().ok_or_else(not_begun)
     }
 

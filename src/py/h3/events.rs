@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyTuple, PyType};
 
-use crate::capi::open_class;
+use crate::capi::class_with_dict;
 
 /// The base class of the events of an HTTP/3 connection.
 #[pyclass(module = "uringcore.h3.events", subclass, frozen)]
@@ -80,7 +80,7 @@ macro_rules! event_class {
             }
         }
 
-        impl open_class::OpenClass for $name {
+        impl class_with_dict::ClassWithDict for $name {
             fn subclass() -> &'static PyOnceLock<Py<PyType>> {
                 static SUBCLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
                 &SUBCLASS
@@ -90,7 +90,7 @@ macro_rules! event_class {
         impl $name {
             pub fn object(self, py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
                 let event = PyClassInitializer::from(H3Event).add_subclass(self);
-                Ok(open_class::instance(py, event)?.into_bound(py).into_any())
+                Ok(class_with_dict::instance(py, event)?.into_bound(py).into_any())
             }
         }
     };
@@ -188,22 +188,31 @@ event_class! {
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     let py = m.py();
     m.add_class::<H3Event>()?;
-    m.add("DataReceived", open_class::class::<DataReceived>(py)?)?;
+    m.add("DataReceived", class_with_dict::class::<DataReceived>(py)?)?;
     m.add(
         "DatagramReceived",
-        open_class::class::<DatagramReceived>(py)?,
+        class_with_dict::class::<DatagramReceived>(py)?,
     )?;
-    m.add("HeadersReceived", open_class::class::<HeadersReceived>(py)?)?;
+    m.add(
+        "HeadersReceived",
+        class_with_dict::class::<HeadersReceived>(py)?,
+    )?;
     m.add(
         "PushPromiseReceived",
-        open_class::class::<PushPromiseReceived>(py)?,
+        class_with_dict::class::<PushPromiseReceived>(py)?,
     )?;
     m.add(
         "WebTransportStreamDataReceived",
-        open_class::class::<WebTransportStreamDataReceived>(py)?,
+        class_with_dict::class::<WebTransportStreamDataReceived>(py)?,
     )?;
-    m.add("MessageAborted", open_class::class::<MessageAborted>(py)?)?;
-    m.add("GoAwayReceived", open_class::class::<GoAwayReceived>(py)?)?;
+    m.add(
+        "MessageAborted",
+        class_with_dict::class::<MessageAborted>(py)?,
+    )?;
+    m.add(
+        "GoAwayReceived",
+        class_with_dict::class::<GoAwayReceived>(py)?,
+    )?;
     Ok(())
 }
 

@@ -9,7 +9,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyList, PyTuple};
 use uringcore_h3::Field;
 
-use crate::capi::cell::GilCell;
+use crate::capi::gil_cell::GilCell;
 
 /// The field lines as a list of tuples.
 pub fn to_list<'py>(py: Python<'py>, fields: &[Field]) -> PyResult<Bound<'py, PyList>> {
@@ -21,9 +21,9 @@ pub fn to_list<'py>(py: Python<'py>, fields: &[Field]) -> PyResult<Bound<'py, Py
 }
 
 /// Field lines given from Python: names and values, held while they are read.
-pub struct Lines<'py>(Vec<(Bound<'py, PyBytes>, Bound<'py, PyBytes>)>);
+pub struct FieldLines<'py>(Vec<(Bound<'py, PyBytes>, Bound<'py, PyBytes>)>);
 
-impl<'py> Lines<'py> {
+impl<'py> FieldLines<'py> {
     /// Takes any iterable of pairs of `bytes`.
     pub fn extract(headers: &Bound<'py, PyAny>) -> PyResult<Self> {
         let mut lines = Vec::new();

@@ -7,8 +7,8 @@
 //! | `events` | the event classes |
 //! | `fields` | field lines between `uringcore_h3` and lists of tuples |
 //! | `qpack` | `QpackEncoder` and `QpackDecoder`, for programs and tests that need only these |
-//! | `quic_event` | the kinds of QUIC events |
-//! | `trace` | frames and stream types for a qlog trace |
+//! | `quic_event_kinds` | the kinds of QUIC events |
+//! | `qlog_trace` | frames and stream types for a qlog trace |
 //!
 //! Nothing here interprets a frame or validates a message; `uringcore_h3` does.
 
@@ -16,9 +16,9 @@ mod connection;
 mod errors;
 mod events;
 mod fields;
+mod qlog_trace;
 mod qpack;
-mod quic_event;
-mod trace;
+mod quic_event_kinds;
 
 use pyo3::prelude::*;
 

@@ -8,9 +8,9 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
 use uringcore_h3::qpack::{Decoded, Decoder, DecoderSettings, Encoder, EncoderSettings};
 
-use super::fields::{self, Lines};
-use crate::capi::arguments::BytesLike;
-use crate::capi::cell::GilCell;
+use super::fields::{self, FieldLines};
+use crate::capi::bounded_arguments::BytesLike;
+use crate::capi::gil_cell::GilCell;
 
 /// Turns field lines into field sections.
 #[pyclass(module = "uringcore.h3._qpack", frozen)]
@@ -53,7 +53,7 @@ impl QpackEncoder {
         stream_id: u64,
         headers: &Bound<'py, PyAny>,
     ) -> PyResult<(Bound<'py, PyBytes>, Bound<'py, PyBytes>)> {
-        let lines = Lines::extract(headers)?;
+        let lines = FieldLines::extract(headers)?;
         let slices = lines.as_slices();
         let (instructions, section) = self.encoder.with(py, |encoder| {
             let mut body = Vec::new();

@@ -12,9 +12,9 @@ use uringcore_h3::Code;
 use uringcore_http::http3::{SendError, has_room};
 use uringcore_limits::semaphore::Permit;
 
-use super::http3::Http3Connection;
+use super::http3_connection::Http3Connection;
+use crate::asgi::http_stream::{Ending, Fields, HttpStream, Refused};
 use crate::asgi::open_files::FileClient;
-use crate::asgi::wire::{Ending, Fields, Refused, Wire};
 
 pub struct Exchange {
     pub connection: Py<Http3Connection>,
@@ -35,7 +35,7 @@ impl Exchange {
     }
 }
 
-impl Wire for Exchange {
+impl HttpStream for Exchange {
     fn headers(&self, py: Python<'_>, fields: &Fields<'_>, end: bool) -> Result<(), Refused> {
         let stream_id = self.stream_id;
         let fields = self.fit(fields);

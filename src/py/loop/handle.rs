@@ -2,8 +2,8 @@
 //!
 //! | file | content |
 //! | --- | --- |
-//! | `timer` | `TimerHandle` |
-//! | `any` | an entry of the loop's lists: a handle of this package or of asyncio |
+//! | `timer_handle` | `TimerHandle` |
+//! | `any_handle` | an entry of the loop's lists: a handle of this package or of asyncio |
 //!
 //! If only the loop has a reference to a handle when it runs, as for nearly every one of `call_soon`, the callback is
 //! moved out of the handle, and the handle is used again for another callback (`turn`). Timers are reused too. In
@@ -15,27 +15,27 @@ use pyo3::prelude::*;
 use pyo3::types::{PyFloat, PyString, PyTuple};
 use pyo3::{PyTraverseError, PyVisit, ffi, intern};
 
-use crate::capi::call::Call;
-use crate::capi::cell::GilCell;
+use crate::capi::callback::Callback;
 use crate::capi::context::Inside;
 use crate::capi::error;
-use crate::capi::thread_end::Stays;
+use crate::capi::gil_cell::GilCell;
+use crate::capi::unwind_guard::UnwindGuard;
 use crate::event_loop::loop_core::LoopCore;
-use crate::event_loop::running::{Busy, Running};
+use crate::event_loop::running_callback::{CallbackRun, RunningCallback};
 
-mod any;
-mod timer;
+mod any_handle;
+mod timer_handle;
 
-pub use any::AnyHandle;
-pub use timer::TimerHandle;
+pub use any_handle::AnyHandle;
+pub use timer_handle::TimerHandle;
 
 #[derive(Default)]
 struct HandleState {
-    call: Option<Call>,
+    call: Option<Callback>,
     context: Option<Py<PyAny>>,
     cancelled: bool,
     /// Used by threads that wait while the callback runs, as in CPython 3.14's `call_soon_threadsafe`.
-    shared: Option<Arc<Running>>,
+    shared: Option<Arc<RunningCallback>>,
 }
 
 /// A callback wrapper with asyncio.Handle's public methods.
@@ -45,14 +45,14 @@ pub struct Handle {
 }
 
 /// The callback of a handle, moved out of it or copied for the run.
-struct Begun {
-    call: Call,
+struct TakenCallback {
+    call: Callback,
     context: Py<PyAny>,
-    _busy: Option<Busy>,
+    _busy: Option<CallbackRun>,
 }
 
 impl Handle {
-    pub fn new(call: Call, context: Py<PyAny>) -> Self {
+    pub fn new(call: Callback, context: Py<PyAny>) -> Self {
         Self {
             state: GilCell::new(HandleState {
                 call: Some(call),
@@ -63,7 +63,7 @@ impl Handle {
     }
 
     /// Makes a handle whose `cancel` and `cancelled` wait for a callback that runs in another thread.
-    pub fn new_shared(call: Call, context: Py<PyAny>) -> Self {
+    pub fn new_shared(call: Callback, context: Py<PyAny>) -> Self {
         Self {
             state: GilCell::new(HandleState {
                 call: Some(call),
@@ -75,7 +75,7 @@ impl Handle {
     }
 
     /// Fills a handle that was emptied by [`empty`](Self::empty).
-    pub fn refill(&self, py: Python<'_>, call: Call, context: Py<PyAny>) {
+    pub fn refill(&self, py: Python<'_>, call: Callback, context: Py<PyAny>) {
         self.state.with(py, |state| {
             debug_assert!(state.call.is_none() && state.context.is_none());
             state.call = Some(call);
@@ -114,13 +114,13 @@ impl Handle {
     pub fn run(&self, py: Python<'_>, alone: bool) -> PyResult<()> {
         let begun = self.state.with(py, |state| {
             // Marked within the borrow that reads the callback, so that a cancel sees either of them.
-            let busy = state.shared.clone().map(Busy::begin);
+            let busy = state.shared.clone().map(CallbackRun::begin);
             let (call, context) = match (alone, &state.call, &state.context) {
                 (true, Some(_), Some(_)) => (state.call.take()?, state.context.take()?),
                 (false, Some(call), Some(context)) => (call.clone_ref(py), context.clone_ref(py)),
                 _ => return None,
             };
-            Some(Begun {
+            Some(TakenCallback {
                 call,
                 context,
                 _busy: busy,
@@ -163,7 +163,7 @@ impl Handle {
         }
     }
 
-    fn call(&self, py: Python<'_>) -> Option<Call> {
+    fn call(&self, py: Python<'_>) -> Option<Callback> {
         self.state.with(py, |state| {
             state.call.as_ref().map(|call| call.clone_ref(py))
         })
@@ -220,7 +220,7 @@ impl Handle {
     /// raised, unlike in asyncio.
     fn _run(slf: &Bound<'_, Self>) -> PyResult<()> {
         let py = slf.py();
-        let _stays = Stays::here();
+        let _guard = UnwindGuard::enter();
         match slf.get().run(py, false) {
             Err(error) if !error::is_exit(py, &error) => {
                 let running = py

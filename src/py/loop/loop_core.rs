@@ -18,20 +18,20 @@ use pyo3::{PyTraverseError, PyVisit, intern};
 use uringcore_engine::{CallbackProgress, Engine, OpQueues, Timers};
 use uringcore_io::{Backend, DriverConfig, Waker};
 
-use crate::capi::cell::GilCell;
 use crate::capi::context::CallbackContext;
 use crate::capi::error;
-use crate::capi::heap;
+use crate::capi::gil_cell::GilCell;
+use crate::capi::malloc_thresholds;
+use crate::event_loop::atomic_flags::AtomicFlags;
 use crate::event_loop::clock::{self, ClockWatch};
-use crate::event_loop::errands::Errand;
+use crate::event_loop::cross_thread_commands::CrossThreadCommand;
+use crate::event_loop::engine_objects::{EngineObjects, ListenerObjects};
+use crate::event_loop::fd_watchers::descriptor_number;
 use crate::event_loop::handle::AnyHandle;
-use crate::event_loop::hosts::{Hosts, ListenerHost};
-use crate::event_loop::mode::Mode;
-use crate::event_loop::ready::{Ready, ReadyQueue};
+use crate::event_loop::ready_queue::{Ready, ReadyQueue};
 use crate::event_loop::turn;
-use crate::event_loop::watchers::descriptor_number;
-use crate::ops::waiting::Waiters;
-use crate::sock::orphans::{self, Orphans};
+use crate::ops::operation_futures::Waiters;
+use crate::sock::cancelled_results::{self, CancelledResults};
 
 #[derive(Default)]
 pub struct Flags {
@@ -51,12 +51,12 @@ pub struct LoopCore {
     pub callback_progress: Arc<CallbackProgress>,
     pub ready: GilCell<ReadyQueue>,
     pub timers: GilCell<Timers<AnyHandle>>,
-    pub hosts: GilCell<Hosts>,
+    pub objects: GilCell<EngineObjects>,
     pub waiters: GilCell<Waiters>,
     pub op_queues: GilCell<OpQueues>,
-    pub orphans: GilCell<Orphans>,
+    pub cancelled_results: GilCell<CancelledResults>,
     pub flags: GilCell<Flags>,
-    pub mode: Mode,
+    pub atomic_flags: AtomicFlags,
     pub task_factory: GilCell<Option<Py<PyAny>>>,
     pub clock: GilCell<ClockWatch>,
     waker: GilCell<Option<Waker>>,
@@ -119,8 +119,8 @@ impl LoopCore {
     /// True if a transport has this descriptor and does not allow watchers on it.
     pub fn is_driven(&self, py: Python<'_>, fd: RawFd) -> PyResult<bool> {
         let watchable = self
-            .hosts
-            .with(py, |hosts| hosts.watchable_fds.contains(&fd));
+            .objects
+            .with(py, |objects| objects.watchable_fds.contains(&fd));
         Ok(!watchable && self.with_engine(py, |engine| engine.transports().has_descriptor(fd))?)
     }
 
@@ -134,7 +134,9 @@ impl LoopCore {
         if !self.is_driven(py, fd)? {
             return Ok(());
         }
-        let transport = self.hosts.with(py, |hosts| hosts.transport_over(py, fd));
+        let transport = self
+            .objects
+            .with(py, |objects| objects.transport_over(py, fd));
         let name = match transport {
             Some(transport) => format!(" {}", transport.repr()?),
             None => String::new(),
@@ -149,11 +151,11 @@ impl LoopCore {
     }
 
     pub fn is_debug(&self) -> bool {
-        self.mode.has(Mode::DEBUG)
+        self.atomic_flags.has(AtomicFlags::DEBUG)
     }
 
     pub fn is_closed(&self) -> bool {
-        self.mode.has(Mode::CLOSED)
+        self.atomic_flags.has(AtomicFlags::CLOSED)
     }
 
     pub fn check_closed(&self) -> PyResult<()> {
@@ -212,7 +214,7 @@ impl LoopCore {
             busy_poll: busy_poll_us.map(Duration::from_micros),
             ..DriverConfig::default()
         };
-        heap::show_large_block();
+        malloc_thresholds::show_large_block();
         let engine = Engine::new(&config).map_err(|error| error::setup_error(&error))?;
         Ok(Self {
             backend: engine.backend(),
@@ -223,12 +225,12 @@ impl LoopCore {
             engine: GilCell::new(Some(LoopEngine(Box::new(engine)))),
             ready: GilCell::new(ReadyQueue::default()),
             timers: GilCell::new(Timers::default()),
-            hosts: GilCell::new(Hosts::default()),
+            objects: GilCell::new(EngineObjects::default()),
             waiters: GilCell::new(Waiters::default()),
             op_queues: GilCell::new(OpQueues::default()),
-            orphans: GilCell::new(Orphans::default()),
+            cancelled_results: GilCell::new(CancelledResults::default()),
             flags: GilCell::new(Flags::default()),
-            mode: Mode::default(),
+            atomic_flags: AtomicFlags::default(),
             task_factory: GilCell::new(None),
             clock: GilCell::new(ClockWatch::default()),
         })
@@ -257,12 +259,12 @@ impl LoopCore {
 
     #[getter(_stopping)]
     fn stopping_attribute(&self) -> bool {
-        self.mode.has(Mode::STOPPING)
+        self.atomic_flags.has(AtomicFlags::STOPPING)
     }
 
     #[setter(_stopping)]
     fn set_stopping_attribute(&self, value: bool) {
-        self.mode.set(Mode::STOPPING, value);
+        self.atomic_flags.set(AtomicFlags::STOPPING, value);
     }
 
     #[getter(_closed)]
@@ -272,7 +274,7 @@ impl LoopCore {
 
     #[setter(_closed)]
     fn set_closed_attribute(&self, value: bool) {
-        self.mode.set(Mode::CLOSED, value);
+        self.atomic_flags.set(AtomicFlags::CLOSED, value);
     }
 
     #[getter(_task_factory)]
@@ -312,7 +314,8 @@ impl LoopCore {
 
     #[setter(_debug)]
     fn set_debug_attribute(&self, value: &Bound<'_, PyAny>) -> PyResult<()> {
-        self.mode.set(Mode::DEBUG, value.is_truthy()?);
+        self.atomic_flags
+            .set(AtomicFlags::DEBUG, value.is_truthy()?);
         Ok(())
     }
 
@@ -374,7 +377,7 @@ impl LoopCore {
 
     /// Stops the loop at the end of the current turn.
     fn stop(&self) {
-        self.mode.set(Mode::STOPPING, true);
+        self.atomic_flags.set(AtomicFlags::STOPPING, true);
     }
 
     /// Runs turns until the loop is stopped. ``run_forever`` calls it between its set-up and clean-up.
@@ -458,11 +461,11 @@ impl LoopCore {
 
     /// Allows watchers on a transport's descriptor while sendfile() drives it.
     fn _set_watchable(&self, py: Python<'_>, fd: RawFd, watchable: bool) {
-        self.hosts.with(py, |hosts| {
+        self.objects.with(py, |objects| {
             if watchable {
-                hosts.watchable_fds.insert(fd);
+                objects.watchable_fds.insert(fd);
             } else {
-                hosts.watchable_fds.remove(&fd);
+                objects.watchable_fds.remove(&fd);
             }
         });
     }
@@ -490,25 +493,28 @@ impl LoopCore {
             true => engine.listeners().open_shared(fd),
             false => engine.listeners().open(fd),
         })?;
-        let host = ListenerHost {
+        let host = ListenerObjects {
             key,
             protocol_factory,
             tls,
             server,
             context,
         };
-        this.hosts
-            .with(py, |hosts| hosts.listeners.insert(fd, host));
+        this.objects
+            .with(py, |objects| objects.listeners.insert(fd, host));
         Ok(())
     }
 
     /// Stops accepting. The address is free when the caller has closed the socket.
     fn _unlisten(&self, py: Python<'_>, fd: RawFd) -> PyResult<()> {
-        let Some(host) = self.hosts.with(py, |hosts| hosts.listeners.remove(&fd)) else {
+        let Some(host) = self
+            .objects
+            .with(py, |objects| objects.listeners.remove(&fd))
+        else {
             return Ok(());
         };
         if self.runs_elsewhere(py) {
-            self.leave_errand(py, Errand::StopListener(host.key));
+            self.queue_command(py, CrossThreadCommand::StopListener(host.key));
             return Ok(());
         }
         if self.has_no_engine(py) {
@@ -520,10 +526,9 @@ impl LoopCore {
 
     /// Accepts again after a failure (out of descriptors, for instance).
     fn _relisten(&self, py: Python<'_>, fd: RawFd) -> PyResult<()> {
-        if let Some(key) = self
-            .hosts
-            .with(py, |hosts| hosts.listeners.get(&fd).map(|host| host.key))
-        {
+        if let Some(key) = self.objects.with(py, |objects| {
+            objects.listeners.get(&fd).map(|host| host.key)
+        }) {
             self.with_engine(py, |engine| engine.listeners().resume(key))?;
         }
         Ok(())
@@ -535,20 +540,20 @@ impl LoopCore {
     fn _core_close(&self, py: Python<'_>) -> PyResult<()> {
         let ready = self.ready.take(py);
         let timers = self.timers.take(py);
-        let hosts = self.hosts.take(py);
+        let objects = self.objects.take(py);
         let waiters = self.waiters.take(py);
         drop(self.op_queues.take(py));
-        orphans::close(self, py)?;
+        cancelled_results::close(self, py)?;
         let engine = self.engine.with(py, Option::take);
         let waker = self.waker.with(py, Option::take);
         if let Some(engine) = engine {
             turn::shut_down(py, engine);
         }
         // No operation is in flight any more. Closes the sockets that waited for that.
-        for (_, transport) in hosts.transports.iter().flatten() {
+        for (_, transport) in objects.transports.iter().flatten() {
             transport.get().loop_closed(py)?;
         }
-        drop((ready, timers, hosts, waiters, waker));
+        drop((ready, timers, objects, waiters, waker));
         Ok(())
     }
 
@@ -556,7 +561,7 @@ impl LoopCore {
     /// the same in parent and child. From then on they share the sockets.
     fn _before_fork(&self, py: Python<'_>) {
         if self.runs_elsewhere(py) {
-            self.leave_errand(py, Errand::ShareSockets);
+            self.queue_command(py, CrossThreadCommand::ShareSockets);
             return;
         }
         self.engine.with(py, |engine| {
@@ -596,8 +601,8 @@ impl LoopCore {
         self.timers
             .traverse(|timers| timers.iter().try_for_each(|handle| handle.traverse(&visit)))
             .unwrap_or(Ok(()))?;
-        self.hosts
-            .traverse(|hosts| hosts.traverse(&visit))
+        self.objects
+            .traverse(|objects| objects.traverse(&visit))
             .unwrap_or(Ok(()))?;
         self.waiters
             .traverse(|waiters| waiters.traverse(&visit))
@@ -605,8 +610,8 @@ impl LoopCore {
         self.task_factory
             .traverse(|factory| visit.call(factory))
             .unwrap_or(Ok(()))?;
-        self.orphans
-            .traverse(|orphans| orphans.traverse(&visit))
+        self.cancelled_results
+            .traverse(|cancelled_results| cancelled_results.traverse(&visit))
             .unwrap_or(Ok(()))
     }
 
@@ -614,10 +619,10 @@ impl LoopCore {
         drop((
             self.ready.take(py),
             self.timers.take(py),
-            self.hosts.take(py),
+            self.objects.take(py),
             self.waiters.take(py),
             self.op_queues.take(py),
-            self.orphans.take(py),
+            self.cancelled_results.take(py),
             self.task_factory.take(py),
         ));
     }

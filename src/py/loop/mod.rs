@@ -4,35 +4,35 @@
 //! | --- | --- |
 //! | `loop_core` | the event loop class: methods that asyncio's base class calls |
 //! | `turn` | the loop's turn: waiting, running callbacks |
-//! | `dispatch` | from an event of the engine to the object that handles it |
-//! | `accepting` | accepted connections |
+//! | `event_dispatch` | from an event of the engine to the object that handles it |
+//! | `accepted_connections` | accepted connections |
 //! | `handle` | `Handle` and `TimerHandle` |
 //! | `scheduling` | making handles: `call_soon`, `call_later` and the like |
 //! | `tasks` | `create_task` and `create_future` |
-//! | `ready` | callbacks that are ready to run, also for programs that run them themselves |
-//! | `running` | the thread that runs a callback, and waiting for its end |
-//! | `watchers` | readers and writers |
-//! | `errands` | changes of the engine that the loop's thread makes for other threads |
-//! | `hosts` | the Python objects of the engine's keys |
+//! | `ready_queue` | callbacks that are ready to run, also for programs that run them themselves |
+//! | `running_callback` | the thread that runs a callback, and waiting for its end |
+//! | `fd_watchers` | readers and writers |
+//! | `cross_thread_commands` | changes of the engine that the loop's thread makes for other threads |
+//! | `engine_objects` | the Python objects of the engine's keys |
 //! | `stats` | the values of `loop.stats()` |
-//! | `mode` | flags of a loop that is not in its usual state |
+//! | `atomic_flags` | flags of a loop that is not in its usual state |
 //! | `clock` | asyncio's clock |
 
-mod accepting;
+mod accepted_connections;
+pub mod atomic_flags;
 pub mod clock;
-pub mod dispatch;
-pub mod errands;
+pub mod cross_thread_commands;
+pub mod engine_objects;
+pub mod event_dispatch;
+pub mod fd_watchers;
 pub mod handle;
-pub mod hosts;
 pub mod loop_core;
-pub mod mode;
-pub mod ready;
-pub mod running;
+pub mod ready_queue;
+pub mod running_callback;
 pub mod scheduling;
 pub mod stats;
 pub mod tasks;
 pub mod turn;
-pub mod watchers;
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -46,8 +46,8 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<handle::TimerHandle>()?;
     add_quick_methods(&m.py().get_type::<loop_core::LoopCore>())?;
     m.add_function(wrap_pyfunction!(add_quick_methods, m)?)?;
-    watchers::register(m)?;
-    ready::register(m)
+    fd_watchers::register(m)?;
+    ready_queue::register(m)
 }
 
 /// Adds the most frequent methods to a class of loops as its own. The interpreter's fastest call of a method works only if

@@ -9,14 +9,14 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyString, PyTuple};
 use pyo3::{Borrowed, intern};
 
-use crate::capi::call::Call;
+use crate::capi::callback::Callback;
 use crate::capi::context;
 use crate::capi::fastcall::{Arguments, Method, fast_method};
+use crate::event_loop::atomic_flags::AtomicFlags;
 use crate::event_loop::clock;
 use crate::event_loop::handle::{AnyHandle, Handle, TimerHandle, is_alone};
 use crate::event_loop::loop_core::{LoopCore, current_thread_id};
-use crate::event_loop::mode::Mode;
-use crate::event_loop::ready::Ready;
+use crate::event_loop::ready_queue::Ready;
 
 /// The string "context" of asyncio's C code.
 static ASYNCIOS_CONTEXT: PyOnceLock<Py<PyString>> = PyOnceLock::new();
@@ -29,8 +29,8 @@ struct Given<'a, 'py> {
 }
 
 impl<'py> Given<'_, 'py> {
-    fn call(&self) -> PyResult<Call> {
-        Call::new(&self.callback, self.args)
+    fn call(&self) -> PyResult<Callback> {
+        Callback::new(&self.callback, self.args)
     }
 
     fn context(&self) -> PyResult<Py<PyAny>> {
@@ -126,11 +126,11 @@ impl LoopCore {
         slf: &Bound<'_, Self>,
         method: &str,
         given: &Given<'_, '_>,
-        make: fn(Call, Py<PyAny>) -> Handle,
+        make: fn(Callback, Py<PyAny>) -> Handle,
     ) -> PyResult<AnyHandle> {
         let py = slf.py();
         slf.get().check_closed()?;
-        if slf.get().mode.has(Mode::DEBUG) {
+        if slf.get().atomic_flags.has(AtomicFlags::DEBUG) {
             let args = (method, given.callback, given.args()?, given.context);
             let handle = slf.call_method1(intern!(py, "_debug_handle"), args)?;
             return Ok(AnyHandle::Foreign(handle.unbind()));
@@ -162,7 +162,7 @@ impl LoopCore {
         if when.is_nan() {
             return Err(PyValueError::new_err("the time must not be NaN"));
         }
-        if this.mode.has(Mode::DEBUG) {
+        if this.atomic_flags.has(AtomicFlags::DEBUG) {
             let args = (
                 "call_at",
                 when,
@@ -185,7 +185,7 @@ impl LoopCore {
 fn call_soon(slf: &Bound<'_, LoopCore>, arguments: &Arguments<'_, '_>) -> PyResult<Py<PyAny>> {
     let (py, this) = (slf.py(), slf.get());
     let ([], given) = parse("call_soon", [], arguments)?;
-    if this.mode.is_plain() {
+    if this.atomic_flags.is_empty() {
         return Ok(this.call_soon_plainly(py, &given)?.into_any());
     }
     let handle = LoopCore::make_handle(slf, "call_soon", &given, Handle::new)?;

@@ -96,7 +96,7 @@ fn create_task(slf: &Bound<'_, LoopCore>, arguments: &Arguments<'_, '_>) -> PyRe
     let [coroutine] = arguments.positional else {
         return asyncios_own(slf, arguments);
     };
-    let is_usual = this.mode.is_plain()
+    let is_usual = this.atomic_flags.is_empty()
         && this.task_factory.with(py, |factory| factory.is_none())
         && arguments.named().all(|(name, _)| is_known(py, &name));
     if !is_usual {

@@ -28,26 +28,26 @@ use uringcore_engine::{Engine, OpQueues, PollTimeout};
 use uringcore_io::Entered;
 
 use crate::capi::error;
-use crate::capi::thread_end::Stays;
+use crate::capi::unwind_guard::UnwindGuard;
+use crate::event_loop::atomic_flags::AtomicFlags;
 use crate::event_loop::clock;
-use crate::event_loop::dispatch;
+use crate::event_loop::event_dispatch;
 use crate::event_loop::handle::{AnyHandle, is_alone};
 use crate::event_loop::loop_core::{LoopCore, LoopEngine, current_thread_id};
-use crate::event_loop::mode::Mode;
-use crate::event_loop::ready::Ready;
+use crate::event_loop::ready_queue::Ready;
 use crate::sock::op_queues;
-use crate::transport::base::BaseTransport;
+use crate::transport::base_transport::BaseTransport;
 
 /// Runs turns until the loop is stopped.
 pub fn run_until_stopped(slf: &Bound<'_, LoopCore>) -> PyResult<()> {
-    let _stays = Stays::here();
+    let _guard = UnwindGuard::enter();
     let mut run = Run::new();
     loop {
         match busy_turn(slf, &mut run)? {
             Some(ready_now) => run_ready(slf, ready_now)?,
             None => run_turn(slf, &mut run)?,
         }
-        if slf.get().mode.has(Mode::STOPPING) {
+        if slf.get().atomic_flags.has(AtomicFlags::STOPPING) {
             return Ok(());
         }
     }
@@ -55,14 +55,14 @@ pub fn run_until_stopped(slf: &Bound<'_, LoopCore>) -> PyResult<()> {
 
 /// Runs a single turn for a program. Nothing is prepared for a sleep, and nothing has to be undone.
 pub fn run_once(slf: &Bound<'_, LoopCore>) -> PyResult<()> {
-    let _stays = Stays::here();
+    let _guard = UnwindGuard::enter();
     let _alone = KeepsOthersOut::new(slf.get(), slf.py());
     run_turn(slf, &mut Run::of_one_turn(None))
 }
 
 /// Runs the first half of a turn. The program runs the ready callbacks.
 pub fn wait_until_ready(slf: &Bound<'_, LoopCore>, seconds: Option<f64>) -> PyResult<()> {
-    let _stays = Stays::here();
+    let _guard = UnwindGuard::enter();
     let limit = seconds.map(PollTimeout::seconds);
     wait(slf, &mut Run::of_one_turn(limit))
 }
@@ -157,7 +157,7 @@ fn busy_turn(slf: &Bound<'_, LoopCore>, run: &mut Run) -> PyResult<Option<usize>
     let (py, this) = (slf.py(), slf.get());
     let ready_now = this.ready.with(py, |ready| ready.len());
     let is_plain = ready_now > 0
-        && this.mode.is_plain()
+        && this.atomic_flags.is_empty()
         && this.op_queues.with(py, OpQueues::skip_turn)
         && nothing_is_due(slf)?
         && this.engine.with(py, |engine| {
@@ -191,7 +191,7 @@ fn run_turn(slf: &Bound<'_, LoopCore>, run: &mut Run) -> PyResult<()> {
         true => ready.len(),
         false => 0,
     });
-    if more > 0 && !this.mode.has(Mode::STOPPING) {
+    if more > 0 && !this.atomic_flags.has(AtomicFlags::STOPPING) {
         run_ready(slf, more)?;
     }
     // Once in each turn: tasks that those wake have to wait.
@@ -222,12 +222,12 @@ fn wait(slf: &Bound<'_, LoopCore>, run: &mut Run) -> PyResult<()> {
             "this event loop is already inside its own turn",
         ));
     };
-    this.run_errands(py, &mut engine);
+    this.run_queued_commands(py, &mut engine);
     let time = endpoint_time(&engine, run.started);
     engine.flush(time);
     let has_work = engine.events_ready() > 0
         || this.ready.with(py, |ready| !ready.is_empty())
-        || this.mode.has(Mode::STOPPING);
+        || this.atomic_flags.has(AtomicFlags::STOPPING);
     // A run that never blocks does not need the preparation. Others have one turn more.
     let prepare = !has_work && !run.may_sleep;
     let timeout = if has_work || prepare {
@@ -283,7 +283,7 @@ fn idle_from(slf: &Bound<'_, LoopCore>) -> PyResult<Option<f64>> {
     let py = slf.py();
     let this = slf.get();
     let may_wait = this.ready.with(py, |ready| ready.is_empty())
-        && !this.mode.has(Mode::STOPPING)
+        && !this.atomic_flags.has(AtomicFlags::STOPPING)
         && this.timers.with(py, |timers| !timers.is_empty());
     if may_wait && clock::is_replaced(slf)? {
         return clock::now(slf).map(Some);
@@ -355,7 +355,7 @@ fn run_item(slf: &Bound<'_, LoopCore>, item: Ready) -> PyResult<()> {
     match item {
         Ready::Handle(handle) => run_handle(slf, handle),
         Ready::Event => match slf.get().with_engine(py, Engine::take_event)? {
-            Some(event) => dispatch::event(slf, event),
+            Some(event) => event_dispatch::event(slf, event),
             None => Ok(()),
         },
         Ready::Start(transport, waiter) => {

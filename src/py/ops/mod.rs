@@ -2,17 +2,17 @@
 //!
 //! | file | content |
 //! | --- | --- |
-//! | `waiting` | an operation and its future |
-//! | `file` | file operations, and reads that need not wait |
+//! | `operation_futures` | an operation and its future |
+//! | `file_operations` | file operations, and reads that need not wait |
 //! | `spawn` | the start of a child process |
 
-pub mod file;
+pub mod file_operations;
+pub mod operation_futures;
 pub mod spawn;
-pub mod waiting;
 
 use pyo3::prelude::*;
 
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<spawn::Spawn>()?;
-    file::register(m)
+    file_operations::register(m)
 }

@@ -22,9 +22,9 @@ use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use uringcore_io::spawn::{Child, ChildFd, Command, SignalMask, SpawnError, Stage, await_end};
 
-use crate::capi::arguments::{List, OwnedBytes};
-use crate::capi::cell::GilCell;
+use crate::capi::bounded_arguments::{List, OwnedBytes};
 use crate::capi::error;
+use crate::capi::gil_cell::GilCell;
 
 type Outcome = Result<Child, SpawnError>;
 type Finished = (i32, RawFd, Option<(&'static str, i32)>);

@@ -4,8 +4,8 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use uringcore_quic as quic;
 
-use crate::capi::arguments::BytesLike;
-use crate::capi::cell::GilCell;
+use crate::capi::bounded_arguments::BytesLike;
+use crate::capi::gil_cell::GilCell;
 
 /// Reads the ClientHello of one connection.
 #[pyclass(frozen, module = "uringcore._uringcore")]

@@ -4,9 +4,9 @@
 //!
 //! | file | content |
 //! | --- | --- |
-//! | `beginning` | the connection of an object: opened, awaited, or passed by an endpoint |
+//! | `start` | the connection of an object: opened, awaited, or passed by an endpoint |
 //! | `state` | the fields of an object |
-//! | `life` | the target of commands in each phase, and data that outlives the connection |
+//! | `lifecycle` | the target of commands in each phase, and data that outlives the connection |
 //!
 //! `endpoint` delivers events to this object.
 
@@ -16,20 +16,20 @@ use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
 use pyo3::{PyTraverseError, PyVisit};
 use uringcore_quic::{Command, Connection, ConnectionKey, PreConnectCommands};
 
+use super::connection_setup::{QuicClientSetup, QuicServerSetup};
 use super::endpoint::QuicEndpoint;
 use super::packet_log::PacketLog;
-use super::setup::{QuicClientSetup, QuicServerSetup};
 use crate::capi::address;
-use crate::capi::arguments::{self, BytesLike, OwnedBytes};
+use crate::capi::bounded_arguments::{self, BytesLike, OwnedBytes};
 use crate::capi::buffer;
-use crate::capi::cell::GilCell;
-use crate::capi::code;
+use crate::capi::gil_cell::GilCell;
+use crate::capi::integer_arguments;
 
-mod beginning;
-mod life;
+mod lifecycle;
+mod start;
 mod state;
 
-use life::stats_to_dict;
+use lifecycle::stats_to_dict;
 pub use state::StreamProtocol;
 use state::{ConnectionPhase, ConnectionState};
 
@@ -79,7 +79,7 @@ impl QuicConnectionCore {
         host_id: Option<OwnedBytes>,
     ) -> PyResult<()> {
         let host_id = host_id.map(|id| id.0);
-        beginning::start_client(slf, endpoint, setup.get(), addr, server_name, now, host_id)
+        start::start_client(slf, endpoint, setup.get(), addr, server_name, now, host_id)
     }
 
     /// Waits for one client's first packet, without a loop. With `hello` TLS accepts no other ClientHello.
@@ -91,12 +91,12 @@ impl QuicConnectionCore {
         hello: Option<OwnedBytes>,
     ) -> PyResult<()> {
         let hello = hello.map(|hello| hello.0);
-        beginning::start_server(slf, setup.get(), host_id.map(|id| id.0), hello.as_deref())
+        start::start_server(slf, setup.get(), host_id.map(|id| id.0), hello.as_deref())
     }
 
     /// Ends a server's connection that has not begun.
     fn _abandon(&self, py: Python<'_>) {
-        beginning::abandon(self, py);
+        start::abandon(self, py);
     }
 
     /// A server's endpoint has accepted this connection.
@@ -107,7 +107,7 @@ impl QuicConnectionCore {
         key: u64,
         _alpn: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
-        beginning::accepted(slf, endpoint, ConnectionKey::from_u64(key))
+        start::accepted(slf, endpoint, ConnectionKey::from_u64(key))
     }
 
     /// Sets the handlers of a client's session tickets and address validation tokens.
@@ -254,7 +254,7 @@ impl QuicConnectionCore {
         &self,
         py: Python<'_>,
         stream_id: u64,
-        #[pyo3(from_py_with = code::error_code)] error_code: u64,
+        #[pyo3(from_py_with = integer_arguments::error_code)] error_code: u64,
     ) -> PyResult<()> {
         self.command(
             py,
@@ -270,7 +270,7 @@ impl QuicConnectionCore {
         &self,
         py: Python<'_>,
         stream_id: u64,
-        #[pyo3(from_py_with = code::error_code)] error_code: u64,
+        #[pyo3(from_py_with = integer_arguments::error_code)] error_code: u64,
     ) -> PyResult<()> {
         self.command(
             py,
@@ -293,7 +293,7 @@ impl QuicConnectionCore {
         urgency: i64,
         incremental: bool,
     ) -> PyResult<()> {
-        let priority = code::priority(urgency, incremental)?;
+        let priority = integer_arguments::priority(urgency, incremental)?;
         self.command(
             py,
             Command::Priority {
@@ -462,7 +462,7 @@ impl QuicConnectionCore {
 
     /// Uses the endpoint's socket of this number from now on. `MigrationFinished` follows within `timeout` seconds.
     fn _migrate(&self, py: Python<'_>, socket: u32, timeout: f64) -> PyResult<()> {
-        let timeout = arguments::span(timeout).ok_or_else(|| {
+        let timeout = bounded_arguments::span(timeout).ok_or_else(|| {
             PyValueError::new_err(format!("timeout: not a number of seconds: {timeout}"))
         })?;
         match self.place(py) {
@@ -492,9 +492,9 @@ impl QuicConnectionCore {
     fn close(
         &self,
         py: Python<'_>,
-        #[pyo3(from_py_with = code::error_code)] error_code: u64,
-        #[pyo3(from_py_with = code::frame_type)] frame_type: Option<u64>,
-        #[pyo3(from_py_with = code::reason_phrase)] reason_phrase: String,
+        #[pyo3(from_py_with = integer_arguments::error_code)] error_code: u64,
+        #[pyo3(from_py_with = integer_arguments::frame_type)] frame_type: Option<u64>,
+        #[pyo3(from_py_with = integer_arguments::reason_phrase)] reason_phrase: String,
     ) -> PyResult<()> {
         let Some((endpoint, key)) = self.place(py) else {
             return Ok(());
@@ -629,7 +629,7 @@ impl QuicConnectionCore {
             Some(endpoint) => {
                 QuicEndpoint::receive_datagram(endpoint.bind(py), &data, addr, now, 0)?;
                 match self.is_listening(py) {
-                    true => beginning::failed(self, endpoint.bind(py)),
+                    true => start::failed(self, endpoint.bind(py)),
                     false => Ok(()),
                 }
             }

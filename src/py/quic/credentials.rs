@@ -14,7 +14,7 @@ use pyo3::types::PyBytes;
 use pyo3::{PyTraverseError, PyVisit};
 use uringcore_quic::tls::{CipherSuite, MemorySessions, SessionStore, SessionTicket};
 
-use crate::capi::arguments::{self, BytesLike, List, OwnedBytes};
+use crate::capi::bounded_arguments::{self, BytesLike, List, OwnedBytes};
 
 /// The fields of a ticket of `uringcore.tls`.
 #[derive(FromPyObject)]
@@ -38,7 +38,7 @@ impl TicketFields {
     pub fn into_ticket(self) -> Result<SessionTicket, String> {
         let issued = Duration::try_from_secs_f64(self.issued)
             .ok()
-            .filter(|since| *since < 10 * arguments::SPAN_MAX)
+            .filter(|since| *since < 10 * bounded_arguments::SPAN_MAX)
             .and_then(|since| UNIX_EPOCH.checked_add(since));
         Ok(SessionTicket {
             server_name: self.server_name,
@@ -49,7 +49,7 @@ impl TicketFields {
             age_add: self.age_add,
             issued: issued.ok_or("not_valid_before is out of range")?,
             // A negative or absurd span counts as expired.
-            lifetime: arguments::span(self.lifetime).unwrap_or_default(),
+            lifetime: bounded_arguments::span(self.lifetime).unwrap_or_default(),
             early_data: self.early_data,
             transport_params: self.transport_parameters.0,
             peer_certificates: self.peer_certificates.into_vecs(),

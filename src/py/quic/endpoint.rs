@@ -2,10 +2,10 @@
 //!
 //! | file | content |
 //! | --- | --- |
-//! | `home` | the place of the state machines, and access to them |
-//! | `deliver` | events to Python calls, one list for each connection and turn |
-//! | `sockets` | further sockets of an endpoint, and a connection's move to one |
-//! | `store` | calls of the program's session store |
+//! | `endpoint_owner` | the place of the state machines, and access to them |
+//! | `event_delivery` | events to Python calls, one list for each connection and turn |
+//! | `extra_sockets` | further sockets of an endpoint, and a connection's move to one |
+//! | `session_store` | calls of the program's session store |
 //!
 //! This file connects, closes, and moves datagrams for endpoints without a loop. In this folder *endpoint* is the Python
 //! object, *protocol* its state machines (`uringcore_quic::Endpoint`), and *socket* the engine's
@@ -27,28 +27,28 @@ use uringcore_quic::{ConnectError, ConnectionKey, DatagramMeta, Endpoint, Endpoi
 
 use super::clock::Clock;
 use super::connection::QuicConnectionCore;
+use super::connection_setup::{QuicClientSetup, QuicServerSetup};
 use super::endpoint_settings;
-use super::setup::{QuicClientSetup, QuicServerSetup};
 use crate::capi::address;
-use crate::capi::arguments::{BytesLike, List, OwnedBytes};
-use crate::capi::cell::GilCell;
-use crate::capi::code;
+use crate::capi::bounded_arguments::{BytesLike, List, OwnedBytes};
 use crate::capi::context;
 use crate::capi::error;
+use crate::capi::gil_cell::GilCell;
+use crate::capi::integer_arguments;
 use crate::event_loop::loop_core::LoopCore;
 
-mod deliver;
-mod home;
-mod sockets;
-mod store;
+mod endpoint_owner;
+mod event_delivery;
+mod extra_sockets;
+mod session_store;
 
-use deliver::FirstError;
-use home::{EndpointState, Home, Own};
+use endpoint_owner::{EndpointOwner, EndpointState, OwnedEndpoint};
+use event_delivery::FirstError;
 
 /// One UDP socket with its QUIC connections.
 #[pyclass(frozen, weakref, module = "uringcore._uringcore")]
 pub struct QuicEndpoint {
-    home: Home,
+    owned_by: EndpointOwner,
     state: GilCell<EndpointState>,
 }
 
@@ -84,7 +84,7 @@ impl QuicEndpoint {
             Some(hello) => server.setup.clone().expecting(hello),
             None => server.setup.clone(),
         });
-        let own = Own {
+        let own = OwnedEndpoint {
             protocol: Endpoint::new(settings, setup),
             clock: now.map_or_else(Clock::new, Clock::running),
             now: Instant::now(),
@@ -92,7 +92,7 @@ impl QuicEndpoint {
             has_begun: false,
         };
         Ok(Self {
-            home: Home::Own(Box::new(GilCell::new(own))),
+            owned_by: EndpointOwner::Object(Box::new(GilCell::new(own))),
             state: GilCell::new(EndpointState::new(py, server)),
         })
     }
@@ -118,7 +118,7 @@ impl QuicEndpoint {
                 Ok(key)
             })?
             .map_err(|error| connect_error(&error))?;
-        if let Home::Own(cell) = &self.home {
+        if let EndpointOwner::Object(cell) = &self.owned_by {
             cell.with(py, |own| own.has_begun = true);
         }
         self.state.with(py, |state| {
@@ -155,7 +155,7 @@ impl QuicEndpoint {
         now: f64,
         mut take: impl FnMut(Bound<'py, PyBytes>, &Bound<'py, PyTuple>, u32) -> PyResult<()>,
     ) -> PyResult<()> {
-        let Home::Own(cell) = &self.home else {
+        let EndpointOwner::Object(cell) = &self.owned_by else {
             return Ok(());
         };
         self.set_time(py, Some(now));
@@ -210,7 +210,7 @@ impl QuicEndpoint {
             on_closed,
             ..EndpointState::new(py, server)
         };
-        let home = Home::Loop {
+        let owned_by = EndpointOwner::Loop {
             owner: owner.clone().unbind(),
             key,
             context,
@@ -218,15 +218,15 @@ impl QuicEndpoint {
         let object = Py::new(
             py,
             Self {
-                home,
+                owned_by,
                 state: GilCell::new(state),
             },
         )?;
         let held = object.clone_ref(py).into_any();
         owner
             .get()
-            .hosts
-            .with(py, |hosts| hosts.quic.insert(key, held));
+            .objects
+            .with(py, |objects| objects.quic.insert(key, held));
         Ok(object)
     }
 
@@ -340,12 +340,14 @@ impl QuicEndpoint {
     /// over the lent socket `fd`, which the caller then detaches.
     #[pyo3(signature = (fd = None))]
     fn drain(&self, py: Python<'_>, fd: Option<RawFd>) -> PyResult<bool> {
-        match &self.home {
-            Home::Own(cell) => {
+        match &self.owned_by {
+            EndpointOwner::Object(cell) => {
                 cell.with(py, |own| own.protocol.refuse_incoming());
                 Ok(false)
             }
-            Home::Loop { .. } => self.end_on_loop(py, fd, uringcore_engine::QuicSocket::drain),
+            EndpointOwner::Loop { .. } => {
+                self.end_on_loop(py, fd, uringcore_engine::QuicSocket::drain)
+            }
         }
     }
 
@@ -357,8 +359,8 @@ impl QuicEndpoint {
     fn close_connections(
         &self,
         py: Python<'_>,
-        #[pyo3(from_py_with = code::error_code)] error_code: u64,
-        #[pyo3(from_py_with = code::reason_phrase)] reason_phrase: String,
+        #[pyo3(from_py_with = integer_arguments::error_code)] error_code: u64,
+        #[pyo3(from_py_with = integer_arguments::reason_phrase)] reason_phrase: String,
     ) -> PyResult<()> {
         let reason = reason_phrase.as_bytes();
         self.with_protocol(py, |protocol, now| {
@@ -375,13 +377,13 @@ impl QuicEndpoint {
     fn close(
         &self,
         py: Python<'_>,
-        #[pyo3(from_py_with = code::error_code)] error_code: u64,
-        #[pyo3(from_py_with = code::reason_phrase)] reason_phrase: String,
+        #[pyo3(from_py_with = integer_arguments::error_code)] error_code: u64,
+        #[pyo3(from_py_with = integer_arguments::reason_phrase)] reason_phrase: String,
         fd: Option<RawFd>,
     ) -> PyResult<bool> {
         let reason = reason_phrase.as_bytes();
-        match &self.home {
-            Home::Own(cell) => {
+        match &self.owned_by {
+            EndpointOwner::Object(cell) => {
                 cell.with(py, |own| {
                     let now = own.now();
                     own.protocol.refuse_incoming();
@@ -389,7 +391,7 @@ impl QuicEndpoint {
                 });
                 Ok(false)
             }
-            Home::Loop { .. } => self.end_on_loop(py, fd, |socket| {
+            EndpointOwner::Loop { .. } => self.end_on_loop(py, fd, |socket| {
                 socket.close(Instant::now(), error_code, reason);
             }),
         }
@@ -398,10 +400,10 @@ impl QuicEndpoint {
     /// True if every peer has answered the close of its connection, or had the time to.
     #[getter]
     fn may_end(&self, py: Python<'_>) -> PyResult<bool> {
-        match &self.home {
-            Home::Own(cell) => Ok(cell.with(py, |own| own.protocol.may_end())),
+        match &self.owned_by {
+            EndpointOwner::Object(cell) => Ok(cell.with(py, |own| own.protocol.may_end())),
             // A socket that has ended is removed some callbacks before `on_closed`.
-            Home::Loop { owner, key, .. } => owner.get().with_engine(py, |engine| {
+            EndpointOwner::Loop { owner, key, .. } => owner.get().with_engine(py, |engine| {
                 let socket = engine.quic(*key);
                 socket.is_none_or(|socket| socket.protocol().may_end())
             }),
@@ -443,7 +445,7 @@ impl QuicEndpoint {
         ] {
             dict.set_item(name, value)?;
         }
-        if let Home::Loop { owner, key, .. } = &self.home {
+        if let EndpointOwner::Loop { owner, key, .. } = &self.owned_by {
             let of_socket = owner
                 .get()
                 .with_engine(py, |engine| engine.quic(*key).map(|socket| socket.stats()))?;
@@ -471,7 +473,7 @@ impl QuicEndpoint {
     ) -> PyResult<()> {
         let py = slf.py();
         let this = slf.get();
-        let Home::Own(cell) = &this.home else {
+        let EndpointOwner::Object(cell) = &this.owned_by else {
             return Err(PyRuntimeError::new_err(
                 "the loop receives for this connection",
             ));
@@ -514,7 +516,7 @@ impl QuicEndpoint {
     /// The time of the next call of `handle_timer`, in the caller's seconds. It is the current time while a client's first
     /// packet waits, because programs for aioquic sleep until this time before they send for the first time.
     pub fn get_timer(&self, py: Python<'_>) -> Option<f64> {
-        let Home::Own(cell) = &self.home else {
+        let EndpointOwner::Object(cell) = &self.owned_by else {
             return None;
         };
         cell.with(py, |own| {
@@ -531,7 +533,7 @@ impl QuicEndpoint {
     pub fn handle_timer(slf: &Bound<'_, Self>, now: f64) -> PyResult<()> {
         let py = slf.py();
         let this = slf.get();
-        if let Home::Own(cell) = &this.home {
+        if let EndpointOwner::Object(cell) = &this.owned_by {
             this.set_time(py, Some(now));
             cell.with(py, |own| own.protocol.handle_timeout(own.now));
         }
@@ -564,9 +566,9 @@ impl QuicEndpoint {
     /// Delivers events of commands, e.g. the end of a connection that was closed. A loop does that in its turn; there this
     /// only continues handshakes for which a session store has answered.
     pub fn deliver_events(slf: &Bound<'_, Self>) -> PyResult<()> {
-        match slf.get().home {
-            Home::Own(_) => Self::deliver(slf),
-            Home::Loop { .. } => {
+        match slf.get().owned_by {
+            EndpointOwner::Object(_) => Self::deliver(slf),
+            EndpointOwner::Loop { .. } => {
                 let mut first_error = FirstError::default();
                 Self::take_answers(slf, &mut first_error)?;
                 first_error.raise()
@@ -575,7 +577,7 @@ impl QuicEndpoint {
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
-        if let Home::Loop { owner, context, .. } = &self.home {
+        if let EndpointOwner::Loop { owner, context, .. } = &self.owned_by {
             visit.call(owner)?;
             visit.call(context)?;
         }

@@ -13,8 +13,8 @@ use uringcore_limits::token_bucket::Rate;
 use uringcore_quic::tls::{ConfigError, RESET_KEYS_MAX};
 use uringcore_quic::{EmptyPlaces, EndpointSettings, Worker};
 
-use super::setup::{config_error, seconds};
-use crate::capi::arguments::{BytesLike, List, OwnedBytes};
+use super::connection_setup::{config_error, seconds};
+use crate::capi::bounded_arguments::{BytesLike, List, OwnedBytes};
 use crate::capi::error;
 
 /// The fields from Python.

@@ -11,7 +11,7 @@ use pyo3::types::{PyBool, PyBytes, PyDict, PyString, PyTuple, PyType};
 use uringcore_quic::{CloseKind, Event};
 
 use crate::capi::buffer::bytes_of;
-use crate::capi::open_class;
+use crate::capi::class_with_dict;
 
 /// The base class of all events of a QUIC connection.
 #[pyclass(module = "uringcore.quic.events", subclass, frozen)]
@@ -30,7 +30,7 @@ impl QuicEvent {
 /// The class of an event for Python, and its constructor.
 macro_rules! open_event {
     ($name:ident) => {
-        impl open_class::OpenClass for $name {
+        impl class_with_dict::ClassWithDict for $name {
             fn subclass() -> &'static PyOnceLock<Py<PyType>> {
                 static SUBCLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
                 &SUBCLASS
@@ -40,7 +40,7 @@ macro_rules! open_event {
         impl $name {
             pub fn object(self, py: Python<'_>) -> PyResult<Py<PyAny>> {
                 let event = PyClassInitializer::from(QuicEvent).add_subclass(self);
-                Ok(open_class::instance(py, event)?.into_any())
+                Ok(class_with_dict::instance(py, event)?.into_any())
             }
         }
     };
@@ -541,52 +541,61 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<QuicEvent>()?;
     m.add(
         "ConnectionIdIssued",
-        open_class::class::<ConnectionIdIssued>(py)?,
+        class_with_dict::class::<ConnectionIdIssued>(py)?,
     )?;
     m.add(
         "ConnectionIdRetired",
-        open_class::class::<ConnectionIdRetired>(py)?,
+        class_with_dict::class::<ConnectionIdRetired>(py)?,
     )?;
     m.add(
         "ConnectionTerminated",
-        open_class::class::<ConnectionTerminated>(py)?,
+        class_with_dict::class::<ConnectionTerminated>(py)?,
     )?;
     m.add(
         "ConnectionWritable",
-        open_class::class::<ConnectionWritable>(py)?,
+        class_with_dict::class::<ConnectionWritable>(py)?,
     )?;
     m.add(
         "DatagramFrameReceived",
-        open_class::class::<DatagramFrameReceived>(py)?,
+        class_with_dict::class::<DatagramFrameReceived>(py)?,
     )?;
     m.add(
         "HandshakeCompleted",
-        open_class::class::<HandshakeCompleted>(py)?,
+        class_with_dict::class::<HandshakeCompleted>(py)?,
     )?;
     m.add(
         "MigrationFinished",
-        open_class::class::<MigrationFinished>(py)?,
+        class_with_dict::class::<MigrationFinished>(py)?,
     )?;
     m.add(
         "PingAcknowledged",
-        open_class::class::<PingAcknowledged>(py)?,
+        class_with_dict::class::<PingAcknowledged>(py)?,
     )?;
     m.add(
         "ProtocolNegotiated",
-        open_class::class::<ProtocolNegotiated>(py)?,
+        class_with_dict::class::<ProtocolNegotiated>(py)?,
     )?;
     m.add(
         "StopSendingReceived",
-        open_class::class::<StopSendingReceived>(py)?,
+        class_with_dict::class::<StopSendingReceived>(py)?,
     )?;
-    m.add("StreamAbandoned", open_class::class::<StreamAbandoned>(py)?)?;
+    m.add(
+        "StreamAbandoned",
+        class_with_dict::class::<StreamAbandoned>(py)?,
+    )?;
     m.add(
         "StreamDataReceived",
-        open_class::class::<StreamDataReceived>(py)?,
+        class_with_dict::class::<StreamDataReceived>(py)?,
     )?;
-    m.add("StreamFinished", open_class::class::<StreamFinished>(py)?)?;
-    m.add("StreamReset", open_class::class::<StreamReset>(py)?)?;
-    m.add("StreamWritable", open_class::class::<StreamWritable>(py)?)?;
+    m.add(
+        "StreamFinished",
+        class_with_dict::class::<StreamFinished>(py)?,
+    )?;
+    m.add("StreamReset", class_with_dict::class::<StreamReset>(py)?)?;
+    m.add(
+        "StreamWritable",
+        class_with_dict::class::<StreamWritable>(py)?,
+    )?;
     Ok(())
 }
 

@@ -9,8 +9,8 @@
 //! | `events` | the event classes |
 //! | `key_log` | TLS secrets for a file |
 //! | `packet_log` | recorded packets, for qlog |
-//! | `trace_folder` | qlog traces that are written as events happen |
-//! | `setup` | checked configurations |
+//! | `qlog_files` | qlog traces that are written as events happen |
+//! | `connection_setup` | checked configurations |
 //! | `client_hello` | the ClientHello in first datagrams |
 //! | `clock` | conversion between Python's seconds and `Instant` |
 //! | `wire_buffer` | `Buffer`, for programs with their own framing |
@@ -21,14 +21,14 @@
 mod client_hello;
 mod clock;
 mod connection;
+mod connection_setup;
 mod credentials;
 mod endpoint;
 mod endpoint_settings;
 mod events;
 mod key_log;
 mod packet_log;
-mod setup;
-mod trace_folder;
+mod qlog_files;
 mod wire_buffer;
 
 use pyo3::prelude::*;
@@ -60,19 +60,19 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<connection::QuicConnectionCore>()?;
     m.add_class::<client_hello::ClientHelloReader>()?;
     m.add_class::<packet_log::PacketLog>()?;
-    m.add_class::<trace_folder::TraceFile>()?;
-    m.add_class::<trace_folder::TraceFolder>()?;
+    m.add_class::<qlog_files::TraceFile>()?;
+    m.add_class::<qlog_files::TraceFolder>()?;
     events::register(m)?;
-    setup::register(m)?;
+    connection_setup::register(m)?;
     endpoint_settings::register(m)?;
     wire_buffer::register(m)
 }
 
 fn hosted(slf: &Bound<'_, LoopCore>, key: Key, forget: bool) -> Option<Py<QuicEndpoint>> {
     let py = slf.py();
-    let object = slf.get().hosts.with(py, |hosts| match forget {
-        true => hosts.quic.remove(&key),
-        false => hosts.quic.get(&key).map(|object| object.clone_ref(py)),
+    let object = slf.get().objects.with(py, |objects| match forget {
+        true => objects.quic.remove(&key),
+        false => objects.quic.get(&key).map(|object| object.clone_ref(py)),
     })?;
     object
         .bind(py)

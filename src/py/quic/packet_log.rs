@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use uringcore_quic::qlog::Recorder;
 
 use super::clock::WallTime;
-use super::trace_folder::TraceFile;
+use super::qlog_files::TraceFile;
 
 /// The packets of one connection, until Python takes them.
 #[pyclass(frozen, module = "uringcore._uringcore")]

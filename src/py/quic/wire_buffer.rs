@@ -7,7 +7,7 @@ use pyo3::exceptions::{PyMemoryError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyInt};
 
-use crate::capi::arguments::BytesLike;
+use crate::capi::bounded_arguments::BytesLike;
 
 create_exception!(
     uringcore.buffer,

@@ -3,7 +3,7 @@
 //!
 //! The engine's `OpQueues` decides which operation is next on a socket, and when the loop checks. An orphan goes to the
 //! next call before another operation starts, so there is at most the result of one operation. The calls are in `calls`,
-//! futures and cancelling in `ops::waiting`.
+//! futures and cancelling in `ops::operation_futures`.
 
 use std::os::fd::RawFd;
 use std::time::Instant;
@@ -14,14 +14,14 @@ use uringcore_engine::{Direction, Key, OpQueueId, OpQueues, SocketOp, Start};
 
 use crate::capi::error;
 use crate::event_loop::loop_core::LoopCore;
-use crate::ops::waiting;
-use crate::sock::orphans;
-use crate::sock::plain_socket::fileno;
+use crate::ops::operation_futures;
+use crate::sock::cancelled_results;
+use crate::sock::socket_attributes::fileno;
 
 /// Queues an operation and returns its future. The operation starts at the end of the turn.
 pub fn launch(
     slf: &Bound<'_, LoopCore>,
-    plan: &'static waiting::Plan,
+    plan: &'static operation_futures::Plan,
     socket: &Bound<'_, PyAny>,
     fd: RawFd,
     op: SocketOp,
@@ -34,7 +34,7 @@ pub fn launch(
     // operations, and with epoll would take their bytes.
     forget_closed(slf, fd, address)?;
     let queue_id = OpQueueId::new(fd, op.direction());
-    let (future, key) = waiting::reserve(slf, plan, socket, queue_id)?;
+    let (future, key) = operation_futures::reserve(slf, plan, socket, queue_id)?;
     this.op_queues
         .with(py, |op_queues| op_queues.join(key, fd, address, op));
     Ok(future)
@@ -78,11 +78,11 @@ fn begin(slf: &Bound<'_, LoopCore>, Start { key, queue_id, op }: Start) -> PyRes
         // The socket was closed since. The operation is not started, and the future stays pending, as in asyncio.
         return forget(this, py, queue_id, key);
     }
-    if queue_id.direction == Direction::Read && orphans::has(this, socket) {
-        if waiting::is_wanted(slf, key)?
-            && let Some(item) = orphans::take(this, socket)
+    if queue_id.direction == Direction::Read && cancelled_results::has(this, socket) {
+        if operation_futures::is_wanted(slf, key)?
+            && let Some(item) = cancelled_results::take(this, socket)
         {
-            waiting::answer(slf, key, item)?;
+            operation_futures::answer(slf, key, item)?;
         }
         return forget(this, py, queue_id, key);
     }
@@ -151,7 +151,7 @@ fn leave(this: &LoopCore, py: Python<'_>, queue_id: OpQueueId, key: Key) {
         .with(py, |op_queues| op_queues.leave(queue_id, key, is_wanted));
 }
 
-/// Ends the receives from `socket` now, before a transport reads from it. Their results are orphans.
+/// Ends the receives from `socket` now, before a transport reads from it. Their results are cancelled_results.
 pub fn settle(slf: &Bound<'_, LoopCore>, socket: &Bound<'_, PyAny>) -> PyResult<()> {
     let py = slf.py();
     let this = slf.get();
@@ -161,14 +161,14 @@ pub fn settle(slf: &Bound<'_, LoopCore>, socket: &Bound<'_, PyAny>) -> PyResult<
             .with_engine(py, |engine| engine.end_operation(key, Instant::now()))?
             .map_err(|error| error::io_error(&error))?;
         match outcome {
-            Some(outcome) => waiting::done(slf, key, outcome)?,
+            Some(outcome) => operation_futures::done(slf, key, outcome)?,
             None => forget(this, py, queue_id, key)?,
         }
     }
     Ok(())
 }
 
-/// Passes the orphans of a socket to its new transport, which delivers them first.
+/// Passes the cancelled_results of a socket to its new transport, which delivers them first.
 pub fn hand_over(
     slf: &Bound<'_, LoopCore>,
     socket: &Bound<'_, PyAny>,
@@ -176,7 +176,7 @@ pub fn hand_over(
 ) -> PyResult<()> {
     let py = slf.py();
     let mut data = Vec::new();
-    while let Some(item) = orphans::take(slf.get(), socket) {
+    while let Some(item) = cancelled_results::take(slf.get(), socket) {
         if let Ok(bytes) = item.bind(py).cast::<PyBytes>() {
             data.extend_from_slice(bytes.as_bytes());
         }

@@ -7,7 +7,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::sock::plain_socket::socket_types;
+use crate::sock::socket_attributes::socket_types;
 
 /// Makes the socket object of an accepted connection.
 pub fn object(py: Python<'_>, fd: OwnedFd) -> PyResult<Bound<'_, PyAny>> {

@@ -3,11 +3,11 @@
 //! | file | content |
 //! | --- | --- |
 //! | `stream_manager` | `QuicStreams`: events of a connection or a session to the futures that wait for them |
-//! | `reach` | access of a stream manager to the transport of its streams |
-//! | `connection` | `ConnectionBase`: opening, accepting, datagrams |
+//! | `transport_access` | access of a stream manager to the transport of its streams |
+//! | `connection_base` | `ConnectionBase`: opening, accepting, datagrams |
 //! | `stream` | `SendStream`, `ReceiveStream` and `BidirectionalStream` |
 //! | `reading`, `sending` | the steps of their methods |
-//! | `work` | the awaitables that the methods return |
+//! | `stream_awaitables` | the awaitables that the methods return |
 //! | `errors` | the exceptions of `uringcore.quic._errors` |
 //!
 //! No event becomes an object here. An event sets a future, and the awaitable of that future reads the bytes out of the
@@ -19,20 +19,20 @@
 //! program gets. Only a read that is not complete yet (`readexactly`, `readuntil`, until the end) keeps bytes with its
 //! stream, and no more than it needs.
 
-mod connection;
+mod connection_base;
 mod errors;
-pub mod reach;
 mod reading;
 mod sending;
 mod stream;
+mod stream_awaitables;
 pub mod stream_manager;
-mod work;
+pub mod transport_access;
 
 use pyo3::prelude::*;
 
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<stream_manager::StreamManager>()?;
-    m.add_class::<work::Waiting>()?;
-    connection::register(m)?;
+    m.add_class::<stream_awaitables::StreamAwaitable>()?;
+    connection_base::register(m)?;
     stream::register(m)
 }

@@ -5,9 +5,9 @@ use uringcore_quic::read_on_demand::{Key, Outcome, Portion, Want};
 
 use super::errors;
 use super::stream::Stream;
-use super::work::Polled;
+use super::stream_awaitables::Polled;
 use crate::capi::buffer::{self, bytes_of};
-use crate::capi::view::View;
+use crate::capi::buffer_view::BufferView;
 
 /// The arguments of a read, kept while it waits.
 pub enum Asked {
@@ -49,7 +49,7 @@ impl Stream {
     }
 
     pub fn read_into(&self, py: Python<'_>, target: &Bound<'_, PyAny>) -> PyResult<Polled> {
-        let room = View::get(target, pyo3::ffi::PyBUF_WRITABLE)?.len();
+        let room = BufferView::get(target, pyo3::ffi::PyBUF_WRITABLE)?.len();
         let Some(portion) = self.look(py, Want::UpTo(room))? else {
             return Ok(Polled::Wait(Key::Readable(self.id)));
         };

@@ -12,9 +12,9 @@ use uringcore_quic::read_on_demand::{Key, StreamTransport};
 
 use super::errors;
 use super::stream::Stream;
+use super::stream_awaitables::Polled;
 use super::stream_manager::Abandoned;
-use super::work::Polled;
-use crate::capi::{buffer, code};
+use crate::capi::{buffer, integer_arguments};
 
 /// The unsent data of a call.
 pub enum Unsent {
@@ -220,7 +220,7 @@ impl Stream {
     }
 
     pub fn prioritise(&self, py: Python<'_>, urgency: i64, incremental: bool) -> PyResult<()> {
-        let priority = code::priority(urgency, incremental)?;
+        let priority = integer_arguments::priority(urgency, incremental)?;
         let id = self.id;
         // A stream that has ended has no priority.
         let _ = self.manager.get().reach(py, |stream_transport| {
@@ -277,7 +277,9 @@ impl Stream {
             .get()
             .ask(py, |stream_transport| stream_transport.code_bits())?
         {
-            Some(bits) if code >> bits != 0 => Err(code::out_of_range("code", bits, code)),
+            Some(bits) if code >> bits != 0 => {
+                Err(integer_arguments::out_of_range("code", bits, code))
+            }
             _ => Ok(()),
         }
     }

@@ -12,16 +12,16 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyTuple, PyType};
 use pyo3::{PyClass, PyTraverseError, PyVisit};
 
-use super::connection::ConnectionBase;
+use super::connection_base::ConnectionBase;
 use super::reading::Asked;
 use super::sending::Unsent;
+use super::stream_awaitables::{StreamAwaitable, StreamOperation};
 use super::stream_manager::{Abandoned, StreamManager};
-use super::work::{Job, Waiting};
 use crate::capi::buffer;
-use crate::capi::cell::GilCell;
-use crate::capi::code;
+use crate::capi::class_with_dict;
 use crate::capi::error::{warn_of_a_dying_object, with_pending_set_aside};
-use crate::capi::open_class;
+use crate::capi::gil_cell::GilCell;
+use crate::capi::integer_arguments;
 use uringcore_quic::read_on_demand::StreamReader;
 
 /// One stream of a connection: the base of all kinds.
@@ -71,8 +71,8 @@ impl Stream {
         self.connection.clone_ref(py)
     }
 
-    fn __aenter__(slf: Py<Self>) -> Waiting {
-        Waiting::on(Job::Itself(slf))
+    fn __aenter__(slf: Py<Self>) -> StreamAwaitable {
+        StreamAwaitable::on(StreamOperation::Itself(slf))
     }
 
     /// Ends the stream as the class describes.
@@ -82,9 +82,9 @@ impl Stream {
         exc_type: &Bound<'_, PyAny>,
         exc_value: &Bound<'_, PyAny>,
         traceback: &Bound<'_, PyAny>,
-    ) -> Waiting {
+    ) -> StreamAwaitable {
         let _ = (exc_value, traceback);
-        Waiting::on(Job::Leave(slf, !exc_type.is_none()))
+        StreamAwaitable::on(StreamOperation::Leave(slf, !exc_type.is_none()))
     }
 
     fn __repr__(slf: &Bound<'_, Self>) -> PyResult<String> {
@@ -109,26 +109,36 @@ impl SendStream {
     /// Raises :class:`StreamStoppedError` if the peer accepts no more data, :class:`StreamClosedError` after :meth:`finish` and
     /// :meth:`reset`, and the connection's error after its end.
     #[pyo3(signature = (data, *, finish = false))]
-    fn send(slf: &Bound<'_, Self>, data: &Bound<'_, PyAny>, finish: bool) -> PyResult<Waiting> {
+    fn send(
+        slf: &Bound<'_, Self>,
+        data: &Bound<'_, PyAny>,
+        finish: bool,
+    ) -> PyResult<StreamAwaitable> {
         let data = buffer::contiguous(data, "data")?;
         let unsent = match finish {
             true => Unsent::Last(data),
             false => Unsent::Whole(data),
         };
-        Ok(Waiting::on(Job::Send(base(slf), unsent)))
+        Ok(StreamAwaitable::on(StreamOperation::Send(
+            base(slf),
+            unsent,
+        )))
     }
 
     /// Sends ``data`` of any length in pieces, each when there is space for it. The object must not change until this
     /// returns, which is when the last piece is queued. If it is cancelled, it has sent a part.
     ///
     /// Raises as :meth:`send`.
-    fn send_all(slf: &Bound<'_, Self>, data: &Bound<'_, PyAny>) -> PyResult<Waiting> {
+    fn send_all(slf: &Bound<'_, Self>, data: &Bound<'_, PyAny>) -> PyResult<StreamAwaitable> {
         let unsent = Unsent::in_pieces(data)?;
-        Ok(Waiting::on(Job::Send(base(slf), unsent)))
+        Ok(StreamAwaitable::on(StreamOperation::Send(
+            base(slf),
+            unsent,
+        )))
     }
 
     /// Sends all of ``lines`` in order, as :meth:`send` does with one.
-    fn writelines(slf: &Bound<'_, Self>, lines: &Bound<'_, PyAny>) -> PyResult<Waiting> {
+    fn writelines(slf: &Bound<'_, Self>, lines: &Bound<'_, PyAny>) -> PyResult<StreamAwaitable> {
         let mut pieces = Vec::new();
         for line in lines.try_iter()? {
             let piece = buffer::contiguous(&line?, "lines")?;
@@ -136,7 +146,10 @@ impl SendStream {
                 pieces.push(piece);
             }
         }
-        Ok(Waiting::on(Job::Send(base(slf), Unsent::Together(pieces))))
+        Ok(StreamAwaitable::on(StreamOperation::Send(
+            base(slf),
+            Unsent::Together(pieces),
+        )))
     }
 
     /// Sends ``file``, a regular file that is open for reading in binary mode, from ``offset`` on: ``count`` bytes, or
@@ -159,16 +172,16 @@ impl SendStream {
     /// Ends the sending side. The end is sent with the queued data; this does not wait.
     ///
     /// Raises as :meth:`send`; a second call does nothing.
-    fn finish(slf: &Bound<'_, Self>) -> Waiting {
-        Waiting::on(Job::Finish(base(slf)))
+    fn finish(slf: &Bound<'_, Self>) -> StreamAwaitable {
+        StreamAwaitable::on(StreamOperation::Finish(base(slf)))
     }
 
     /// Waits until the stream is finished and the peer has acknowledged all of it. The data has then arrived, but the
     /// peer's program may not have read it.
     ///
     /// Raises as :meth:`send`.
-    fn wait_finished(slf: &Bound<'_, Self>) -> Waiting {
-        Waiting::on(Job::WaitFinished(base(slf)))
+    fn wait_finished(slf: &Bound<'_, Self>) -> StreamAwaitable {
+        StreamAwaitable::on(StreamOperation::WaitFinished(base(slf)))
     }
 
     /// Abandons sending with an error code of the application (RFC 9000 section 19.4). Queued data is dropped, and the
@@ -176,7 +189,10 @@ impl SendStream {
     ///
     /// Raises ``ValueError`` for a code that does not fit in 62 bits.
     #[pyo3(signature = (code = 0))]
-    fn reset(slf: &Bound<'_, Self>, #[pyo3(from_py_with = code::code)] code: u64) -> PyResult<()> {
+    fn reset(
+        slf: &Bound<'_, Self>,
+        #[pyo3(from_py_with = integer_arguments::code)] code: u64,
+    ) -> PyResult<()> {
         slf.as_super().get().reset(slf.py(), code)
     }
 
@@ -202,19 +218,22 @@ impl ReceiveStream {
     /// Raises :class:`StreamResetError` if the peer abandons sending, :class:`StreamClosedError` after :meth:`stop`, and the
     /// connection's error if that ends before the stream does.
     #[pyo3(signature = (n = -1), text_signature = "($self, n=-1)")]
-    fn read(slf: &Bound<'_, Self>, n: isize) -> Waiting {
+    fn read(slf: &Bound<'_, Self>, n: isize) -> StreamAwaitable {
         let asked = usize::try_from(n).map_or(Asked::All, Asked::UpTo);
-        Waiting::on(Job::Read(base(slf), asked))
+        StreamAwaitable::on(StreamOperation::Read(base(slf), asked))
     }
 
     /// Reads ``n`` bytes.
     ///
     /// Raises ``asyncio.IncompleteReadError`` with the available bytes if the stream ends before that, and otherwise as
     /// :meth:`read`.
-    fn readexactly(slf: &Bound<'_, Self>, n: isize) -> PyResult<Waiting> {
+    fn readexactly(slf: &Bound<'_, Self>, n: isize) -> PyResult<StreamAwaitable> {
         let count = usize::try_from(n)
             .map_err(|_| PyValueError::new_err("readexactly size can not be less than zero"))?;
-        Ok(Waiting::on(Job::Read(base(slf), Asked::Exactly(count))))
+        Ok(StreamAwaitable::on(StreamOperation::Read(
+            base(slf),
+            Asked::Exactly(count),
+        )))
     }
 
     /// Reads up to the first ``separator``, inclusive, with at most ``limit`` bytes before it.
@@ -226,7 +245,7 @@ impl ReceiveStream {
         slf: &Bound<'_, Self>,
         separator: Option<&Bound<'_, PyAny>>,
         limit: usize,
-    ) -> PyResult<Waiting> {
+    ) -> PyResult<StreamAwaitable> {
         let separator = match separator {
             Some(separator) => buffer::contiguous(separator, "separator")?.to_vec(),
             None => b"\n".to_vec(),
@@ -240,20 +259,23 @@ impl ReceiveStream {
             separator,
             max: limit,
         };
-        Ok(Waiting::on(Job::Read(base(slf), asked)))
+        Ok(StreamAwaitable::on(StreamOperation::Read(base(slf), asked)))
     }
 
     /// Reads the available bytes into ``buffer``, a writable bytes-like object, at least one byte, and returns their
     /// number; 0 at the end.
     ///
     /// Raises as :meth:`read`.
-    fn readinto(slf: &Bound<'_, Self>, buffer: Py<PyAny>) -> PyResult<Waiting> {
+    fn readinto(slf: &Bound<'_, Self>, buffer: Py<PyAny>) -> PyResult<StreamAwaitable> {
         if buffer::with_writable(buffer.bind(slf.py()), |_| ()).is_none() {
             return Err(PyTypeError::new_err(
                 "buffer must be a writable bytes-like object",
             ));
         }
-        Ok(Waiting::on(Job::ReadInto(base(slf), buffer)))
+        Ok(StreamAwaitable::on(StreamOperation::ReadInto(
+            base(slf),
+            buffer,
+        )))
     }
 
     /// True if the program has read everything that the peer sent, and the end has arrived: then :meth:`read` returns
@@ -270,7 +292,10 @@ impl ReceiveStream {
     ///
     /// Raises ``ValueError`` for a code that does not fit in 62 bits.
     #[pyo3(signature = (code = 0))]
-    fn stop(slf: &Bound<'_, Self>, #[pyo3(from_py_with = code::code)] code: u64) -> PyResult<()> {
+    fn stop(
+        slf: &Bound<'_, Self>,
+        #[pyo3(from_py_with = integer_arguments::code)] code: u64,
+    ) -> PyResult<()> {
         slf.as_super().get().stop(slf.py(), code)
     }
 
@@ -278,8 +303,8 @@ impl ReceiveStream {
         slf
     }
 
-    fn __anext__(slf: &Bound<'_, Self>) -> Waiting {
-        Waiting::on(Job::Next(base(slf)))
+    fn __anext__(slf: &Bound<'_, Self>) -> StreamAwaitable {
+        StreamAwaitable::on(StreamOperation::Next(base(slf)))
     }
 }
 
@@ -350,7 +375,7 @@ pub fn opened(
             let py = connection.py();
             let stream = Stream::new(connection, id, true, false)?;
             let class = py.get_type::<SendStream>();
-            Ok(open_class::instance_of(&class, sending(stream))?.into_any())
+            Ok(class_with_dict::instance_of(&class, sending(stream))?.into_any())
         }
         false => bidirectional(connection, id),
     }
@@ -368,7 +393,7 @@ pub fn accepted(
             let stream = Stream::new(connection, id, false, true)?;
             let class = py.get_type::<ReceiveStream>();
             let value = PyClassInitializer::from(stream).add_subclass(ReceiveStream);
-            Ok(open_class::instance_of(&class, value)?.into_any())
+            Ok(class_with_dict::instance_of(&class, value)?.into_any())
         }
         false => bidirectional(connection, id),
     }
@@ -378,7 +403,7 @@ fn bidirectional(connection: &Bound<'_, ConnectionBase>, id: u64) -> PyResult<Py
     let py = connection.py();
     let class = BIDIRECTIONAL.get_or_try_init(py, || make_bidirectional(py))?;
     let stream = Stream::new(connection, id, true, true)?;
-    Ok(open_class::instance_of::<SendStream>(class.bind(py), sending(stream))?.into_any())
+    Ok(class_with_dict::instance_of::<SendStream>(class.bind(py), sending(stream))?.into_any())
 }
 
 fn sending(stream: Stream) -> PyClassInitializer<SendStream> {

@@ -17,16 +17,16 @@ use uringcore_limits::budget::Charge;
 use uringcore_quic::read_on_demand::{Inbox, Key, Overflow, StreamTransport};
 use uringcore_quic::{Command, Connection, Event, Received};
 
-use super::reach::Reach;
-use crate::capi::awaited::{is_done, wake};
-use crate::capi::cell::GilCell;
+use super::transport_access::TransportAccess;
+use crate::capi::future_wakeup::{is_done, wake};
+use crate::capi::gil_cell::GilCell;
 use crate::quic::{QuicConnectionCore, StreamProtocol};
 
 /// Takes the stream events of a connection or session, which keeps it alive. The program's objects refer to this one, and
 /// it does not refer to them.
 #[pyclass(frozen, name = "QuicStreams", module = "uringcore._uringcore")]
 pub struct StreamManager {
-    reach: Box<dyn Reach>,
+    reach: Box<dyn TransportAccess>,
     /// The loop's `create_future`.
     new_future: Py<PyAny>,
     /// In debug mode, a function that returns the program's current line.
@@ -151,7 +151,7 @@ impl StreamManager {
 
 impl StreamManager {
     pub fn on(
-        reach: Box<dyn Reach>,
+        reach: Box<dyn TransportAccess>,
         new_future: Py<PyAny>,
         made_at: Option<Py<PyAny>>,
         inbox: Inbox,

@@ -8,8 +8,8 @@ use pyo3::types::PyTuple;
 use super::protocol::{Setup, TlsProtocol};
 use crate::capi::context::CallbackContext;
 use crate::event_loop::loop_core::LoopCore;
-use crate::event_loop::ready::Ready;
-use crate::transport::base::Descriptor;
+use crate::event_loop::ready_queue::Ready;
+use crate::transport::base_transport::Descriptor;
 use crate::transport::stream::StreamTransport;
 
 /// Starts TLS on an accepted connection. `tls` is the argument of `_start_serving`: the context and the time-outs.

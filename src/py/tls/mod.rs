@@ -6,13 +6,13 @@
 //! | `protocol` | [`TlsProtocol`]: the protocol of the transport beneath; one connection's state |
 //! | `transport` | [`TlsTransport`]: the transport that the application holds |
 //! | `handshake` | from the first byte to the application's `connection_made` |
-//! | `incoming` | records to `data_received` or `buffer_updated`, reading paused and resumed |
-//! | `outgoing` | writes to records, the backlog, writing paused and resumed |
+//! | `decryption` | records to `data_received` or `buffer_updated`, reading paused and resumed |
+//! | `encryption` | writes to records, the backlog, writing paused and resumed |
 //! | `shutdown` | close_notify, ends of file, failures, `connection_lost` |
-//! | `lower` | the transport beneath: our stream, or any other |
+//! | `lower_transport` | the transport beneath: our stream, or any other |
 //! | `ssl_object` | calls through Python's `ssl` module, and calls that bypass it |
 //! | `openssl` | the library that `ssl` has loaded, and the layout of its objects |
-//! | `pipe` | our BIO, which carries the bytes |
+//! | `record_bio` | our BIO, which carries the bytes |
 //! | `accept` | connections of a TLS server |
 //! | `devcert` | the key of a development certificate |
 //!
@@ -24,7 +24,7 @@
 //! BIO are passed down at once or not at all.
 //!
 //! The path of a byte: handshake and shutdown go through the `ssl` module. Data goes straight to the OpenSSL that the
-//! module has loaded (`openssl`, `ssl_object`). Our own BIO (`pipe`) replaces the two memory BIOs: OpenSSL reads
+//! module has loaded (`openssl`, `ssl_object`). Our own BIO (`record_bio`) replaces the two memory BIOs: OpenSSL reads
 //! ciphertext where the kernel has put it, decrypts into the object that `data_received` gets, and leaves records in
 //! the memory that waits for the kernel. OpenSSL is called only when a whole record is there
 //! (`uringcore_wire::tls::RecordBoundaries`), because it answers an early call with an exception. The pieces of one
@@ -49,14 +49,14 @@
 //! - A pause that a high-water mark of 0 causes while nothing waits ends with the turn.
 
 mod accept;
+mod decryption;
 mod devcert;
+mod encryption;
 mod handshake;
-mod incoming;
-mod lower;
+mod lower_transport;
 mod openssl;
-mod outgoing;
-mod pipe;
 mod protocol;
+mod record_bio;
 mod shutdown;
 mod ssl_object;
 mod transport;
@@ -67,11 +67,14 @@ use transport::TlsTransport;
 
 use pyo3::prelude::*;
 
-use crate::capi::open_class;
+use crate::capi::class_with_dict;
 
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<TlsProtocol>()?;
-    m.add("SSLTransport", open_class::class::<TlsTransport>(m.py())?)?;
+    m.add(
+        "SSLTransport",
+        class_with_dict::class::<TlsTransport>(m.py())?,
+    )?;
     m.add_function(wrap_pyfunction!(openssl::tls_fallback_reason, m)?)?;
     devcert::register(m)
 }

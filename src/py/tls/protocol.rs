@@ -12,14 +12,14 @@ use pyo3::types::{PyBytes, PyDict, PyFloat};
 use pyo3::{PyTraverseError, PyVisit, intern};
 use uringcore_wire::tls::records::RecordBoundaries;
 
-use super::incoming::Ahead;
-use super::lower::Lower;
+use super::decryption::ReadAhead;
+use super::lower_transport::LowerTransport;
 use super::ssl_object::SslObject;
 use super::transport::TlsTransport;
-use crate::capi::cell::GilCell;
 use crate::capi::error;
+use crate::capi::gil_cell::GilCell;
 use crate::event_loop::loop_core::LoopCore;
-use crate::transport::base::{Marks, check_protocol, is_buffered};
+use crate::transport::base_transport::{Marks, check_protocol, is_buffered};
 
 /// asyncio's SSLProtocolState.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -44,7 +44,7 @@ pub enum Reported {
 }
 
 pub struct TlsState {
-    pub lower: Option<Lower>,
+    pub lower: Option<LowerTransport>,
     pub app: Option<Py<PyAny>>,
     /// The application's protocol has get_buffer() and buffer_updated().
     pub buffered: bool,
@@ -72,7 +72,7 @@ pub struct TlsState {
     pub more_inside: bool,
     /// Bytes were fed and not read, or read and not delivered, because more of this turn follow.
     pub unread: bool,
-    pub ahead: Ahead,
+    pub ahead: ReadAhead,
     pub reading_paused: bool,
     pub lower_reading_paused: bool,
     pub read_marks: Marks,
@@ -179,7 +179,7 @@ impl TlsProtocol {
             records: RecordBoundaries::default(),
             more_inside: false,
             unread: false,
-            ahead: Ahead::default(),
+            ahead: ReadAhead::default(),
             reading_paused: false,
             lower_reading_paused: false,
             read_marks: Marks::below(READ_HIGH_WATER_BYTES),
@@ -202,7 +202,7 @@ impl TlsProtocol {
                 state: GilCell::new(state),
             },
         )?;
-        let face = crate::capi::open_class::instance(py, TlsTransport::new(&made))?;
+        let face = crate::capi::class_with_dict::instance(py, TlsTransport::new(&made))?;
         made.get().state.with(py, |state| state.face = Some(face));
         Ok(made)
     }
@@ -223,7 +223,7 @@ impl TlsProtocol {
         self.state.with(py, |state| state.phase = phase);
     }
 
-    pub fn lower(&self, py: Python<'_>) -> Option<Lower> {
+    pub fn lower(&self, py: Python<'_>) -> Option<LowerTransport> {
         self.state
             .with(py, |state| state.lower.as_ref().map(|l| l.clone_ref(py)))
     }
@@ -364,7 +364,7 @@ impl TlsProtocol {
     // Calls of the transport beneath --------------------------------------------------------------
 
     fn connection_made(slf: &Bound<'_, Self>, transport: &Bound<'_, PyAny>) -> PyResult<()> {
-        let lower = Lower::new(transport);
+        let lower = LowerTransport::new(transport);
         let old = slf
             .get()
             .state

@@ -1,7 +1,7 @@
 //! One `ssl.SSLObject` and its BIOs: calls through Python's `ssl` module, and calls that bypass it.
 //!
 //! Handshake and shutdown always go through the module. If `openssl` finds the object's `SSL`, data goes straight to
-//! OpenSSL and flows through a [`Pipe`]; else it goes through the module and its memory BIOs. An operation that
+//! OpenSSL and flows through a [`RecordBio`]; else it goes through the module and its memory BIOs. An operation that
 //! OpenSSL refuses is repeated once through the module, which finds OpenSSL's errors still queued and raises its
 //! usual exception.
 //!
@@ -20,10 +20,10 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyType};
 
 use super::openssl::{OpenSsl, Ssl};
-use super::pipe::{Loan, Pipe};
+use super::record_bio::{Loan, RecordBio};
 use crate::capi::buffer::{self, Outgoing};
 use crate::capi::fresh_bytes::FreshBytes;
-use crate::capi::lend::{Target, lend};
+use crate::capi::lent_memory::{Target, lend};
 
 /// The TLS object of one connection.
 pub struct SslObject {
@@ -42,7 +42,7 @@ enum Beneath {
         incoming: Py<PyAny>,
         outgoing: Py<PyAny>,
     },
-    Pipe(Arc<Pipe>, Engine),
+    RecordBio(Arc<RecordBio>, Engine),
 }
 
 /// OpenSSL's object, called with the interpreter lock held. A call that encrypts or decrypts a piece is shorter than
@@ -121,7 +121,7 @@ impl SslObject {
             _ => None,
         };
         let beneath = match engine {
-            Some((pipe, engine)) => Beneath::Pipe(pipe, engine),
+            Some((record_bio, engine)) => Beneath::RecordBio(record_bio, engine),
             None => Beneath::Module {
                 incoming: incoming.unbind(),
                 outgoing: outgoing.unbind(),
@@ -137,7 +137,7 @@ impl SslObject {
 
     /// True if data goes straight to OpenSSL.
     pub fn is_past_the_module(&self) -> bool {
-        matches!(self.beneath, Beneath::Pipe(..))
+        matches!(self.beneath, Beneath::RecordBio(..))
     }
 
     /// The `ssl.SSLObject`.
@@ -150,8 +150,8 @@ impl SslObject {
     /// Passes bytes of the peer to OpenSSL.
     pub fn feed(&self, py: Python<'_>, data: &[u8]) -> PyResult<()> {
         match &self.beneath {
-            Beneath::Pipe(pipe, _) => {
-                pipe.feed(data);
+            Beneath::RecordBio(record_bio, _) => {
+                record_bio.feed(data);
                 Ok(())
             }
             Beneath::Module { incoming, .. } => lend(py, data, |view| {
@@ -166,7 +166,7 @@ impl SslObject {
     /// Lends bytes of the peer to OpenSSL for a while. None if it only accepts copies.
     pub fn lend<'a>(&'a self, data: &'a [u8]) -> Option<Loan<'a>> {
         match &self.beneath {
-            Beneath::Pipe(pipe, _) => Some(pipe.lend(data)),
+            Beneath::RecordBio(record_bio, _) => Some(record_bio.lend(data)),
             Beneath::Module { .. } => None,
         }
     }
@@ -174,7 +174,7 @@ impl SslObject {
     /// The number of the peer's bytes that OpenSSL has not read yet.
     pub fn incoming_bytes(&self, py: Python<'_>) -> PyResult<usize> {
         match &self.beneath {
-            Beneath::Pipe(pipe, _) => Ok(pipe.incoming_bytes()),
+            Beneath::RecordBio(record_bio, _) => Ok(record_bio.incoming_bytes()),
             Beneath::Module { incoming, .. } => {
                 incoming.bind(py).getattr(intern!(py, "pending"))?.extract()
             }
@@ -184,7 +184,7 @@ impl SslObject {
     /// The number of bytes for the peer that wait in the outgoing BIO.
     pub fn outgoing_bytes(&self, py: Python<'_>) -> PyResult<usize> {
         match &self.beneath {
-            Beneath::Pipe(pipe, _) => Ok(pipe.outgoing_bytes()),
+            Beneath::RecordBio(record_bio, _) => Ok(record_bio.outgoing_bytes()),
             Beneath::Module { outgoing, .. } => {
                 outgoing.bind(py).getattr(intern!(py, "pending"))?.extract()
             }
@@ -194,7 +194,7 @@ impl SslObject {
     /// Takes the bytes for the peer.
     pub fn take_outgoing<'py>(&self, py: Python<'py>) -> PyResult<Records<'py>> {
         match &self.beneath {
-            Beneath::Pipe(pipe, _) => Ok(Records::Own(pipe.take_outgoing())),
+            Beneath::RecordBio(record_bio, _) => Ok(Records::Own(record_bio.take_outgoing())),
             Beneath::Module { outgoing, .. } => {
                 let bytes = outgoing.bind(py).call_method0(intern!(py, "read"))?;
                 Ok(Records::Python(bytes.cast_into::<PyBytes>()?))
@@ -204,8 +204,8 @@ impl SslObject {
 
     /// Takes back the memory of records that were sent or copied.
     pub fn reuse(&self, records: Records<'_>) {
-        if let (Beneath::Pipe(pipe, _), Records::Own(spent)) = (&self.beneath, records) {
-            pipe.reuse(spent);
+        if let (Beneath::RecordBio(record_bio, _), Records::Own(spent)) = (&self.beneath, records) {
+            record_bio.reuse(spent);
         }
     }
 
@@ -241,7 +241,7 @@ impl SslObject {
         from: usize,
     ) -> PyResult<Step<usize>> {
         let space = target.len() - from;
-        if let Beneath::Pipe(_, engine) = &self.beneath {
+        if let Beneath::RecordBio(_, engine) = &self.beneath {
             // SAFETY: the buffer is held, and it has so much space.
             match unsafe { engine.read(py, target.start(from), space) } {
                 Called::Done(count) => return Ok(Step::Done(count)),
@@ -255,7 +255,7 @@ impl SslObject {
     /// Reads from one record to the end of `target`.
     pub fn read_to(&self, py: Python<'_>, target: &mut FreshBytes) -> PyResult<Step<usize>> {
         let space = target.space();
-        if let Beneath::Pipe(_, engine) = &self.beneath {
+        if let Beneath::RecordBio(_, engine) = &self.beneath {
             // SAFETY: the object has so much free space from there on, and no other code has seen it.
             match unsafe { engine.read(py, target.free(), space) } {
                 Called::Done(count) => {
@@ -315,10 +315,10 @@ impl SslObject {
 
     /// None if the data has to go through the module.
     fn write_past(&self, py: Python<'_>, data: &[u8]) -> Option<Step<usize>> {
-        let Beneath::Pipe(pipe, engine) = &self.beneath else {
+        let Beneath::RecordBio(record_bio, engine) = &self.beneath else {
             return None;
         };
-        pipe.expect_write(data.len());
+        record_bio.expect_write(data.len());
         match engine.write(py, data) {
             Called::Done(count) => Some(Step::Done(count)),
             Called::Again => Some(Step::Again),
@@ -341,7 +341,7 @@ impl SslObject {
                 visit.call(incoming)?;
                 visit.call(outgoing)
             }
-            Beneath::Pipe(..) => Ok(()),
+            Beneath::RecordBio(..) => Ok(()),
         }
     }
 }
@@ -363,17 +363,17 @@ enum Called {
 }
 
 impl Engine {
-    /// Puts a pipe under the `SSL` of a new object, if that `SSL` is found.
+    /// Puts a [`RecordBio`] under the `SSL` of a new object, if that `SSL` is found.
     fn of(
         core: &Bound<'_, PyAny>,
         incoming: &Bound<'_, PyAny>,
         outgoing: &Bound<'_, PyAny>,
-    ) -> Option<(Arc<Pipe>, Self)> {
+    ) -> Option<(Arc<RecordBio>, Self)> {
         let openssl = OpenSsl::get(core.py()).as_ref().ok()?;
         let ssl = openssl.ssl_of(core, incoming, outgoing)?;
         // SAFETY: the SSL is alive, and its object was just made, so no other code has it.
-        let pipe = unsafe { Pipe::under(openssl, ssl) }?;
-        Some((pipe, Self { openssl, ssl }))
+        let record_bio = unsafe { RecordBio::under(openssl, ssl) }?;
+        Some((record_bio, Self { openssl, ssl }))
     }
 
     /// Reads from one record. Zero bytes at close_notify.

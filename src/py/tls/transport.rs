@@ -8,13 +8,13 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::PyType;
 use pyo3::{PyTraverseError, PyVisit, intern};
 
-use super::outgoing::check_bytes_like;
+use super::encryption::check_bytes_like;
 use super::protocol::{READ_HIGH_WATER_BYTES, TlsProtocol, TlsState, WRITE_HIGH_WATER_BYTES};
-use crate::capi::cell::GilCell;
+use crate::capi::class_with_dict::ClassWithDict;
 use crate::capi::error::warn_of_a_dying_object;
-use crate::capi::open_class::OpenClass;
+use crate::capi::gil_cell::GilCell;
 use crate::event_loop::loop_core::LoopCore;
-use crate::transport::base::{Marks, Pause, is_buffered};
+use crate::transport::base_transport::{Marks, Pause, is_buffered};
 
 /// A TLS connection with the interface of asyncio.Transport.
 ///
@@ -33,7 +33,7 @@ pub struct TlsTransport {
     protocol: GilCell<Option<Py<TlsProtocol>>>,
 }
 
-impl OpenClass for TlsTransport {
+impl ClassWithDict for TlsTransport {
     fn subclass() -> &'static PyOnceLock<Py<PyType>> {
         static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
         &CLASS

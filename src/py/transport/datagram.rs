@@ -17,13 +17,13 @@ use uringcore_io::{Errno, SendMsg, SockAddr, net};
 
 use crate::capi::address;
 use crate::capi::buffer;
-use crate::capi::cell::GilCell;
+use crate::capi::class_with_dict::{self, ClassWithDict};
 use crate::capi::context::CallbackContext;
 use crate::capi::error;
-use crate::capi::open_class::{self, OpenClass};
+use crate::capi::gil_cell::GilCell;
 use crate::event_loop::loop_core::LoopCore;
-use crate::event_loop::ready::Ready;
-use crate::transport::base::{BaseTransport, Class, Descriptor, Method, Parts};
+use crate::event_loop::ready_queue::Ready;
+use crate::transport::base_transport::{BaseTransport, Class, Descriptor, Method, Parts};
 
 /// An address in both forms. An answer to a known peer converts neither.
 type KnownAddress = (SocketAddr, Py<PyAny>);
@@ -49,7 +49,7 @@ pub struct DatagramTransport {
     known: GilCell<Known>,
 }
 
-impl OpenClass for DatagramTransport {
+impl ClassWithDict for DatagramTransport {
     fn subclass() -> &'static PyOnceLock<Py<PyType>> {
         static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
         &CLASS
@@ -213,7 +213,7 @@ impl DatagramTransport {
             known: GilCell::new(Known::default()),
         };
         let transport =
-            open_class::instance(py, PyClassInitializer::from(base).add_subclass(this))?;
+            class_with_dict::instance(py, PyClassInitializer::from(base).add_subclass(this))?;
         let base = transport.bind(py).as_super();
         let size = match family {
             libc::AF_UNIX => DatagramSize::Large,

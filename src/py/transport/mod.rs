@@ -2,27 +2,27 @@
 //!
 //! | file | content |
 //! | --- | --- |
-//! | `base` | the common part: protocol, context, end |
+//! | `base_transport` | the common part: protocol, context, end |
 //! | `stream` | the stream transport |
 //! | `datagram` | the datagram transport |
 
-pub mod base;
+pub mod base_transport;
 pub mod datagram;
 pub mod stream;
 
 use pyo3::prelude::*;
 
-use crate::capi::open_class;
+use crate::capi::class_with_dict;
 
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
-    m.add_class::<base::BaseTransport>()?;
+    m.add_class::<base_transport::BaseTransport>()?;
     m.add(
         "StreamTransport",
-        open_class::class::<stream::StreamTransport>(m.py())?,
+        class_with_dict::class::<stream::StreamTransport>(m.py())?,
     )?;
     m.add(
         "DatagramTransport",
-        open_class::class::<datagram::DatagramTransport>(m.py())?,
+        class_with_dict::class::<datagram::DatagramTransport>(m.py())?,
     )?;
     Ok(())
 }

@@ -2,14 +2,14 @@
 //!
 //! | file | content |
 //! | --- | --- |
-//! | `events` | engine events to protocol calls |
+//! | `engine_events` | engine events to protocol calls |
 //! | `below_tls` | the methods that TLS calls on the transport below it |
 //!
 //! This file has the exceptions and log messages of writes; the rules about bytes are in the engine's `transport::stream`.
 //! The parts that datagrams share, such as flow control and closing, are in `base`.
 
 mod below_tls;
-mod events;
+mod engine_events;
 
 use std::os::fd::RawFd;
 
@@ -22,19 +22,19 @@ use uringcore_engine::{Key, Piece, WriteOutcome};
 use uringcore_io::net;
 
 use crate::capi::buffer::{self, Outgoing};
+use crate::capi::class_with_dict::{self, ClassWithDict};
 use crate::capi::context::CallbackContext;
 use crate::capi::error;
-use crate::capi::open_class::{self, OpenClass};
 use crate::event_loop::loop_core::LoopCore;
-use crate::event_loop::ready::Ready;
+use crate::event_loop::ready_queue::Ready;
 use crate::sock::op_queues;
-use crate::transport::base::{BaseTransport, Class, Descriptor, Parts};
+use crate::transport::base_transport::{BaseTransport, Class, Descriptor, Parts};
 
 /// A connected stream socket with the interface of asyncio.Transport.
 #[pyclass(frozen, subclass, extends = BaseTransport, module = "uringcore._uringcore")]
 pub struct StreamTransport {}
 
-impl OpenClass for StreamTransport {
+impl ClassWithDict for StreamTransport {
     fn subclass() -> &'static PyOnceLock<Py<PyType>> {
         static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
         &CLASS
@@ -68,7 +68,7 @@ impl StreamTransport {
         // Not every stream is TCP.
         let _ = net::set_nodelay(fd, true);
         let transport =
-            open_class::instance(py, PyClassInitializer::from(base).add_subclass(Self {}))?;
+            class_with_dict::instance(py, PyClassInitializer::from(base).add_subclass(Self {}))?;
         let bound = transport.bind(py);
         BaseTransport::attach(bound.as_super(), |engine, shared| {
             engine.transports().open_stream(fd, shared)

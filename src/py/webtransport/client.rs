@@ -12,11 +12,11 @@ use uringcore_http::webtransport::{Client, Error, Handle, Request};
 use uringcore_limits::budget::Charge;
 use uringcore_quic::{self as quic, Event};
 
-use super::limits::WebTransportLimits;
-use super::registry::Registry;
 use super::session::{Host, SessionCore, failed};
-use crate::capi::arguments::List;
-use crate::capi::cell::GilCell;
+use super::session_limits::WebTransportLimits;
+use super::session_registry::SessionRegistry;
+use crate::capi::bounded_arguments::List;
+use crate::capi::gil_cell::GilCell;
 use crate::quic::{QuicConnectionCore, StreamProtocol};
 
 /// WebTransport on a client's QUIC connection: its stream events go here. `on_due` is called when a time-out starts.
@@ -33,7 +33,7 @@ pub struct WebTransportClient {
 struct ClientState {
     /// Set at the first event or command, when the QUIC connection runs.
     client: Option<Client>,
-    sessions: Registry,
+    sessions: SessionRegistry,
     on_due: Option<Py<PyAny>>,
     /// `on_due` was called, and `tick` has not returned False since.
     is_ticking: bool,
@@ -57,7 +57,7 @@ impl WebTransportClient {
         let py = quic.py();
         let state = ClientState {
             client: None,
-            sessions: Registry::default(),
+            sessions: SessionRegistry::default(),
             on_due: Some(on_due),
             is_ticking: false,
             calls_on_due: false,
@@ -232,7 +232,7 @@ impl WebTransportClient {
 
     /// Delivers pending events.
     fn dispatch(&self, py: Python<'_>) -> PyResult<()> {
-        Registry::tell(py, || {
+        SessionRegistry::tell(py, || {
             self.state.with(py, |state| {
                 let client = state.client.as_mut()?;
                 let event = client.webtransport().poll_event()?;

@@ -3,24 +3,24 @@
 //! | file | noun |
 //! | --- | --- |
 //! | `session` | `WebTransportSessionCore`: one session between its connection and the program |
-//! | `registry` | the sessions of one connection; finds the session of an event |
+//! | `session_registry` | the sessions of one connection; finds the session of an event |
 //! | `session_transport` | a session as the transport of `streams` |
-//! | `limits` | [`Limits`](uringcore_http::webtransport::Limits) from Python |
+//! | `session_limits` | [`Limits`](uringcore_http::webtransport::Limits) from Python |
 //! | `client` | `WebTransportClient`: a client's connection that carries only sessions |
 //!
 //! A server's connection is in `http`, because requests and sessions share one port. `uringcore_http` has the
 //! rules of sessions; Python decides about their life, except for their streams.
 
 mod client;
-pub mod limits;
-pub mod registry;
 pub mod session;
+pub mod session_limits;
+pub mod session_registry;
 mod session_transport;
 
 use pyo3::prelude::*;
 
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<session::SessionCore>()?;
-    m.add_class::<limits::WebTransportLimits>()?;
+    m.add_class::<session_limits::WebTransportLimits>()?;
     m.add_class::<client::WebTransportClient>()
 }

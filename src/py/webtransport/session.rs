@@ -14,9 +14,9 @@ use uringcore_http::webtransport::{Draft, Error, Handle, SessionStats, What};
 use uringcore_quic as quic;
 use uringcore_quic::read_on_demand::Inbox;
 
-use super::session_transport::SessionReach;
-use crate::capi::arguments::List;
-use crate::capi::cell::GilCell;
+use super::session_transport::SessionTransportAccess;
+use crate::capi::bounded_arguments::List;
+use crate::capi::gil_cell::GilCell;
 use crate::streams::stream_manager::StreamManager;
 
 /// The connection that a session is on, in either role.
@@ -185,7 +185,7 @@ impl SessionCore {
         event_loop: &Bound<'_, PyAny>,
         inbox: Inbox,
     ) -> PyResult<Py<Self>> {
-        let reach = SessionReach {
+        let reach = SessionTransportAccess {
             host: host.clone_ref(py),
             session_id,
         };

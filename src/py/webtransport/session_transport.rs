@@ -10,7 +10,7 @@ use uringcore_quic::read_on_demand::StreamTransport;
 use uringcore_quic::{self as quic, DatagramError, Priority, Received, StreamError};
 
 use super::session::Host;
-use crate::streams::reach::Reach;
+use crate::streams::transport_access::TransportAccess;
 
 /// One session, while its connection is borrowed.
 struct SessionTransport<'a> {
@@ -91,12 +91,12 @@ impl StreamTransport for SessionTransport<'_> {
 }
 
 /// A reference to one session through its connection.
-pub struct SessionReach {
+pub struct SessionTransportAccess {
     pub host: Box<dyn Host>,
     pub session_id: u64,
 }
 
-impl Reach for SessionReach {
+impl TransportAccess for SessionTransportAccess {
     fn reach(&self, py: Python<'_>, run: &mut dyn FnMut(&mut dyn StreamTransport)) -> PyResult<()> {
         let session_id = self.session_id;
         self.host.reach(py, &mut |handle, quic, now| {

@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 
 use super::StreamTransport;
 use crate::capi::buffer::Outgoing;
-use crate::transport::base::BaseTransport;
+use crate::transport::base_transport::BaseTransport;
 
 impl StreamTransport {
     /// Writes records of TLS, which has accepted the bytes already.

@@ -1,0 +1,525 @@
+//! Files as content: `http.response.pathsend` and `http.response.zerocopysend`.
+//!
+//! A file's bytes go from the page cache to the connection without becoming a Python object. A thread of the loop's
+//! executor reads bytes that the cache does not have. For a slow client one part of the file stays in memory. Its
+//! descriptor stays open while there is a [`Permit`] for it among the connection's and a [`FileShare`] among the
+//! process's; else the file is opened again for each part. A file without a permit, or without a descriptor, is opened
+//! later.
+//!
+//! Ranges are the application's part: it sets Content-Range and sends a part.
+//!
+//! A file is opened on the loop's thread, because an application that sends a path has usually looked the file up
+//! just before.
+
+use std::io;
+use std::os::fd::RawFd;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyString, PyTuple};
+use pyo3::{PyTraverseError, PyVisit};
+use uringcore_io::{Errno, FileIdentity, SentFile};
+use uringcore_limits::semaphore::Permit;
+
+use super::http_stream::{Ending, HttpStream};
+use super::message_parser::{is_true, optional, required};
+use super::open_files::{self, FileShare, Granted};
+use super::request::Request;
+use super::response::{PART_BYTES, Sent};
+use super::service::Blame;
+use crate::capi::error;
+use crate::capi::gil_cell::GilCell;
+
+/// A file that the application has named and that is not open yet.
+pub(super) struct FileRequest {
+    source: Source,
+    share: Arc<FileShare>,
+    /// `None`: from the descriptor's position on, which moves.
+    offset: Option<u64>,
+    count: Option<u64>,
+    more_body: bool,
+    /// The number of attempts that found no descriptor.
+    failures: u32,
+}
+
+/// The part of a file that is still to be sent.
+pub(super) struct FileBody {
+    /// `None` while it waits.
+    file: Option<Arc<SentFile>>,
+    share: Arc<FileShare>,
+    /// The source to open it again, and the identity that the file must have then.
+    source: Source,
+    identity: FileIdentity,
+    permit: Option<Permit>,
+    /// The file's name in the log.
+    name: String,
+    offset: u64,
+    left: u64,
+    /// Nothing of the response follows.
+    last: bool,
+    /// A read that a thread carries out.
+    reading: Option<Py<Reading>>,
+    failures: u32,
+}
+
+/// The source of a file.
+enum Source {
+    /// `http.response.pathsend`: the path, and the object that the application passed, for errors.
+    Path(PathBuf, Py<PyAny>),
+    /// `http.response.zerocopysend`: an object with `fileno()`, which the application keeps open until all is sent.
+    Object(Py<PyAny>),
+}
+
+/// The reason why a file is not open.
+enum Unopened {
+    /// All permits are taken.
+    NoPlace,
+    /// The process, or the system, has no descriptor left.
+    NoDescriptor,
+    Failed(PyErr),
+}
+
+/// A callable that a thread runs to read.
+#[pyclass(frozen, module = "uringcore._uringcore")]
+struct Reading {
+    /// Taken once: by the thread that reads, or by the response if that ends earlier.
+    file: GilCell<Option<(Arc<SentFile>, Arc<FileShare>)>>,
+    offset: u64,
+    length: usize,
+    outcome: GilCell<Option<io::Result<Vec<u8>>>>,
+}
+
+#[pymethods]
+impl Reading {
+    fn __call__(&self, py: Python<'_>) {
+        // This thread keeps the permit until the file is closed.
+        let Some((file, _share)) = self.file.take(py) else {
+            return;
+        };
+        let outcome = py.detach(move || file.read(self.length, self.offset));
+        self.outcome.with(py, |kept| *kept = Some(outcome));
+    }
+}
+
+/// After its end, a response leaves no descriptor in the executor's queue.
+impl Drop for FileBody {
+    fn drop(&mut self) {
+        if let Some(reading) = self.reading.take() {
+            Python::try_attach(|py| drop(reading.get().file.take(py)));
+        }
+    }
+}
+
+impl Source {
+    fn open(&self, py: Python<'_>) -> Result<SentFile, Unopened> {
+        loop {
+            let opened = match self {
+                Self::Path(path, _) => SentFile::open(path),
+                Self::Object(object) => SentFile::duplicate(self.number(object.bind(py))?),
+            };
+            match opened {
+                Ok(file) => return Ok(file),
+                Err(error) if !is_out_of_descriptors(&error) => {
+                    return Err(Unopened::Failed(self.named(py, &error)));
+                }
+                // Closing a file that only waits makes room.
+                Err(_) if open_files::close_one(py) => {}
+                Err(_) => return Err(Unopened::NoDescriptor),
+            }
+        }
+    }
+
+    fn number(&self, object: &Bound<'_, PyAny>) -> Result<RawFd, Unopened> {
+        let number = object.call_method0(intern!(object.py(), "fileno"));
+        number
+            .and_then(|number| number.extract())
+            .map_err(Unopened::Failed)
+    }
+
+    /// An error as `open()` raises it.
+    fn named(&self, py: Python<'_>, error: &io::Error) -> PyErr {
+        let names = match self {
+            Self::Path(_, given) => PyTuple::new(py, [given]).ok(),
+            Self::Object(_) => None,
+        };
+        let errno = Errno(error.raw_os_error().unwrap_or(libc::EIO));
+        error::named_os_error(py, errno, names.map(Bound::unbind))
+    }
+
+    fn name(&self) -> String {
+        match self {
+            Self::Path(path, _) => path.display().to_string(),
+            Self::Object(_) => "an open file".to_owned(),
+        }
+    }
+
+    fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        match self {
+            Self::Path(_, given) => visit.call(given),
+            Self::Object(object) => visit.call(object),
+        }
+    }
+}
+
+fn is_out_of_descriptors(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
+}
+
+impl FileRequest {
+    fn open(&self, py: Python<'_>) -> Result<SentFile, Unopened> {
+        match self.share.take(py) {
+            Granted::Later => Err(Unopened::NoPlace),
+            Granted::Open(_) | Granted::Room => {
+                let opened = self.source.open(py);
+                if opened.is_err() {
+                    self.share.release(py);
+                }
+                opened
+            }
+        }
+    }
+
+    pub fn share(&self) -> &FileShare {
+        &self.share
+    }
+
+    pub fn retry_delay(&self) -> Option<f64> {
+        retry_delay(self.failures)
+    }
+
+    pub fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        self.source.traverse(visit)?;
+        self.share.traverse(visit)
+    }
+}
+
+/// Seconds until the next attempt to get a descriptor; `None` if the last one did not lack it. No event reports a
+/// free descriptor.
+fn retry_delay(failures: u32) -> Option<f64> {
+    let doubled = f64::from(1_u32 << failures.min(5)) * RETRY_SECONDS;
+    (failures > 0).then(|| doubled.min(RETRY_SECONDS_MAX))
+}
+
+impl FileBody {
+    /// The next part, or `None` if a thread has to read it.
+    fn next_part(&mut self, py: Python<'_>) -> io::Result<Option<Vec<u8>>> {
+        if let Some(reading) = self.reading.take()
+            && let Some(outcome) = reading.get().outcome.with(py, Option::take)
+        {
+            return outcome.map(Some);
+        }
+        match &self.file {
+            Some(file) => file.read_now(self.part_length(), self.offset),
+            None => Ok(None),
+        }
+    }
+
+    /// Keeps or closes the file while the response waits for the client.
+    fn set_aside(&mut self, py: Python<'_>, wire: &dyn HttpStream) {
+        let Some(file) = self.file.take() else {
+            return;
+        };
+        self.permit = self.permit.take().or_else(|| wire.file_permit());
+        // The application may close its own open file, which could then not be opened again. So that descriptor is kept
+        // even without a permit.
+        match self.permit.is_some() || matches!(self.source, Source::Object(_)) {
+            true => self.share.keep(py, file),
+            false => {
+                drop(file);
+                self.share.release(py);
+            }
+        }
+    }
+
+    /// Makes sure that the file is open. False if the path names another file now.
+    fn is_there(&mut self, py: Python<'_>) -> Result<bool, Unopened> {
+        if self.file.is_some() {
+            return Ok(true);
+        }
+        let file = match self.share.take(py) {
+            Granted::Open(file) => file,
+            Granted::Later => return Err(Unopened::NoPlace),
+            Granted::Room => match self.source.open(py) {
+                Ok(file) if file.identity().is_ok_and(|found| found == self.identity) => {
+                    Arc::new(file)
+                }
+                Err(Unopened::NoDescriptor) => {
+                    self.share.release(py);
+                    return Err(Unopened::NoDescriptor);
+                }
+                _ => {
+                    self.share.release(py);
+                    return Ok(false);
+                }
+            },
+        };
+        self.file = Some(file);
+        self.failures = 0;
+        Ok(true)
+    }
+
+    pub fn share(&self) -> &FileShare {
+        &self.share
+    }
+
+    pub fn retry_delay(&self) -> Option<f64> {
+        retry_delay(self.failures)
+    }
+
+    pub fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.reading)?;
+        self.source.traverse(visit)?;
+        self.share.traverse(visit)
+    }
+
+    fn part_length(&self) -> usize {
+        usize::try_from(self.left).map_or(PART_BYTES, |left| left.min(PART_BYTES))
+    }
+
+    /// Starts a thread that reads the next part. The returned awaitable is done when the part was read.
+    pub fn read_in_thread<'py>(
+        &mut self,
+        event_loop: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let py = event_loop.py();
+        let Some(file) = self.file.clone() else {
+            return Err(PyRuntimeError::new_err("the file is closed"));
+        };
+        let reading = Reading {
+            file: GilCell::new(Some((file, self.share.clone()))),
+            offset: self.offset,
+            length: self.part_length(),
+            outcome: GilCell::new(None),
+        };
+        let reading = Py::new(py, reading)?;
+        self.reading = Some(reading.clone_ref(py));
+        let name = intern!(py, "run_in_executor");
+        event_loop.call_method1(name, (py.None(), reading))
+    }
+}
+
+impl Request {
+    /// `http.response.pathsend`: the whole file, followed by nothing but trailers.
+    pub(super) fn send_path(slf: &Bound<'_, Self>, message: &Bound<'_, PyAny>) -> PyResult<Sent> {
+        let (py, this) = (slf.py(), slf.get());
+        let given = required(message, intern!(py, "path"))?;
+        let path: PathBuf = given.extract()?;
+        let is_bodyless = this.state.with(py, |state| state.response.is_bodyless());
+        if is_bodyless {
+            return Self::send_no_content(slf, false);
+        }
+        let source = Source::Path(path, given.unbind());
+        Self::open_file(slf, this.file_request(py, source, Some(0), None, false)?)
+    }
+
+    /// `http.response.zerocopysend`: a part of an open file.
+    pub(super) fn send_open_file(
+        slf: &Bound<'_, Self>,
+        message: &Bound<'_, PyAny>,
+    ) -> PyResult<Sent> {
+        let (py, this) = (slf.py(), slf.get());
+        let given = required(message, intern!(py, "file"))?;
+        let number = |key: &Bound<'_, PyString>| -> PyResult<Option<u64>> {
+            match optional(message, key)? {
+                Some(value) if !value.is_none() => value.extract().map(Some).map_err(|_| {
+                    PyValueError::new_err(format!("{key}: must be a number of bytes, not {value}"))
+                }),
+                _ => Ok(None),
+            }
+        };
+        let (offset, count) = (
+            number(intern!(py, "offset"))?,
+            number(intern!(py, "count"))?,
+        );
+        let more_body = is_true(message, intern!(py, "more_body"))?;
+        if this.state.with(py, |state| state.response.is_bodyless()) {
+            return Self::send_no_content(slf, more_body);
+        }
+        let source = Source::Object(given.unbind());
+        let request = this.file_request(py, source, offset, count, more_body)?;
+        Self::open_file(slf, request)
+    }
+
+    fn send_no_content(slf: &Bound<'_, Self>, more_body: bool) -> PyResult<Sent> {
+        let accounted = slf
+            .get()
+            .state
+            .with(slf.py(), |state| state.response.account(0, more_body));
+        Self::send_rest(slf, Bytes::new(), accounted.map_err(runtime_error)?.last)
+    }
+
+    fn file_request(
+        &self,
+        py: Python<'_>,
+        source: Source,
+        offset: Option<u64>,
+        count: Option<u64>,
+        more_body: bool,
+    ) -> PyResult<Box<FileRequest>> {
+        let client = self.with_wire(py, |wire| wire.file_client(py));
+        let client = client.ok_or_else(|| runtime_error("the application has returned"))?;
+        Ok(Box::new(FileRequest {
+            source,
+            share: FileShare::new(client),
+            offset,
+            count,
+            more_body,
+            failures: 0,
+        }))
+    }
+
+    /// Opens a file now or, if there is no room for it, later.
+    pub(super) fn open_file(
+        slf: &Bound<'_, Self>,
+        mut request: Box<FileRequest>,
+    ) -> PyResult<Sent> {
+        let (py, this) = (slf.py(), slf.get());
+        if this.state.with(py, |state| {
+            state.disconnected || state.response.is_complete()
+        }) {
+            return Ok(Sent::ToNobody);
+        }
+        let file = match request.open(py) {
+            Ok(file) => file,
+            Err(Unopened::NoPlace) => {
+                request.failures = 0;
+                return Ok(Sent::FileUnopened(request));
+            }
+            Err(Unopened::NoDescriptor) => {
+                request.failures += 1;
+                return Ok(Sent::FileUnopened(request));
+            }
+            Err(Unopened::Failed(error)) => return Err(error),
+        };
+        let named = |error: io::Error| request.source.named(py, &error);
+        let (size, identity) = (file.size().map_err(named)?, file.identity().map_err(named)?);
+        let begin = match (request.offset, &request.source) {
+            (None, Source::Object(object)) => object
+                .bind(py)
+                .call_method0(intern!(py, "tell"))?
+                .extract()?,
+            (offset, _) => offset.unwrap_or(0),
+        };
+        // If a file has grown, the bytes beyond the announced length are left out.
+        let announced = match request.source {
+            Source::Path(..) => this.state.with(py, |state| state.response.content_left()),
+            Source::Object(_) => None,
+        };
+        let available = size.saturating_sub(begin);
+        let wanted = request.count.or(announced);
+        let length = wanted.map_or(available, |wanted| wanted.min(available));
+        if let (None, Source::Object(object)) = (request.offset, &request.source) {
+            // The position after sendfile(2).
+            let end = (begin.saturating_add(length),);
+            object.bind(py).call_method1(intern!(py, "seek"), end)?;
+        }
+        let FileRequest {
+            source,
+            share,
+            more_body,
+            ..
+        } = *request;
+        let body = FileBody {
+            file: Some(Arc::new(file)),
+            share,
+            name: source.name(),
+            source,
+            identity,
+            permit: None,
+            offset: begin,
+            left: length,
+            last: true,
+            reading: None,
+            failures: 0,
+        };
+        Self::send_whole(slf, body, more_body)
+    }
+
+    fn send_whole(slf: &Bound<'_, Self>, mut body: FileBody, more_body: bool) -> PyResult<Sent> {
+        let accounted = slf.get().state.with(slf.py(), |state| {
+            state.response.account(body.left, more_body)
+        });
+        body.last = accounted.map_err(runtime_error)?.last;
+        Self::send_file(slf, Box::new(body))
+    }
+
+    /// Sends a file as fast as the client accepts it.
+    pub(super) fn send_file(slf: &Bound<'_, Self>, body: Box<FileBody>) -> PyResult<Sent> {
+        let left = body.left;
+        let sent = Self::send_file_parts(slf, body);
+        if left > 0 {
+            slf.get().written(slf.py());
+        }
+        sent
+    }
+
+    fn send_file_parts(slf: &Bound<'_, Self>, mut body: Box<FileBody>) -> PyResult<Sent> {
+        let (py, this) = (slf.py(), slf.get());
+        let is_full = |wire: &dyn HttpStream| wire.is_held_up(py);
+        while body.left > 0 {
+            if this.state.with(py, |state| {
+                state.disconnected || state.response.is_complete()
+            }) {
+                return Ok(Sent::ToNobody);
+            }
+            if this.with_wire(py, is_full) == Some(true) {
+                this.with_wire(py, |wire| body.set_aside(py, wire));
+                return Ok(Sent::FileFull(body));
+            }
+            match body.is_there(py) {
+                Ok(true) => {}
+                Ok(false) => {
+                    return Self::file_was_lost(slf, &body, "was replaced or removed");
+                }
+                Err(Unopened::NoDescriptor) => {
+                    body.failures += 1;
+                    return Ok(Sent::FileUnopenable(body));
+                }
+                Err(_) => {
+                    body.failures = 0;
+                    return Ok(Sent::FileUnopenable(body));
+                }
+            }
+            let part = match body.next_part(py) {
+                Ok(Some(part)) if part.is_empty() => {
+                    return Self::file_was_lost(slf, &body, "became shorter");
+                }
+                Ok(Some(part)) => part,
+                Ok(None) => return Ok(Sent::FileUnread(body)),
+                Err(error) => return Err(error::io_error(&error)),
+            };
+            body.offset += part.len() as u64;
+            body.left -= part.len() as u64;
+            Self::send_part(slf, part.into(), body.last && body.left == 0)?;
+            if body.last && body.left == 0 {
+                return Ok(Sent::Taken);
+            }
+        }
+        Self::send_rest(slf, Bytes::new(), body.last)
+    }
+
+    /// The announced length cannot be sent, and the sent part is not the whole. The stream is reset, so that the client
+    /// sees that.
+    fn file_was_lost(slf: &Bound<'_, Self>, body: &FileBody, how: &str) -> PyResult<Sent> {
+        let (py, this) = (slf.py(), slf.get());
+        let name = &body.name;
+        let text =
+            format!("A file {how} while it was sent, and the response was cancelled: {name}");
+        this.service.get().tell(py, Blame::Application(None), &text);
+        this.end(py, Ending::Failed);
+        this.wake_all(py)?;
+        Ok(Sent::ToNobody)
+    }
+}
+
+fn runtime_error(text: &'static str) -> PyErr {
+    PyRuntimeError::new_err(text)
+}
+
+/// The first wait for a descriptor, and the longest.
+const RETRY_SECONDS: f64 = 0.05;
+const RETRY_SECONDS_MAX: f64 = 1.0;

@@ -1,0 +1,106 @@
+//! Reads arguments of any size (bytes, lists) without trusting the length that an object claims, and spans of time.
+//!
+//! PyO3's `Vec<T>` reserves `len(object)` items before it reads the first one, and its `Vec<u8>` reads any sequence
+//! of numbers. `range(1 << 40)`, or an object whose `__len__` returns `1 << 62`, ends the process that way. So no
+//! function of this crate takes a `Vec` from Python: bytes come as a buffer, everything else by iteration with a
+//! bound.
+
+use std::borrow::Cow;
+use std::ops::Deref;
+use std::time::Duration;
+
+use pyo3::conversion::FromPyObjectOwned;
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyString};
+
+use crate::capi::buffer_view::BufferView;
+
+/// A bytes-like argument: `bytes` is borrowed for the call, the contents of any other contiguous buffer are copied.
+pub struct BytesLike<'a>(Cow<'a, [u8]>);
+
+/// A bytes-like argument that outlives the call, or an item of a [`List`].
+pub struct OwnedBytes(pub Vec<u8>);
+
+/// The items of an iterable argument other than `str`.
+pub struct List<T>(pub Vec<T>);
+
+/// Converts a time in seconds. `None` if it is negative, not a number, or longer than a century.
+///
+/// Sums and multiples of longer times would leave the range of the clocks, where `Instant + Duration` panics.
+pub fn span(seconds: f64) -> Option<Duration> {
+    Duration::try_from_secs_f64(seconds)
+        .ok()
+        .filter(|span| *span <= SPAN_MAX)
+}
+
+impl BytesLike<'_> {
+    pub fn into_vec(self) -> Vec<u8> {
+        self.0.into_owned()
+    }
+}
+
+impl Deref for BytesLike<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl<'a, 'py> FromPyObject<'a, 'py> for BytesLike<'a> {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
+        match object.is_instance_of::<PyBytes>() {
+            true => Ok(Self(Cow::Borrowed(object.extract::<&[u8]>()?))),
+            false => copied(object).map(Cow::Owned).map(Self),
+        }
+    }
+}
+
+impl<'py> FromPyObject<'_, 'py> for OwnedBytes {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        copied(object).map(Self)
+    }
+}
+
+impl<'py, T: FromPyObjectOwned<'py>> FromPyObject<'_, 'py> for List<T> {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        // If a program passes one name instead of a list, iteration would yield the letters of that name.
+        if object.is_instance_of::<PyString>() {
+            return Err(PyTypeError::new_err(
+                "an iterable of items is required, not 'str'",
+            ));
+        }
+        let mut items = Vec::new();
+        for item in object.try_iter()? {
+            if items.len() == ITEMS_MAX {
+                let message = format!("more than {ITEMS_MAX} items");
+                return Err(PyValueError::new_err(message));
+            }
+            items.push(item?.extract::<T>().map_err(Into::into)?);
+        }
+        Ok(Self(items))
+    }
+}
+
+impl List<OwnedBytes> {
+    pub fn into_vecs(self) -> Vec<Vec<u8>> {
+        self.0.into_iter().map(|item| item.0).collect()
+    }
+}
+
+fn copied(object: Borrowed<'_, '_, PyAny>) -> PyResult<Vec<u8>> {
+    BufferView::get(&object, ffi::PyBUF_SIMPLE)?.copy()
+}
+
+/// Items of one list. The longest legitimate list is a child's environment, which the kernel bounds by 2 MiB or less.
+const ITEMS_MAX: usize = 1 << 20;
+/// A century.
+pub const SPAN_MAX: Duration = Duration::from_secs(100 * 365 * 86_400);

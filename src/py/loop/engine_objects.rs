@@ -1,0 +1,105 @@
+//! The Python objects of the engine's keys: transports, watchers, listeners, QUIC endpoints.
+//!
+//! The loop keeps them alive while they are on the engine. A transport is removed with its last event.
+
+use std::os::fd::RawFd;
+
+use pyo3::prelude::*;
+use pyo3::{PyTraverseError, PyVisit};
+use rustc_hash::{FxHashMap, FxHashSet};
+use uringcore_engine::Key;
+
+use crate::capi::context::CallbackContext;
+use crate::event_loop::cross_thread_commands::CrossThreadCommand;
+use crate::event_loop::handle::AnyHandle;
+use crate::transport::base_transport::BaseTransport;
+
+/// A reader or a writer.
+pub struct Watcher {
+    /// The engine's number of this registration.
+    pub serial: u64,
+    /// The registered number, or object with a `fileno()`. An object that was closed since has no number any more, and
+    /// still names the registration for its removal, as with `selectors`.
+    pub file: Py<PyAny>,
+    pub handle: AnyHandle,
+}
+
+/// The objects with which a listening socket makes transports.
+pub struct ListenerObjects {
+    pub key: Key,
+    pub protocol_factory: Py<PyAny>,
+    /// For connections that start with TLS: the argument of the Python function that makes their transports.
+    pub tls: Option<Py<PyAny>>,
+    pub server: Py<PyAny>,
+    /// Each connection gets a copy of this context, in which its protocol is made and called.
+    pub context: CallbackContext,
+}
+
+/// The Python objects of all keys of the engine.
+#[derive(Default)]
+pub struct EngineObjects {
+    pub transports: Vec<Option<(Key, Py<BaseTransport>)>>,
+    pub listeners: FxHashMap<RawFd, ListenerObjects>,
+    pub watchers: FxHashMap<(RawFd, bool), Watcher>,
+    pub watchable_fds: FxHashSet<RawFd>,
+    /// Changes for other threads, because only the thread that runs the loop may use its engine.
+    pub commands: Vec<CrossThreadCommand>,
+    pub quic: FxHashMap<Key, Py<PyAny>>,
+}
+
+impl EngineObjects {
+    pub fn transport<'py>(&self, py: Python<'py>, key: Key) -> Option<Bound<'py, BaseTransport>> {
+        let (at, transport) = self.transports.get(key.index as usize)?.as_ref()?;
+        (*at == key).then(|| transport.bind(py).clone())
+    }
+
+    /// The transport that has the descriptor `fd` and is not closing.
+    pub fn transport_over<'py>(
+        &self,
+        py: Python<'py>,
+        fd: RawFd,
+    ) -> Option<Bound<'py, BaseTransport>> {
+        let mut all = self.transports.iter().flatten();
+        let found = all.find(|(_, one)| one.get().fd == fd && !one.get().shared.is_closing());
+        found.map(|(_, transport)| transport.bind(py).clone())
+    }
+
+    pub fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        self.transports
+            .iter()
+            .flatten()
+            .try_for_each(|(_, transport)| visit.call(transport))?;
+        self.watchers.values().try_for_each(|watcher| {
+            visit.call(&watcher.file)?;
+            watcher.handle.traverse(visit)
+        })?;
+        self.quic
+            .values()
+            .try_for_each(|endpoint| visit.call(endpoint))?;
+        self.listeners.values().try_for_each(|host| {
+            visit.call(&host.protocol_factory)?;
+            visit.call(&host.tls)?;
+            visit.call(&host.server)?;
+            visit.call(host.context.get())
+        })
+    }
+}
+
+/// Puts `value` at the index of `key` into a list.
+pub fn insert_at<T>(list: &mut Vec<Option<(Key, T)>>, key: Key, value: T) {
+    let index = key.index as usize;
+    if list.len() <= index {
+        list.resize_with(index + 1, || None);
+    }
+    list[index] = Some((key, value));
+}
+
+/// Takes the entry of `key` out of a list.
+pub fn take_at<T>(list: &mut [Option<(Key, T)>], key: Key) -> Option<T> {
+    let entry = list.get_mut(key.index as usize)?;
+    if entry.as_ref().is_some_and(|(at, _)| *at == key) {
+        entry.take().map(|(_, value)| value)
+    } else {
+        None
+    }
+}

@@ -1,0 +1,76 @@
+//! From an event of the engine to the object that handles it.
+//!
+//! A callback may raise anything. `SystemExit` and `KeyboardInterrupt` leave the loop, and are the only errors that
+//! functions here return. Other exceptions go to the loop's exception handler.
+
+use pyo3::prelude::*;
+use uringcore_engine::{Direction, EngineEvent, Key};
+
+use crate::event_loop::accepted_connections;
+use crate::event_loop::loop_core::LoopCore;
+use crate::event_loop::turn;
+use crate::ops::operation_futures;
+use crate::transport::base_transport::BaseTransport;
+use crate::transport::datagram::DatagramTransport;
+use crate::transport::stream::StreamTransport;
+
+pub fn event(slf: &Bound<'_, LoopCore>, event: EngineEvent) -> PyResult<()> {
+    match event {
+        EngineEvent::StreamData { stream, data } => {
+            on(slf, stream, |one| StreamTransport::data_received(one, data))
+        }
+        EngineEvent::StreamReadable { stream, fd } => {
+            on(slf, stream, |one| StreamTransport::readable(one, fd))
+        }
+        EngineEvent::StreamEof { stream } => on(slf, stream, StreamTransport::eof_received),
+        EngineEvent::DatagramReceived { socket, datagram } => on(slf, socket, |one| {
+            DatagramTransport::received(one.cast()?, datagram)
+        }),
+        EngineEvent::DatagramError { socket, error } => on(slf, socket, |one| {
+            DatagramTransport::error_received(one, error)
+        }),
+        EngineEvent::Writable { transport } => on(slf, transport, BaseTransport::resume_writing),
+        EngineEvent::Flushed { transport } => on(slf, transport, StreamTransport::flushed),
+        EngineEvent::Failed {
+            transport,
+            side,
+            error,
+        } => on(slf, transport, |one| {
+            StreamTransport::failed(one, side, error)
+        }),
+        EngineEvent::Lost { transport } => on(slf, transport, BaseTransport::lose),
+        EngineEvent::Closed { transport } => {
+            on(slf, transport, |one| BaseTransport::closed(one, transport))
+        }
+        EngineEvent::PollReady(ready) => {
+            let py = slf.py();
+            let at = (ready.fd, ready.direction == Direction::Write);
+            let handle = slf.get().objects.with(py, |objects| {
+                let watcher = objects.watchers.get(&at)?;
+                (watcher.serial == ready.serial).then(|| watcher.handle.clone_ref(py))
+            });
+            handle.map_or(Ok(()), |handle| turn::run_handle(slf, handle))
+        }
+        EngineEvent::Accepted { listener, fd } => accepted_connections::accepted(slf, listener, fd),
+        EngineEvent::AcceptFailed { listener, error } => {
+            accepted_connections::failed(slf, listener, error)
+        }
+        EngineEvent::OpDone { op, outcome } => operation_futures::done(slf, op, outcome),
+        EngineEvent::QuicReady { socket } => crate::quic::ready(slf, socket),
+        EngineEvent::QuicClosed { socket } => crate::quic::closed(slf, socket),
+    }
+}
+
+/// Calls `run` with the transport of `key`, unless it has ended.
+fn on(
+    slf: &Bound<'_, LoopCore>,
+    key: Key,
+    run: impl FnOnce(&Bound<'_, BaseTransport>) -> PyResult<()>,
+) -> PyResult<()> {
+    let py = slf.py();
+    let found = slf
+        .get()
+        .objects
+        .with(py, |objects| objects.transport(py, key));
+    found.map_or(Ok(()), |transport| run(&transport))
+}

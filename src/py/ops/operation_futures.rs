@@ -1,0 +1,374 @@
+//! Operations of the ring for which a Python future waits, one result each.
+//!
+//! `start` queues an operation and returns the future. `done` sets the result when the completion comes. `abandon` cancels
+//! the operation if its waiter was cancelled. A kind of operation is a [`Plan`], which converts its outcome to Python and
+//! handles a result without a waiter. The kinds are in `sock::socket_operations`, `file` and `spawn`.
+//!
+//! On the Python side there is usually a thin coroutine, which passes a cancellation to the ring without a callback on
+//! every future:
+//!
+//!     operation = _uringcore.file_read(loop, fd, size, offset, False)
+//!     try:
+//!         return await operation.future
+//!     except BaseException:
+//!         operation.abandon(late)
+//!         raise
+//!
+//! Memory that the kernel may use belongs to the driver's slot. So a waiter, a future or a whole loop may end before the
+//! operation.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::os::fd::RawFd;
+
+use bytes::Bytes;
+use pyo3::prelude::*;
+use pyo3::{PyTraverseError, PyVisit, intern};
+use uringcore_engine::{Attempt, Direction, Key, OpQueueId, OpQueues, SocketOp};
+use uringcore_io::{Driver, Errno, OpId, Outcome, Token};
+
+use crate::capi::error;
+use crate::event_loop::engine_objects::{insert_at, take_at};
+use crate::event_loop::loop_core::LoopCore;
+
+/// The object of an operation, from the caller of `start`, for the functions of a [`Plan`]: a socket, a path, or a tuple for
+/// an error message. It is kept alive until the completion.
+pub type Subject<'a, 'py> = Option<&'a Bound<'py, PyAny>>;
+
+/// The handling of a kind of operation. Every kind has one, as a `static`.
+pub struct Plan {
+    /// The future's result, or its exception.
+    pub convert: fn(&Bound<'_, LoopCore>, Subject<'_, '_>, Outcome) -> PyResult<Py<PyAny>>,
+    /// Handles a result whose waiter was cancelled. A drop of the outcome releases its resources (`drop_result`); a kind
+    /// whose result must not be lost keeps it.
+    pub on_cancelled: fn(&Bound<'_, LoopCore>, Subject<'_, '_>, Outcome) -> PyResult<()>,
+}
+
+/// The Python side of an operation in flight.
+pub struct Waiter {
+    future: Py<PyAny>,
+    subject: Option<Py<PyAny>>,
+    plan: &'static Plan,
+    /// The queue of an operation of a `sock_*` call.
+    queue_id: Option<OpQueueId>,
+}
+
+impl Waiter {
+    /// True if the future still waits for the result.
+    fn is_wanted(&self, py: Python<'_>) -> PyResult<bool> {
+        let done = self.future.bind(py).call_method0(intern!(py, "done"))?;
+        Ok(!done.is_truthy()?)
+    }
+}
+
+/// The operations of a loop for which futures wait. At most as many as the driver has slots.
+#[derive(Default)]
+pub struct Waiters {
+    list: Vec<Option<(Key, Waiter)>>,
+    /// Keyed by the address of a future that `list` keeps alive.
+    by_future: HashMap<usize, Key, BuildHasherDefault<AddressHasher>>,
+}
+
+impl Waiters {
+    pub fn insert(&mut self, key: Key, waiter: Waiter) {
+        self.by_future.insert(waiter.future.as_ptr() as usize, key);
+        insert_at(&mut self.list, key, waiter);
+    }
+
+    pub fn contains(&self, key: Key) -> bool {
+        self.get(key).is_some()
+    }
+
+    /// The object of an operation.
+    pub fn subject(&self, py: Python<'_>, key: Key) -> Option<Py<PyAny>> {
+        let subject = self.get(key)?.subject.as_ref()?;
+        Some(subject.clone_ref(py))
+    }
+
+    fn get(&self, key: Key) -> Option<&Waiter> {
+        let (at, waiter) = self.list.get(key.index as usize)?.as_ref()?;
+        (*at == key).then_some(waiter)
+    }
+
+    pub fn take(&mut self, key: Key) -> Option<Waiter> {
+        let waiter = take_at(&mut self.list, key)?;
+        self.by_future.remove(&(waiter.future.as_ptr() as usize));
+        Some(waiter)
+    }
+
+    pub fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        self.list.iter().flatten().try_for_each(|(_, waiter)| {
+            visit.call(&waiter.future)?;
+            visit.call(&waiter.subject)
+        })
+    }
+}
+
+/// Queues an operation and returns its future. `queue` is called once, with the token of the operation.
+///
+/// Fails if the loop is closed, or in the kernel on another thread. Then nothing is queued.
+pub fn start(
+    slf: &Bound<'_, LoopCore>,
+    plan: &'static Plan,
+    subject: Option<Py<PyAny>>,
+    queue: impl FnOnce(&mut Driver, Token) -> OpId,
+) -> PyResult<Py<PyAny>> {
+    let py = slf.py();
+    let this = slf.get();
+    this.check_closed()?;
+    let future = slf.call_method0(intern!(py, "create_future"))?.unbind();
+    let key = this.with_engine(py, |engine| {
+        let key = engine.operations().reserve();
+        engine.operations().start(key, queue);
+        key
+    })?;
+    let waiter = Waiter {
+        future: future.clone_ref(py),
+        subject,
+        plan,
+        queue_id: None,
+    };
+    this.waiters.with(py, |waiters| waiters.insert(key, waiter));
+    Ok(future)
+}
+
+/// Reserves the future and the key of an operation that waits in a queue and is started later.
+pub fn reserve(
+    slf: &Bound<'_, LoopCore>,
+    plan: &'static Plan,
+    subject: &Bound<'_, PyAny>,
+    queue_id: OpQueueId,
+) -> PyResult<(Py<PyAny>, Key)> {
+    let py = slf.py();
+    let this = slf.get();
+    let future = slf.call_method0(intern!(py, "create_future"))?.unbind();
+    let key = this.with_engine(py, |engine| engine.operations().reserve())?;
+    let waiter = Waiter {
+        future: future.clone_ref(py),
+        subject: Some(subject.clone().unbind()),
+        plan,
+        queue_id: Some(queue_id),
+    };
+    this.waiters.with(py, |waiters| waiters.insert(key, waiter));
+    Ok((future, key))
+}
+
+/// True if the future of this operation still waits.
+pub fn is_wanted(slf: &Bound<'_, LoopCore>, key: Key) -> PyResult<bool> {
+    let py = slf.py();
+    let future = slf.get().waiters.with(py, |waiters| {
+        waiters.get(key).map(|waiter| waiter.future.clone_ref(py))
+    });
+    match future {
+        Some(future) => Ok(!future
+            .call_method0(py, intern!(py, "done"))?
+            .is_truthy(py)?),
+        None => Ok(false),
+    }
+}
+
+/// Sets the result of an operation that was never started.
+pub fn answer(slf: &Bound<'_, LoopCore>, key: Key, value: Py<PyAny>) -> PyResult<()> {
+    let py = slf.py();
+    if let Some(waiter) = slf.get().waiters.with(py, |waiters| waiters.take(key)) {
+        waiter
+            .future
+            .call_method1(py, intern!(py, "set_result"), (value,))?;
+    }
+    Ok(())
+}
+
+/// Handles the completion of an operation: its result goes to the future, or to the plan if the waiter was cancelled.
+pub fn done(slf: &Bound<'_, LoopCore>, key: Key, mut outcome: Outcome) -> PyResult<()> {
+    let py = slf.py();
+    let waiter = slf.get().waiters.with(py, |waiters| waiters.take(key));
+    let Some(waiter) = waiter else {
+        return Ok(());
+    };
+    let is_wanted = waiter.is_wanted(py);
+    if let Some(queue_id) = waiter.queue_id {
+        if let Ok(true) = is_wanted {
+            if let Some(rest) = rest_of(slf.get(), py, queue_id, key, &outcome) {
+                return go_on(slf, waiter, queue_id, SocketOp::Send(rest));
+            }
+            match attempted(slf, &waiter, queue_id, key, outcome)? {
+                Attempted::Outcome(made) => outcome = made,
+                Attempted::InVain(attempt) => {
+                    return go_on(slf, waiter, queue_id, attempt.into_op());
+                }
+                // The socket was closed meanwhile. The future stays pending, as in asyncio.
+                Attempted::Closed(ended) => {
+                    leave_queue(slf.get(), py, queue_id, key, &ended);
+                    return Ok(());
+                }
+            }
+        }
+        leave_queue(slf.get(), py, queue_id, key, &outcome);
+    }
+    let future = waiter.future.bind(py);
+    let subject = waiter.subject.as_ref().map(|subject| subject.bind(py));
+    if !is_wanted? {
+        return (waiter.plan.on_cancelled)(slf, subject, outcome);
+    }
+    match (waiter.plan.convert)(slf, subject, outcome) {
+        Ok(value) => future.call_method1(intern!(py, "set_result"), (value,))?,
+        Err(error) => future.call_method1(intern!(py, "set_exception"), (error.into_value(py),))?,
+    };
+    Ok(())
+}
+
+/// The result of an operation of a `sock_*` call that waited.
+enum Attempted {
+    Outcome(Outcome),
+    /// Another process has taken the data or the connection.
+    InVain(Attempt),
+    /// The program has closed the socket object, and its number may have a new owner.
+    Closed(Outcome),
+}
+
+/// Makes the receive or the accept for which an operation has waited. Any other completion is the outcome itself.
+fn attempted(
+    slf: &Bound<'_, LoopCore>,
+    waiter: &Waiter,
+    queue_id: OpQueueId,
+    key: Key,
+    outcome: Outcome,
+) -> PyResult<Attempted> {
+    let py = slf.py();
+    let op_queues = &slf.get().op_queues;
+    let attempt = op_queues.with(py, |op_queues| {
+        op_queues.attempt_of(queue_id, key, &outcome)
+    });
+    let (Some(attempt), Some(socket)) = (attempt, &waiter.subject) else {
+        return Ok(Attempted::Outcome(outcome));
+    };
+    let number = socket.call_method0(py, intern!(py, "fileno"))?;
+    if number.extract::<RawFd>(py)? != queue_id.fd {
+        return Ok(Attempted::Closed(outcome));
+    }
+    Ok(match attempt.make(queue_id.fd) {
+        Some(outcome) => Attempted::Outcome(outcome),
+        None => Attempted::InVain(attempt),
+    })
+}
+
+/// Continues an operation by `op`, with the same future, before other operations of its queue.
+fn go_on(
+    slf: &Bound<'_, LoopCore>,
+    waiter: Waiter,
+    queue_id: OpQueueId,
+    op: SocketOp,
+) -> PyResult<()> {
+    let py = slf.py();
+    let this = slf.get();
+    let key = this.with_engine(py, |engine| engine.operations().reserve())?;
+    this.waiters.with(py, |waiters| waiters.insert(key, waiter));
+    this.op_queues
+        .with(py, |op_queues| op_queues.go_on(queue_id, key, op));
+    Ok(())
+}
+
+/// The unsent rest of a short send.
+fn rest_of(
+    this: &LoopCore,
+    py: Python<'_>,
+    queue_id: OpQueueId,
+    key: Key,
+    outcome: &Outcome,
+) -> Option<Bytes> {
+    // Receives, which are frequent, skip this look-up.
+    let is_send = queue_id.direction == Direction::Write;
+    let rest = |op_queues: &mut OpQueues| op_queues.rest_of(queue_id, key, outcome);
+    is_send.then(|| this.op_queues.with(py, rest)).flatten()
+}
+
+/// An operation has ended: starts the next one of its queue.
+fn leave_queue(this: &LoopCore, py: Python<'_>, queue_id: OpQueueId, key: Key, outcome: &Outcome) {
+    let is_wanted = |key| this.waiters.with(py, |waiters| waiters.contains(key));
+    this.op_queues.with(py, |op_queues| {
+        op_queues.complete(queue_id, key, outcome, is_wanted)
+    });
+}
+
+/// For `Plan::on_cancelled`: drops the outcome, which closes or returns its resources.
+pub fn drop_result(_: &Bound<'_, LoopCore>, _: Subject<'_, '_>, outcome: Outcome) -> PyResult<()> {
+    drop(outcome);
+    Ok(())
+}
+
+/// For `Plan::convert`: converts a count of bytes, or another number.
+pub fn count(
+    slf: &Bound<'_, LoopCore>,
+    _: Subject<'_, '_>,
+    outcome: Outcome,
+) -> PyResult<Py<PyAny>> {
+    match outcome {
+        Outcome::Done(Ok(count)) => Ok(count.into_pyobject(slf.py())?.into_any().unbind()),
+        other => Err(failed(&other)),
+    }
+}
+
+/// The exception for an outcome that a plan did not expect: its errno, or EIO for an outcome of another kind, which would
+/// be a fault in the plan.
+pub fn failed(outcome: &Outcome) -> PyErr {
+    let errno = match outcome {
+        Outcome::Done(Err(errno))
+        | Outcome::Accepted(Err(errno))
+        | Outcome::Received(Err(errno))
+        | Outcome::Datagram(Err(errno))
+        | Outcome::AcceptedFrom(Err(errno))
+        | Outcome::ReceivedFrom(Err(errno)) => *errno,
+        _ => {
+            debug_assert!(false, "an outcome of another kind");
+            Errno(libc::EIO)
+        }
+    };
+    error::os_error(errno)
+}
+
+/// Cancels the operation of `future`, whose waiter was cancelled. Does nothing if it has ended, or on a closed loop.
+pub fn abandon(r#loop: &Bound<'_, LoopCore>, future: &Bound<'_, PyAny>) -> PyResult<()> {
+    let py = r#loop.py();
+    let this = r#loop.get();
+    let address = future.as_ptr() as usize;
+    let Some(key) = this
+        .waiters
+        .with(py, |waiters| waiters.by_future.get(&address).copied())
+    else {
+        return Ok(());
+    };
+    if this.with_engine(py, |engine| engine.operations().cancel(key))? {
+        let waiter = this.waiters.with(py, |waiters| waiters.take(key));
+        drop(waiter);
+    }
+    // An uncancelled future would wait for ever.
+    if !future.call_method0(intern!(py, "done"))?.is_truthy()? {
+        future.call_method0(intern!(py, "cancel"))?;
+    }
+    Ok(())
+}
+
+/// Addresses differ in their middle bits. A multiplication spreads those to the bits that the table uses.
+#[derive(Default)]
+struct AddressHasher(u64);
+
+impl Hasher for AddressHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.write_u64(u64::from(byte));
+        }
+    }
+
+    fn write_usize(&mut self, value: usize) {
+        self.write_u64(value as u64);
+    }
+
+    fn write_u64(&mut self, value: u64) {
+        let mixed = (self.0 ^ value).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.0 = mixed ^ mixed >> 32;
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}

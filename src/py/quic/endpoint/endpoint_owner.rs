@@ -1,0 +1,221 @@
+//! The place of an endpoint's state machines, their Python objects, and access to both.
+
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::time::Instant;
+
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+use rustc_hash::FxHashMap;
+use uringcore_engine::Key;
+use uringcore_quic::{Connection, ConnectionKey, Endpoint};
+
+use super::QuicEndpoint;
+use super::session_store::Answer;
+use crate::capi::gil_cell::GilCell;
+use crate::event_loop::loop_core::LoopCore;
+use crate::quic::clock::Clock;
+use crate::quic::connection::QuicConnectionCore;
+use crate::quic::connection_setup::QuicServerSetup;
+use crate::quic::credentials::ForeignStore;
+use crate::quic::key_log::KeyLogFile;
+
+/// The place of the state machines.
+pub(super) enum EndpointOwner {
+    /// On a loop's engine, which moves the packets.
+    Loop {
+        owner: Py<LoopCore>,
+        key: Key,
+        context: Py<PyAny>,
+    },
+    /// The endpoint is in this object. The caller moves the packets and passes the time.
+    Object(Box<GilCell<OwnedEndpoint>>),
+}
+
+pub(super) struct OwnedEndpoint {
+    pub protocol: Endpoint,
+    pub clock: Clock,
+    pub now: Instant,
+    /// Commands use the current time instead of the last one that the caller passed.
+    pub is_live: bool,
+    /// A client's first packet waits for `datagrams_to_send`.
+    pub has_begun: bool,
+}
+
+impl OwnedEndpoint {
+    pub fn now(&mut self) -> Instant {
+        if self.is_live {
+            self.now = self.now.max(Instant::now());
+        }
+        self.now
+    }
+}
+
+#[derive(Default)]
+pub(super) struct EndpointState {
+    pub connections: FxHashMap<ConnectionKey, Py<QuicConnectionCore>>,
+    /// Called as `on_accept(endpoint, key, alpn)`, to make the connection object.
+    pub on_accept: Option<Py<PyAny>>,
+    /// `on_accept` is called when the application protocol is known, with its name; otherwise at once, with None.
+    pub when_negotiated: bool,
+    /// Called as `on_closed()` when the socket is released.
+    pub on_closed: Option<Py<PyAny>>,
+    /// `(high, low)` for accepted connections.
+    pub watermarks: Option<(usize, usize)>,
+    pub key_logs: Vec<Py<KeyLogFile>>,
+    /// The program's own store of a server's sessions.
+    pub foreign_store: Option<Py<ForeignStore>>,
+    /// Called on the store's thread when the store has answered.
+    pub on_answer: Option<Py<PyAny>>,
+    /// Called with exceptions of the program's callbacks, on an endpoint without a loop.
+    pub on_error: Option<Py<PyAny>>,
+    /// Answers that no handshake has got yet, and the number of questions without an answer: at most one for each waiting
+    /// connection.
+    pub answers: Vec<Answer>,
+    pub unanswered: usize,
+}
+
+impl EndpointState {
+    pub fn new(py: Python<'_>, server: Option<&QuicServerSetup>) -> Self {
+        Self {
+            foreign_store: server
+                .and_then(|server| server.foreign_store.as_ref())
+                .map(|store| store.clone_ref(py)),
+            watermarks: server.map(|server| server.shared.watermarks),
+            key_logs: server
+                .and_then(|server| server.shared.key_log.as_ref())
+                .map(|log| log.clone_ref(py))
+                .into_iter()
+                .collect(),
+            ..Self::default()
+        }
+    }
+}
+
+impl QuicEndpoint {
+    /// Runs `run` on the state machines. Fails if the loop or the endpoint has ended.
+    pub fn with_protocol<R>(
+        &self,
+        py: Python<'_>,
+        run: impl FnOnce(&mut Endpoint, Instant) -> R,
+    ) -> PyResult<R> {
+        match &self.owned_by {
+            EndpointOwner::Object(cell) => Ok(cell.with(py, |own| {
+                let now = own.now();
+                run(&mut own.protocol, now)
+            })),
+            EndpointOwner::Loop { owner, key, .. } => {
+                let result = owner.get().with_engine(py, |engine| {
+                    engine
+                        .quic(*key)
+                        .map(|socket| run(socket.protocol(), Instant::now()))
+                })?;
+                result.ok_or_else(|| PyRuntimeError::new_err("the QUIC endpoint is closed"))
+            }
+        }
+    }
+
+    /// Runs `run` on one connection. `None` if the connection or the loop has ended.
+    pub fn with_connection<R>(
+        &self,
+        py: Python<'_>,
+        key: ConnectionKey,
+        run: impl FnOnce(&mut Connection) -> R,
+    ) -> PyResult<Option<R>> {
+        self.try_protocol(py, |protocol| protocol.connection(key).map(run))
+    }
+
+    /// The program has written to a connection everything that it has for now. The loop may send it at once.
+    pub fn written(&self, py: Python<'_>, connection: ConnectionKey) {
+        if let EndpointOwner::Loop { owner, key, .. } = &self.owned_by {
+            // If the engine is out of reach, nothing was written either.
+            let _ = owner
+                .get()
+                .with_engine(py, |engine| engine.quic_written(*key, connection));
+        }
+    }
+
+    /// Runs `run` on one connection with the time. Reading the clock costs as much as a small command.
+    pub fn with_connection_now<R>(
+        &self,
+        py: Python<'_>,
+        key: ConnectionKey,
+        run: impl FnOnce(&mut Connection, Instant) -> R,
+    ) -> PyResult<Option<R>> {
+        let now = self.now(py);
+        self.with_connection(py, key, |connection| run(connection, now))
+    }
+
+    pub(super) fn now(&self, py: Python<'_>) -> Instant {
+        match &self.owned_by {
+            EndpointOwner::Object(cell) => cell.with(py, OwnedEndpoint::now),
+            EndpointOwner::Loop { .. } => Instant::now(),
+        }
+    }
+
+    /// Reads one connection, without the work that follows commands.
+    pub fn peek_connection<R>(
+        &self,
+        py: Python<'_>,
+        key: ConnectionKey,
+        run: impl FnOnce(&Connection) -> R,
+    ) -> PyResult<Option<R>> {
+        self.try_protocol(py, |protocol| protocol.peek(key).map(run))
+    }
+
+    /// Runs `run` on the state machines. `None` if the loop or the endpoint has ended.
+    pub(super) fn try_protocol<R>(
+        &self,
+        py: Python<'_>,
+        run: impl FnOnce(&mut Endpoint) -> Option<R>,
+    ) -> PyResult<Option<R>> {
+        match &self.owned_by {
+            EndpointOwner::Object(cell) => Ok(cell.with(py, |own| run(&mut own.protocol))),
+            EndpointOwner::Loop { owner, key, .. } => {
+                let owner = owner.get();
+                if owner.is_closed() {
+                    return Ok(None);
+                }
+                owner.with_engine(py, |engine| run(engine.quic(*key)?.protocol()))
+            }
+        }
+    }
+
+    /// Runs `run` on the socket of an open loop. True if the engine takes over the lent descriptor `fd` and closes it.
+    pub(super) fn end_on_loop(
+        &self,
+        py: Python<'_>,
+        fd: Option<RawFd>,
+        run: impl FnOnce(&mut uringcore_engine::QuicSocket),
+    ) -> PyResult<bool> {
+        let EndpointOwner::Loop { owner, key, .. } = &self.owned_by else {
+            return Ok(false);
+        };
+        if owner.get().is_closed() {
+            return Ok(false);
+        }
+        owner.get().with_engine(py, |engine| {
+            let Some(socket) = engine.quic(*key) else {
+                return false;
+            };
+            let lent = fd.filter(|fd| socket.is_lent(*fd));
+            if let Some(fd) = lent {
+                // SAFETY: the descriptor is the lent one, which its owner has promised to keep open, and which the owner
+                // detaches when this returns true.
+                socket.own(unsafe { OwnedFd::from_raw_fd(fd) });
+            }
+            run(socket);
+            lent.is_some()
+        })
+    }
+
+    pub fn is_own(&self) -> bool {
+        matches!(self.owned_by, EndpointOwner::Object(_))
+    }
+
+    /// Sets the time of an endpoint without a loop.
+    pub fn set_time(&self, py: Python<'_>, now: Option<f64>) {
+        if let (EndpointOwner::Object(cell), Some(now)) = (&self.owned_by, now) {
+            cell.with(py, |own| own.now = own.now.max(own.clock.instant(now)));
+        }
+    }
+}

@@ -1,0 +1,425 @@
+//! Events of the state machines for Python: one list for each connection and turn.
+//!
+//! Events are taken out first and turned into objects afterwards, so that no Python code runs while the engine is
+//! borrowed. Events about streams go to the protocol on a connection's streams while they are taken. This file also
+//! accepts connections, at their first event, and reports exceptions of the program.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyList};
+use uringcore_engine::{Engine, QuicSocket};
+use uringcore_quic::{Connection, ConnectionKey, Endpoint, Event};
+
+use super::{EndpointOwner, QuicEndpoint};
+use crate::capi::context::Inside;
+use crate::capi::error;
+use crate::event_loop::turn;
+use crate::quic::connection::StreamProtocol;
+use crate::quic::events;
+
+/// The exception to raise, of several: the first one that ends the program, or the first of all. The others go to
+/// `sys.unraisablehook`.
+#[derive(Default)]
+pub(super) struct FirstError(Option<PyErr>);
+
+impl FirstError {
+    pub fn note(&mut self, py: Python<'_>, result: PyResult<()>) {
+        let Err(error) = result else {
+            return;
+        };
+        let is_exit = |error: &PyErr| error::is_exit(py, error);
+        let other = match self.0.take() {
+            None => {
+                self.0 = Some(error);
+                return;
+            }
+            Some(first) if is_exit(&error) && !is_exit(&first) => {
+                self.0 = Some(error);
+                first
+            }
+            Some(first) => {
+                self.0 = Some(first);
+                error
+            }
+        };
+        other.write_unraisable(py, None);
+    }
+
+    pub fn raise(self) -> PyResult<()> {
+        self.0.map_or(Ok(()), Err)
+    }
+}
+
+/// The events of one connection in a turn, or a question for a session store, which belongs to no connection.
+struct Part {
+    key: ConnectionKey,
+    /// The protocol on the connection's streams, if it has one. It has handled their events already.
+    attached: Option<Arc<dyn StreamProtocol>>,
+    /// It has handled some.
+    is_handled: bool,
+    /// The other events.
+    events: Vec<Event>,
+}
+
+/// All events of a turn, by connection.
+#[derive(Default)]
+struct Parts {
+    list: Vec<Part>,
+    questions: usize,
+    events: usize,
+}
+
+impl Parts {
+    /// Takes the events of an endpoint. The ones about streams go to the protocols that are attached.
+    fn take(
+        py: Python<'_>,
+        endpoint: &QuicEndpoint,
+        protocol: &mut dyn Polled,
+        now: Instant,
+    ) -> Self {
+        let mut parts = Self::default();
+        while let Some((key, event)) = protocol.poll_event_past(&mut |key, quic, event| {
+            let part = parts.part(py, endpoint, key);
+            match &part.attached {
+                Some(attached) if event.is_about_streams() => {
+                    attached.handle(py, quic, event, now);
+                    part.is_handled = true;
+                    parts.events += 1;
+                    None
+                }
+                _ => Some(event),
+            }
+        }) {
+            parts.events += 1;
+            if matches!(event, Event::SessionsAsked { .. }) {
+                parts.questions += 1;
+                parts.list.push(Part::new(key, None));
+            }
+            parts.part(py, endpoint, key).events.push(event);
+        }
+        parts
+    }
+
+    /// The part of a connection. Events of one connection follow each other.
+    fn part(&mut self, py: Python<'_>, endpoint: &QuicEndpoint, key: ConnectionKey) -> &mut Part {
+        if self.list.last().is_none_or(|part| part.key != key) {
+            let attached = endpoint.state.with(py, |state| {
+                let connection = state.connections.get(&key)?;
+                connection.get().attached(py)
+            });
+            self.list.push(Part::new(key, attached));
+        }
+        let last = self.list.len() - 1;
+        &mut self.list[last]
+    }
+}
+
+impl Part {
+    fn new(key: ConnectionKey, attached: Option<Arc<dyn StreamProtocol>>) -> Self {
+        Self {
+            key,
+            attached,
+            is_handled: false,
+            events: Vec::new(),
+        }
+    }
+}
+
+/// The function that returns the next event which `take` does not keep.
+trait Polled {
+    fn poll_event_past(&mut self, take: &mut Take<'_>) -> Option<(ConnectionKey, Event)>;
+}
+
+type Take<'a> = dyn FnMut(ConnectionKey, &mut Connection, Event) -> Option<Event> + 'a;
+
+impl Polled for Endpoint {
+    fn poll_event_past(&mut self, take: &mut Take<'_>) -> Option<(ConnectionKey, Event)> {
+        Endpoint::poll_event_past(self, take)
+    }
+}
+
+impl Polled for QuicSocket {
+    fn poll_event_past(&mut self, take: &mut Take<'_>) -> Option<(ConnectionKey, Event)> {
+        QuicSocket::poll_event_past(self, take)
+    }
+}
+
+impl QuicEndpoint {
+    /// Passes every waiting event to its connection's receiver or queue. Exceptions are reported to the loop or to
+    /// `on_error`, and only those that have to leave the loop are returned. Without a report the first one is returned.
+    pub fn deliver(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let py = slf.py();
+        let mut first_error = FirstError::default();
+        loop {
+            // Events of a handshake that got an answer, and of commands on a new connection, come in the same turn.
+            let mut has_begun = Self::take_answers(slf, &mut first_error)?;
+            for mut part in slf.get().take_events(py)? {
+                if let [Event::SessionsAsked { .. }] = &part.events[..]
+                    && let Some(Event::SessionsAsked {
+                        question,
+                        deadline,
+                        tickets,
+                        token,
+                    }) = part.events.pop()
+                {
+                    has_begun |=
+                        Self::ask_store(slf, question, deadline, tickets, token, &mut first_error)?;
+                    continue;
+                }
+                let delivered = Self::deliver_to(slf, part, &mut has_begun)
+                    .or_else(|error| Self::report(slf, RECEIVER_RAISED, error));
+                // An exception for one connection does not keep events from the others.
+                first_error.note(py, delivered);
+                // Bytes that it has written may leave before the next connection's events are delivered.
+                if let EndpointOwner::Loop { owner, .. } = &slf.get().owned_by {
+                    turn::with_engine_at_hand(owner.get(), py, Engine::end_part);
+                }
+            }
+            if !has_begun {
+                break;
+            }
+        }
+        first_error.note(py, Self::keep_sessions(slf));
+        first_error.note(py, slf.get().flush_key_logs(py));
+        first_error.raise()
+    }
+
+    /// The engine has released the socket.
+    pub fn ended(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let py = slf.py();
+        let state = slf.get().state.take(py);
+        if let (EndpointOwner::Loop { context, .. }, Some(on_closed)) =
+            (&slf.get().owned_by, &state.on_closed)
+        {
+            let inside = Inside::of(context.bind(py))?;
+            let called = on_closed.bind(py).call0();
+            drop(inside);
+            if let Err(error) = called {
+                return Self::report(slf, "Exception in a QUIC endpoint's end", error);
+            }
+        }
+        Ok(())
+    }
+
+    fn take_events(&self, py: Python<'_>) -> PyResult<Vec<Part>> {
+        let now = self.now(py);
+        let parts = match &self.owned_by {
+            EndpointOwner::Object(cell) => {
+                cell.with(py, |own| Parts::take(py, self, &mut own.protocol, now))
+            }
+            EndpointOwner::Loop { owner, key, .. } => owner.get().with_engine(py, |engine| {
+                let parts = match engine.quic(*key) {
+                    Some(socket) => Parts::take(py, self, socket, now),
+                    None => Parts::default(),
+                };
+                engine.begin_parts(parts.list.len() - parts.questions, parts.events);
+                parts
+            })?,
+        };
+        Ok(parts.list)
+    }
+
+    fn deliver_to(slf: &Bound<'_, Self>, part: Part, has_begun: &mut bool) -> PyResult<()> {
+        let py = slf.py();
+        let this = slf.get();
+        let key = part.key;
+        let mut first_error = FirstError::default();
+        let mut inside = this.enter(py)?;
+        if let Some(attached) = part.attached.filter(|_| part.is_handled) {
+            first_error.note(py, attached.deliver(py));
+            this.go_on_in_this_turn(py);
+        }
+        let mut group = part.events;
+        if group.is_empty() {
+            return first_error.raise();
+        }
+        if let Some(alpn) = this.accepted_in(py, &group) {
+            *has_begun = true;
+            Self::accept(slf, key, alpn)?;
+        }
+        let closes = matches!(group.last(), Some(Event::Closed { .. }));
+        let connection = this.state.with(py, |state| match closes {
+            true => {
+                let connection = state.connections.remove(&key);
+                if state.connections.len() < state.connections.capacity() / 8 {
+                    let room = state.connections.len() * 2;
+                    state.connections.shrink_to(room.max(CONNECTIONS_KEPT));
+                }
+                connection
+            }
+            false => state
+                .connections
+                .get(&key)
+                .map(|connection| connection.clone_ref(py)),
+        });
+        // The program refused the connection while accepting it, or the connection failed before its application protocol
+        // was known.
+        let Some(connection) = connection else {
+            return first_error.raise();
+        };
+        let list = PyList::empty(py);
+        let connection = connection.bind(py).get();
+        let wants_finished = connection.wants_finished(py);
+        let is_batch = matches!(group.last(), Some(Event::BatchHandled));
+        // One that was attached after the events were taken: mostly HTTP, while the connection was accepted.
+        if let Some(attached) = connection.attached(py)
+            && group.iter().any(Event::is_about_streams)
+        {
+            let (streams, others) = group.into_iter().partition(Event::is_about_streams);
+            group = others;
+            let streams: Vec<Event> = streams;
+            let handled = this.with_connection_now(py, key, |quic, now| {
+                for event in streams {
+                    attached.handle(py, quic, event, now);
+                }
+            });
+            // The other events of the group are delivered in any case, its end included.
+            first_error.note(py, handled.map(drop));
+            first_error.note(py, attached.deliver(py));
+            this.go_on_in_this_turn(py);
+        }
+        for event in group {
+            match connection.keep_credential(py, &event) {
+                Ok(true) => continue,
+                Ok(false) => {}
+                // An exception of a handler does not keep events from the program.
+                Err(error) => {
+                    drop(inside.take());
+                    first_error.note(py, Self::report(slf, HANDLER_RAISED, error));
+                    inside = this.enter(py)?;
+                    continue;
+                }
+            }
+            if matches!(event, Event::StreamFinished { .. }) && !wants_finished {
+                continue;
+            }
+            if let Some(object) = events::from_protocol(py, event)? {
+                list.append(object)?;
+            }
+        }
+        if closes {
+            connection.finish(py, this, key);
+        }
+        if !list.is_empty() {
+            first_error.note(py, connection.receive(py, &list));
+        }
+        if is_batch {
+            first_error.note(py, connection.batch_handled(py));
+        }
+        first_error.raise()
+    }
+
+    /// Tasks that streams have woken run before the loop waits, as soon as a protocol's callback would.
+    fn go_on_in_this_turn(&self, py: Python<'_>) {
+        if let EndpointOwner::Loop { owner, .. } = &self.owned_by {
+            owner.get().ready.with(py, |ready| ready.goes_on = true);
+        }
+    }
+
+    /// Enters the context in which an endpoint on a loop was made.
+    pub(super) fn enter<'py>(&self, py: Python<'py>) -> PyResult<Option<Inside<'py>>> {
+        match &self.owned_by {
+            EndpointOwner::Loop { context, .. } => Inside::of(context.bind(py)).map(Some),
+            EndpointOwner::Object(_) => Ok(None),
+        }
+    }
+
+    /// `Some` if the events of `group` give the program a new connection; it holds the application protocol if the
+    /// program gets connections only when that is negotiated. A connection has no other event before.
+    fn accepted_in(&self, py: Python<'_>, group: &[Event]) -> Option<Option<Vec<u8>>> {
+        if !self.state.with(py, |state| state.when_negotiated) {
+            return matches!(group.first(), Some(Event::Accepted)).then_some(None);
+        }
+        group.iter().find_map(|event| match event {
+            Event::ProtocolNegotiated { alpn } => Some(alpn.clone()),
+            _ => None,
+        })
+    }
+
+    /// Calls the program to make the object of an accepted connection. An exception refuses the connection.
+    fn accept(slf: &Bound<'_, Self>, key: ConnectionKey, alpn: Option<Vec<u8>>) -> PyResult<()> {
+        let py = slf.py();
+        let this = slf.get();
+        let (on_accept, watermarks, is_known) = this.state.with(py, |state| {
+            (
+                state.on_accept.as_ref().map(|call| call.clone_ref(py)),
+                state.watermarks,
+                state.connections.contains_key(&key),
+            )
+        });
+        // A client's connection, whose protocol was negotiated as well.
+        if is_known {
+            return Ok(());
+        }
+        if let Some((high, low)) = watermarks {
+            this.with_connection(py, key, |connection| connection.set_watermarks(high, low))?;
+        }
+        let Some(on_accept) = on_accept else {
+            return Ok(());
+        };
+        on_accept
+            .bind(py)
+            .call1((slf, key.as_u64(), alpn.map(|name| PyBytes::new(py, &name))))
+            .map(drop)
+            .inspect_err(|_| {
+                // The caller reports the exception. The peer gets an internal error.
+                let refused = this.with_connection_now(py, key, |connection, now| {
+                    connection.close(now, INTERNAL_ERROR, Some(0), b"the server failed to accept");
+                });
+                if let Err(error) = refused {
+                    error.write_unraisable(py, Some(slf));
+                }
+            })
+    }
+
+    pub(super) fn report(slf: &Bound<'_, Self>, message: &str, error: PyErr) -> PyResult<()> {
+        let (py, this) = (slf.py(), slf.get());
+        if error::is_exit(py, &error) {
+            return Err(error);
+        }
+        let report = match &this.owned_by {
+            EndpointOwner::Loop { owner, .. } => {
+                owner.bind(py).getattr(intern!(py, "_report"))?.unbind()
+            }
+            EndpointOwner::Object(_) => {
+                let on_error = this.state.with(py, |state| {
+                    state.on_error.as_ref().map(|call| call.clone_ref(py))
+                });
+                match on_error {
+                    Some(on_error) => on_error,
+                    None => return Err(error),
+                }
+            }
+        };
+        report.bind(py).call1((message, error.into_value(py)))?;
+        Ok(())
+    }
+
+    fn flush_key_logs(&self, py: Python<'_>) -> PyResult<()> {
+        let logs = self
+            .state
+            .with(py, |state| match state.key_logs.is_empty() {
+                true => Vec::new(),
+                false => state.key_logs.iter().map(|log| log.clone_ref(py)).collect(),
+            });
+        for log in logs {
+            if let Err(error) = log.get().flush(py) {
+                if error::is_exit(py, &error) {
+                    return Err(error);
+                }
+                error.write_unraisable(py, None);
+            }
+        }
+        Ok(())
+    }
+}
+
+const HANDLER_RAISED: &str = "Exception in a handler of QUIC session tickets or tokens";
+const RECEIVER_RAISED: &str = "Exception in a QUIC event receiver";
+/// RFC 9000 section 20.1.
+const INTERNAL_ERROR: u64 = 0x1;
+/// A table of up to this many connections does not shrink.
+const CONNECTIONS_KEPT: usize = 128;

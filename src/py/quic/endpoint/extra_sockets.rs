@@ -1,0 +1,64 @@
+//! Further sockets of an endpoint on a loop, and a connection's move to one of them.
+
+use std::os::fd::RawFd;
+use std::time::{Duration, Instant};
+
+use pyo3::exceptions::{PyConnectionResetError, PyRuntimeError};
+use pyo3::prelude::*;
+use uringcore_io::net;
+use uringcore_quic::{ConnectionKey, MigrationError};
+
+use super::{EndpointOwner, QuicEndpoint};
+use crate::capi::error;
+
+impl QuicEndpoint {
+    /// Takes over the bound UDP socket `fd`, even if this fails. Returns its number.
+    pub(super) fn take_socket(&self, py: Python<'_>, fd: RawFd) -> PyResult<u32> {
+        // SAFETY: the caller has detached the descriptor from its socket object, so no other code closes it.
+        let fd = unsafe { net::take_over(fd) }.map_err(|error| error::io_error(&error))?;
+        let EndpointOwner::Loop { owner, key, .. } = &self.owned_by else {
+            return Err(PyRuntimeError::new_err(
+                "only a loop moves packets by socket",
+            ));
+        };
+        owner
+            .get()
+            .with_engine(py, |engine| {
+                engine.quic(*key).map(|socket| socket.add_socket(fd))
+            })?
+            .ok_or_else(|| PyRuntimeError::new_err("the QUIC endpoint is closed"))?
+            .map_err(|error| error::io_error(&error))
+    }
+
+    /// Closes a further socket, unless the endpoint has ended.
+    pub(super) fn close_socket(&self, py: Python<'_>, number: u32) -> PyResult<()> {
+        let EndpointOwner::Loop { owner, key, .. } = &self.owned_by else {
+            return Ok(());
+        };
+        if owner.get().is_closed() {
+            return Ok(());
+        }
+        owner.get().with_engine(py, |engine| {
+            if let Some(socket) = engine.quic(*key) {
+                socket.remove_socket(number);
+            }
+        })
+    }
+
+    /// Moves a client's connection to another socket.
+    pub fn migrate(
+        &self,
+        py: Python<'_>,
+        key: ConnectionKey,
+        socket: u32,
+        timeout: Duration,
+    ) -> PyResult<()> {
+        let moved = self.with_protocol(py, |protocol, now: Instant| {
+            protocol.migrate(now, key, socket, timeout)
+        })?;
+        moved.map_err(|error| match error {
+            MigrationError::Closed => PyConnectionResetError::new_err(error.to_string()),
+            _ => PyRuntimeError::new_err(error.to_string()),
+        })
+    }
+}

@@ -1,0 +1,190 @@
+//! Fast reads of Python's socket objects: class, descriptor, family, type, protocol; and a check for replaced methods of
+//! `socket.socket`. Tests replace them, to forbid the network or to make it fail. The ring does not call methods, so
+//! asyncio's code serves sockets then. Socket objects are made in `socket_object`.
+
+use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyTuple, PyType};
+use pyo3::{ffi, intern};
+
+use crate::capi::class_version;
+use crate::event_loop::loop_core::LoopCore;
+use crate::sock::cancelled_results;
+
+/// The descriptor of a `socket.socket` of an ordinary family, and true if it is a stream. `None` for anything else, and if
+/// one of `methods` is replaced.
+///
+/// Raises asyncio's error for a blocking socket in debug mode.
+pub fn plain(
+    slf: &Bound<'_, LoopCore>,
+    socket: &Bound<'_, PyAny>,
+    methods: Methods,
+) -> PyResult<Option<(RawFd, bool)>> {
+    let py = slf.py();
+    let types = socket_types(py)?;
+    if !socket.get_type().is(&types.class) {
+        return Ok(None);
+    }
+    // An orphan of a cancelled call comes first.
+    if replaced_methods(py)? & methods != 0 && !cancelled_results::has(slf.get(), socket) {
+        return Ok(None);
+    }
+    if slf.get().is_debug() {
+        let timeout = socket.call_method0(intern!(py, "gettimeout"))?;
+        if timeout.is_none() || timeout.extract::<f64>()? != 0.0 {
+            return Err(PyValueError::new_err("the socket must be non-blocking"));
+        }
+    }
+    let fd = fileno(socket)?;
+    let family = member(socket, "family")?;
+    if fd < 0 || ![libc::AF_INET, libc::AF_INET6, libc::AF_UNIX].contains(&family) {
+        return Ok(None);
+    }
+    Ok(Some((fd, member(socket, "type")? == libc::SOCK_STREAM)))
+}
+
+pub struct SocketTypes {
+    /// `socket.socket`.
+    pub class: Py<PyType>,
+    /// The member descriptors of the C class below it. The Python properties make enumerations, which takes ten times as
+    /// long.
+    family: Py<PyAny>,
+    kind: Py<PyAny>,
+    proto: Py<PyAny>,
+    /// The C class's method, after which the caller owns the number.
+    pub detach: Py<PyAny>,
+    /// The C class's method, which runs no code of the program.
+    fileno: Py<PyAny>,
+    /// The original methods, in the order of `NAMES`.
+    methods: Vec<Py<PyAny>>,
+    /// `version tag of the class:32 | replaced methods:32` of the last look-up.
+    last_look: AtomicU64,
+}
+
+/// A set of methods, a bit for each of `NAMES`.
+pub type Methods = u32;
+
+/// The methods that asyncio calls to move bytes, to connect and to accept.
+const NAMES: [&str; 10] = [
+    "recv",
+    "recv_into",
+    "recvfrom",
+    "recvfrom_into",
+    "send",
+    "sendmsg",
+    "sendto",
+    "shutdown",
+    "accept",
+    "connect",
+];
+pub const NO_METHODS: Methods = 0;
+pub const RECEIVING: Methods = 0b1111;
+pub const SENDING: Methods = 0b111 << 4;
+pub const ACCEPTING: Methods = 1 << 8;
+pub const CONNECTING: Methods = 1 << 9;
+/// The methods that asyncio's stream transports call.
+pub const STREAMING: Methods = 0b1011_0011;
+
+/// The methods of `socket.socket` that the program has replaced.
+///
+/// The interpreter changes the version tag of a class with each change of the class, so an unchanged class costs two
+/// reads.
+pub fn replaced_methods(py: Python<'_>) -> PyResult<Methods> {
+    let types = socket_types(py)?;
+    let tag = || class_version::of(types.class.bind(py));
+    let last = types.last_look.load(Ordering::Relaxed);
+    let now = tag();
+    if now != 0 && last >> 32 == u64::from(now) {
+        return Ok(last as Methods);
+    }
+    let mut replaced = 0;
+    for (bit, (name, own)) in NAMES.iter().zip(&types.methods).enumerate() {
+        let found = types.class.bind(py).getattr_opt(name)?;
+        replaced |= Methods::from(!found.is_some_and(|found| found.is(own))) << bit;
+    }
+    // An interpreter without free tags leaves the tag at 0, and the methods are looked up each time.
+    let looked = u64::from(tag()) << 32 | u64::from(replaced);
+    types.last_look.store(looked, Ordering::Relaxed);
+    Ok(replaced)
+}
+
+/// The names of the methods of `socket.socket` that the program has replaced.
+#[pyfunction]
+#[pyo3(name = "_replaced_socket_methods")]
+fn names_of_replaced(py: Python<'_>) -> PyResult<Bound<'_, PyTuple>> {
+    let replaced = replaced_methods(py)?;
+    let names = NAMES.iter().enumerate();
+    let names = names.filter_map(|(bit, name)| (replaced >> bit & 1 == 1).then_some(*name));
+    PyTuple::new(py, names.collect::<Vec<_>>())
+}
+
+/// Records the original methods at import, before the program replaces them.
+pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    socket_types(m.py())?;
+    m.add_function(wrap_pyfunction!(names_of_replaced, m)?)
+}
+
+pub fn socket_types(py: Python<'_>) -> PyResult<&SocketTypes> {
+    static TYPES: PyOnceLock<SocketTypes> = PyOnceLock::new();
+    TYPES.get_or_try_init(py, || {
+        let class = py.import("socket")?.getattr("socket")?;
+        let base = py.import("_socket")?.getattr("socket")?;
+        let own = |name: &str| match name {
+            // This method is written in Python, to make an object of the class.
+            "accept" => class.getattr(name),
+            _ => base.getattr(name),
+        };
+        let methods = NAMES.iter().map(|name| Ok(own(name)?.unbind()));
+        Ok(SocketTypes {
+            methods: methods.collect::<PyResult<_>>()?,
+            last_look: AtomicU64::new(0),
+            class: class.cast_into::<PyType>()?.unbind(),
+            family: base.getattr("family")?.unbind(),
+            kind: base.getattr("type")?.unbind(),
+            proto: base.getattr("proto")?.unbind(),
+            detach: base.getattr("detach")?.unbind(),
+            fileno: base.getattr("fileno")?.unbind(),
+        })
+    })
+}
+
+/// `family`, `type` or `proto` of a socket object as a plain number.
+pub fn member(socket: &Bound<'_, PyAny>, name: &str) -> PyResult<i32> {
+    let py = socket.py();
+    let types = socket_types(py)?;
+    let descriptor = match name {
+        "family" => &types.family,
+        "type" => &types.kind,
+        _ => &types.proto,
+    };
+    // SAFETY: this thread is attached (`py`). A member descriptor of the socket class has `tp_descr_get`, which returns a new
+    // reference, or NULL with an exception if the object has another class.
+    let value = unsafe {
+        let class = ffi::Py_TYPE(descriptor.as_ptr());
+        let Some(get) = (*class).tp_descr_get else {
+            return socket.getattr(name)?.extract();
+        };
+        let value = get(descriptor.as_ptr(), socket.as_ptr(), std::ptr::null_mut());
+        Bound::from_owned_ptr_or_err(py, value)?
+    };
+    value.extract()
+}
+
+/// The descriptor of a socket object, -1 if it is closed.
+pub fn fileno(socket: &Bound<'_, PyAny>) -> PyResult<RawFd> {
+    socket
+        .call_method0(intern!(socket.py(), "fileno"))?
+        .extract()
+}
+
+/// True if `fd` is still the descriptor of a socket object: it was neither closed nor detached. For an object that is not a
+/// socket this cannot be checked.
+pub fn stands_for(socket: &Bound<'_, PyAny>, fd: RawFd) -> PyResult<bool> {
+    let py = socket.py();
+    let number = socket_types(py)?.fileno.bind(py).call1((socket,));
+    number.map_or(Ok(true), |number| Ok(number.extract::<RawFd>()? == fd))
+}

@@ -1,0 +1,316 @@
+//! Our own BIO for an `SSL` object: OpenSSL reads the peer's bytes from it and writes its records to it.
+//!
+//! OpenSSL's memory BIO fills the memory by which it grows with zeros, and CPython's `MemoryBIO` copies once more in
+//! each direction. Here lent bytes are copied once into OpenSSL, and records are copied once out of it. `ssl_object`
+//! decides which `SSL` gets one; `decryption` and `encryption` process the bytes.
+
+use std::ffi::{c_char, c_int, c_long, c_void};
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use uringcore_engine::ByteQueue;
+
+use super::openssl::{Bio, BioMethod, Functions, OpenSsl, Ssl};
+
+/// Both directions of one connection.
+///
+/// **Invariant.** The lock is held briefly, never while OpenSSL or Python code runs. It is necessary because CPython
+/// releases the interpreter lock around its own calls (handshake, shutdown, any use of the `ssl.SSLObject` by a
+/// program), so a BIO may be in use on one thread while another one reads the number of waiting bytes.
+#[derive(Default)]
+pub struct RecordBio(Mutex<Buffers>);
+
+#[derive(Default)]
+struct Buffers {
+    incoming: ByteQueue,
+    /// Bytes that follow `incoming`, in borrowed memory.
+    lent: Option<Lent>,
+    outgoing: Vec<u8>,
+}
+
+/// The rest of a loan.
+struct Lent {
+    start: *const u8,
+    len: usize,
+}
+
+// SAFETY: the memory is valid, and no code writes it, while there is a [`Loan`] of it. The end of the loan removes
+// this. Any thread may read it until then.
+unsafe impl Send for Lent {}
+
+/// Bytes of the peer that OpenSSL reads in place. Unread bytes are copied at the end of the loan.
+pub struct Loan<'a> {
+    record_bio: &'a RecordBio,
+    _bytes: &'a [u8],
+}
+
+impl Drop for Loan<'_> {
+    fn drop(&mut self) {
+        let mut buffers = self.record_bio.buffers();
+        buffers.keep_lent();
+        buffers.lent = None;
+    }
+}
+
+impl RecordBio {
+    /// Puts a new BIO under `ssl` in place of its BIOs. None: no memory, and nothing has changed.
+    ///
+    /// # Safety
+    ///
+    /// The `SSL` is alive, and no other thread uses it.
+    pub unsafe fn under(openssl: &'static OpenSsl, ssl: NonNull<Ssl>) -> Option<Arc<Self>> {
+        let methods = Methods::of(openssl)?;
+        let functions = &openssl.functions;
+        let record_bio = Arc::new(Self::default());
+        // SAFETY: the table of methods lives for ever. From here on the BIO owns a reference to `record_bio`, which
+        // `destroy` drops. The call takes over the one reference to the BIO, and drops those to the old ones.
+        unsafe {
+            let bio = NonNull::new((functions.bio_new)(methods.table.as_ptr()))?.as_ptr();
+            (functions.bio_set_data)(
+                bio,
+                Arc::into_raw(Arc::clone(&record_bio)).cast_mut().cast(),
+            );
+            (functions.bio_set_init)(bio, 1);
+            (functions.ssl_set_bio)(ssl.as_ptr(), bio, bio);
+        }
+        Some(record_bio)
+    }
+
+    /// Passes bytes of the peer to OpenSSL.
+    pub fn feed(&self, data: &[u8]) {
+        let mut buffers = self.buffers();
+        // The new bytes follow the lent ones.
+        buffers.keep_lent();
+        buffers.incoming.push(data);
+    }
+
+    /// Lends bytes of the peer to OpenSSL for the life of the loan. There is at most one loan at a time.
+    pub fn lend<'a>(&'a self, data: &'a [u8]) -> Loan<'a> {
+        let mut buffers = self.buffers();
+        assert!(buffers.lent.is_none(), "a second loan");
+        buffers.lent = Some(Lent {
+            start: data.as_ptr(),
+            len: data.len(),
+        });
+        drop(buffers);
+        Loan {
+            record_bio: self,
+            _bytes: data,
+        }
+    }
+
+    /// The number of the peer's bytes that OpenSSL has not read yet.
+    pub fn incoming_bytes(&self) -> usize {
+        let buffers = self.buffers();
+        let lent = buffers.lent.as_ref().map_or(0, |lent| lent.len);
+        buffers.incoming.len() + lent
+    }
+
+    pub fn outgoing_bytes(&self) -> usize {
+        self.buffers().outgoing.len()
+    }
+
+    /// Reserves memory for the records of a write of so many bytes.
+    pub fn expect_write(&self, bytes: usize) {
+        let records = bytes / RECORD_BYTES_MAX + 1;
+        self.buffers()
+            .outgoing
+            .reserve(bytes + records * RECORD_OVERHEAD_BYTES);
+    }
+
+    /// Takes the bytes for the peer.
+    pub fn take_outgoing(&self) -> Vec<u8> {
+        std::mem::take(&mut self.buffers().outgoing)
+    }
+
+    /// Takes back memory that `take_outgoing` returned and that is no longer in use.
+    pub fn reuse(&self, mut spent: Vec<u8>) {
+        spent.clear();
+        let mut buffers = self.buffers();
+        if buffers.outgoing.capacity() == 0 && spent.capacity() <= KEPT_BYTES_MAX {
+            buffers.outgoing = spent;
+        }
+    }
+
+    fn buffers(&self) -> MutexGuard<'_, Buffers> {
+        // Nothing in this file panics while it holds the lock, except after a failed allocation.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Buffers {
+    /// Copies the unread bytes of a loan, so that the loan refers to nothing any more.
+    fn keep_lent(&mut self) {
+        if let Some(lent) = &mut self.lent {
+            let (start, len) = (lent.start, std::mem::take(&mut lent.len));
+            // SAFETY: the bytes are borrowed until the loan ends, which removes `lent`.
+            let rest = unsafe { std::slice::from_raw_parts(start, len) };
+            self.incoming.push(rest);
+        }
+    }
+
+    /// Moves up to `size` bytes of the peer to `target`.
+    ///
+    /// # Safety
+    ///
+    /// `target` has room for `size` bytes, and no other code uses that memory.
+    unsafe fn read(&mut self, target: *mut u8, size: usize) -> usize {
+        let rest = self.incoming.bytes();
+        if rest.is_empty()
+            && let Some(lent) = &mut self.lent
+        {
+            let count = lent.len.min(size);
+            // SAFETY: the caller's promise; the loan's memory is valid, and `count` stays within it.
+            unsafe {
+                std::ptr::copy_nonoverlapping(lent.start, target, count);
+                lent.start = lent.start.add(count);
+            }
+            lent.len -= count;
+            return count;
+        }
+        let count = rest.len().min(size);
+        // SAFETY: the caller's promise; only this object uses `incoming`.
+        unsafe { std::ptr::copy_nonoverlapping(rest.as_ptr(), target, count) };
+        self.incoming.advance(count);
+        count
+    }
+}
+
+/// The table of our functions that OpenSSL calls, and the OpenSSL functions that they need.
+struct Methods {
+    table: NonNull<BioMethod>,
+    functions: &'static Functions,
+}
+
+// SAFETY: OpenSSL only reads the table once it is filled, on any thread.
+unsafe impl Send for Methods {}
+// SAFETY: as for `Send` above.
+unsafe impl Sync for Methods {}
+
+static METHODS: OnceLock<Option<Methods>> = OnceLock::new();
+
+impl Methods {
+    fn of(openssl: &'static OpenSsl) -> Option<&'static Self> {
+        METHODS
+            .get_or_init(|| Self::new(&openssl.functions))
+            .as_ref()
+    }
+
+    fn new(functions: &'static Functions) -> Option<Self> {
+        // SAFETY: the name is a constant, the table is new, and the four functions have the types that OpenSSL
+        // documents (BIO_meth_new(3)).
+        unsafe {
+            let kind = (functions.bio_get_new_index)() | BIO_TYPE_SOURCE_SINK;
+            let table = NonNull::new((functions.bio_meth_new)(kind, c"uringcore".as_ptr()))?;
+            let raw = table.as_ptr();
+            let is_set = (functions.bio_meth_set_read)(raw, read) == 1
+                && (functions.bio_meth_set_write)(raw, write) == 1
+                && (functions.bio_meth_set_ctrl)(raw, ctrl) == 1
+                && (functions.bio_meth_set_destroy)(raw, destroy) == 1;
+            // A table that could not be filled is leaked. That happens once, when there is no memory.
+            is_set.then_some(Self { table, functions })
+        }
+    }
+}
+
+/// The functions of OpenSSL, and the [`RecordBio`] of a BIO. None for a BIO without one.
+///
+/// # Safety
+///
+/// OpenSSL has called with this BIO, which is one of ours, and the `RecordBio` is not used after that call.
+unsafe fn parts<'a>(bio: *mut Bio) -> Option<(&'static Functions, &'a RecordBio)> {
+    let functions = METHODS.get()?.as_ref()?.functions;
+    // SAFETY: the data of a BIO of ours is NULL or a reference to a `RecordBio` that the BIO owns.
+    unsafe {
+        let record_bio = (functions.bio_get_data)(bio).cast::<RecordBio>();
+        Some((functions, record_bio.as_ref()?))
+    }
+}
+
+/// BIO_read. Like a memory BIO, an empty one sets the retry flag.
+unsafe extern "C" fn read(bio: *mut Bio, target: *mut c_char, size: c_int) -> c_int {
+    // SAFETY: OpenSSL calls this with the BIO, and with memory of this size to fill.
+    unsafe {
+        let Some((functions, record_bio)) = parts(bio) else {
+            return -1;
+        };
+        (functions.bio_clear_flags)(bio, BIO_FLAGS_RETRIES);
+        let size = usize::try_from(size).unwrap_or(0);
+        if target.is_null() || size == 0 {
+            return 0;
+        }
+        let count = record_bio.buffers().read(target.cast(), size);
+        if count == 0 {
+            (functions.bio_set_flags)(bio, BIO_FLAGS_READ | BIO_FLAGS_SHOULD_RETRY);
+            return -1;
+        }
+        // The count is at most `size`.
+        count as c_int
+    }
+}
+
+/// BIO_write: accepts all bytes.
+unsafe extern "C" fn write(bio: *mut Bio, data: *const c_char, size: c_int) -> c_int {
+    // SAFETY: OpenSSL calls this with the BIO, and with `size` bytes.
+    unsafe {
+        let Some((functions, record_bio)) = parts(bio) else {
+            return -1;
+        };
+        (functions.bio_clear_flags)(bio, BIO_FLAGS_RETRIES);
+        let length = usize::try_from(size).unwrap_or(0);
+        if data.is_null() || length == 0 {
+            return 0;
+        }
+        let data = std::slice::from_raw_parts(data.cast(), length);
+        record_bio.buffers().outgoing.extend_from_slice(data);
+        size
+    }
+}
+
+/// BIO_ctrl: answers the requests of an SSL as a memory BIO does.
+unsafe extern "C" fn ctrl(bio: *mut Bio, command: c_int, _: c_long, _: *mut c_void) -> c_long {
+    // SAFETY: OpenSSL calls this with the BIO.
+    let Some((_, record_bio)) = (unsafe { parts(bio) }) else {
+        return 0;
+    };
+    match command {
+        BIO_CTRL_FLUSH | BIO_CTRL_DUP => 1,
+        BIO_CTRL_EOF => c_long::from(record_bio.incoming_bytes() == 0),
+        BIO_CTRL_PENDING => c_long::try_from(record_bio.incoming_bytes()).unwrap_or(c_long::MAX),
+        _ => 0,
+    }
+}
+
+/// The last reference to the BIO was dropped.
+unsafe extern "C" fn destroy(bio: *mut Bio) -> c_int {
+    let Some(Some(methods)) = METHODS.get() else {
+        return 0;
+    };
+    // SAFETY: OpenSSL calls this once for a BIO of ours. Its data, if any, is the reference that `under` gave it.
+    unsafe {
+        let record_bio = (methods.functions.bio_get_data)(bio).cast::<RecordBio>();
+        if !record_bio.is_null() {
+            (methods.functions.bio_set_data)(bio, std::ptr::null_mut());
+            drop(Arc::from_raw(record_bio));
+        }
+    }
+    1
+}
+
+/// The longest plaintext of a record (RFC 8446, section 5.1).
+const RECORD_BYTES_MAX: usize = 1 << 14;
+/// The header, an explicit nonce, a MAC, padding and the content type: more than any cipher of TLS adds.
+const RECORD_OVERHEAD_BYTES: usize = 128;
+/// A connection keeps no more memory than this for its next records.
+const KEPT_BYTES_MAX: usize = 32 * 1024;
+
+// From openssl/bio.h. The values have not changed since 1.1.1.
+const BIO_TYPE_SOURCE_SINK: c_int = 0x0400;
+const BIO_FLAGS_READ: c_int = 0x01;
+const BIO_FLAGS_SHOULD_RETRY: c_int = 0x08;
+/// Read, write, special, and the request to retry.
+const BIO_FLAGS_RETRIES: c_int = 0x0F;
+const BIO_CTRL_EOF: c_int = 2;
+const BIO_CTRL_PENDING: c_int = 10;
+const BIO_CTRL_FLUSH: c_int = 11;
+const BIO_CTRL_DUP: c_int = 12;

@@ -1,0 +1,548 @@
+//! The base of stream and datagram transports: their state, asyncio's flow control, and their common methods.
+//!
+//! | file | content |
+//! | --- | --- |
+//! | `lifecycle` | the beginning and the end of a transport |
+//! | `protocol_calls` | calls of its protocol: their context, and the exceptions that they raise |
+//! | `extra_info` | the values of `get_extra_info` |
+//! | `buffer_limits` | the arguments of `set_write_buffer_limits` and similar methods |
+//!
+//! The subclasses handle bytes and datagrams (`stream`, `datagram`).
+//!
+//! **Rule: the state of a transport is in the engine, and `SharedState` shows it.** While the loop's thread is inside the
+//! kernel, a command of another thread raises `RuntimeError`. The flags (closing, paused) have their only place in the
+//! engine, so a refused command changes nothing. Sizes, limits and `repr` come from `SharedState`, which does not need
+//! the engine.
+
+mod buffer_limits;
+mod extra_info;
+mod lifecycle;
+mod protocol_calls;
+
+pub use buffer_limits::{Given, Marks, Pause};
+pub use lifecycle::{check_protocol, fail_waiter};
+pub use protocol_calls::Method;
+
+use std::os::fd::{OwnedFd, RawFd};
+
+use pyo3::exceptions::PyResourceWarning;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use pyo3::{PyTraverseError, PyVisit, intern};
+use uringcore_engine::{Engine, HIGH_MARK_BYTES, Key, SharedState, WriteOutcome};
+
+use crate::capi::context::CallbackContext;
+use crate::capi::error::warn_of_a_dying_object;
+use crate::capi::gil_cell::GilCell;
+use crate::event_loop::loop_core::LoopCore;
+use crate::tls::TlsProtocol;
+
+/// The interface by which a stream's protocol gets bytes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Receiver {
+    /// `data_received(bytes)`
+    Bytes,
+    /// `get_buffer()` and `buffer_updated()`
+    Buffer,
+    /// Our TLS, without a Python object in between.
+    Tls,
+}
+
+/// The owner of the descriptor. The engine only uses it.
+pub enum Descriptor {
+    /// The transport. The engine closes the descriptor at the end, on the ring.
+    Owned(OwnedFd),
+    /// A Python socket, which the transport closes at the end.
+    Socket(Py<PyAny>),
+    /// The transport has ended.
+    Gone,
+}
+
+pub struct TransportState {
+    /// `None` before the transport is on the engine, and after `connection_lost`.
+    pub key: Option<Key>,
+    pub descriptor: Descriptor,
+    pub protocol: Option<Py<PyAny>>,
+    pub context: Option<CallbackContext>,
+    pub receiver: Receiver,
+    pub server: Option<Py<PyAny>>,
+    pub extra: Option<Py<PyDict>>,
+    /// Writes after the end, counted as in asyncio.
+    pub writes_lost: u32,
+    pub given_marks: Given,
+    /// State that few transports have, for a short time.
+    rare: Option<Box<Rare>>,
+}
+
+#[derive(Default)]
+pub struct Rare {
+    pub lost_error: Option<Py<PyAny>>,
+    /// The context of `connection_lost`, if it differs from the context of the other callbacks.
+    pub lost_context: Option<Py<PyAny>>,
+    /// The future of a sendfile that waits for an empty queue.
+    pub empty_waiter: Option<Py<PyAny>>,
+}
+
+impl TransportState {
+    pub fn rare(&mut self) -> &mut Rare {
+        self.rare.get_or_insert_default()
+    }
+
+    pub fn empty_waiter(&self) -> Option<&Py<PyAny>> {
+        self.rare.as_ref()?.empty_waiter.as_ref()
+    }
+
+    pub fn take_empty_waiter(&mut self) -> Option<Py<PyAny>> {
+        self.rare.as_mut()?.empty_waiter.take()
+    }
+}
+
+/// The Python class of the transport.
+#[derive(Clone, Copy)]
+pub enum Class {
+    Stream,
+    Datagram,
+}
+
+impl Class {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Stream => "StreamTransport",
+            Self::Datagram => "DatagramTransport",
+        }
+    }
+}
+
+/// A transport over a socket: the base of the stream and datagram transports.
+#[pyclass(frozen, subclass, weakref, module = "uringcore._uringcore")]
+pub struct BaseTransport {
+    pub owner: Py<LoopCore>,
+    pub fd: RawFd,
+    class: Class,
+    /// The engine's view of the transport.
+    pub shared: SharedState,
+    pub state: GilCell<TransportState>,
+}
+
+impl BaseTransport {
+    pub fn key(&self, py: Python<'_>) -> Option<Key> {
+        self.state.with(py, |state| state.key)
+    }
+
+    pub fn protocol(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+        self.state
+            .with(py, |state| state.protocol.as_ref().map(|p| p.clone_ref(py)))
+    }
+
+    /// The future of a sendfile that waits for an empty queue.
+    pub fn empty_waiter<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyAny>> {
+        self.state
+            .with(py, |state| state.empty_waiter().map(|w| w.bind(py).clone()))
+    }
+
+    pub fn command<R>(&self, py: Python<'_>, run: impl FnOnce(&mut Engine) -> R) -> PyResult<R> {
+        self.owner.get().with_engine(py, run)
+    }
+
+    /// Checks that precede any write, as in asyncio. `None` if the connection has ended and the bytes are dropped.
+    pub fn writable(&self, py: Python<'_>) -> PyResult<Option<Key>> {
+        let (key, lost) = self.state.with(py, |state| {
+            let key = state.key.filter(|_| !self.is_ending());
+            state.writes_lost = state.writes_lost.saturating_add(u32::from(key.is_none()));
+            (key, state.writes_lost)
+        });
+        if key.is_none() && lost >= WRITES_LOST_BEFORE_WARNING {
+            self.owner.bind(py).call_method1(
+                intern!(py, "_log_warning"),
+                ("socket.send() raised exception.",),
+            )?;
+        }
+        Ok(key)
+    }
+
+    /// True if programs see the transport as closing: as in asyncio, from the failed write on.
+    pub fn is_ending(&self) -> bool {
+        self.shared.is_closing() || self.shared.has_failed()
+    }
+
+    /// The number of callbacks that the loop has to run. It rises if a callback schedules another one.
+    pub fn scheduled(&self, py: Python<'_>) -> usize {
+        self.owner.get().ready.with(py, |ready| ready.len())
+    }
+
+    pub fn log_debug(slf: &Bound<'_, Self>, message: &str) -> PyResult<()> {
+        let py = slf.py();
+        let owner = &slf.get().owner;
+        if owner.get().is_debug() {
+            owner
+                .bind(py)
+                .call_method1(intern!(py, "_log_debug"), (message, slf))?;
+        }
+        Ok(())
+    }
+}
+
+#[pymethods]
+impl BaseTransport {
+    /// `isinstance(transport, asyncio.Transport)` has to be true, but an extension class cannot derive from a Python class
+    /// with slots. So, like a mock, the object returns the class that it replaces.
+    #[getter(__class__)]
+    fn class(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        let module = py.import(intern!(py, "uringcore._transport_classes"))?;
+        Ok(module.getattr(self.class.name())?.unbind())
+    }
+
+    // Attributes of asyncio's transports that programs read ----------------------------------------
+
+    #[getter]
+    fn _loop(&self, py: Python<'_>) -> Option<Py<LoopCore>> {
+        let open = self.state.with(py, |state| state.protocol.is_some());
+        open.then(|| self.owner.clone_ref(py))
+    }
+
+    #[getter]
+    fn _sock_fd(&self) -> RawFd {
+        self.fd
+    }
+
+    #[getter]
+    fn _sock<'py>(slf: &Bound<'py, Self>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let py = slf.py();
+        if slf.get().state.with(py, |state| state.protocol.is_none()) {
+            return Ok(None);
+        }
+        extra_info::socket(slf)
+    }
+
+    #[getter]
+    fn _extra<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        let answers = extra_info::answers(slf.py())?;
+        answers.call_method1(intern!(slf.py(), "everything"), (slf,))
+    }
+
+    #[getter]
+    fn _server(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+        self.state
+            .with(py, |state| state.server.as_ref().map(|s| s.clone_ref(py)))
+    }
+
+    #[getter]
+    fn _protocol(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+        self.protocol(py)
+    }
+
+    #[getter]
+    fn _protocol_connected(&self, py: Python<'_>) -> bool {
+        self.state.with(py, |state| state.protocol.is_some())
+    }
+
+    #[getter]
+    fn _protocol_paused(&self) -> bool {
+        self.shared.is_above()
+    }
+
+    #[getter]
+    fn _paused(&self) -> bool {
+        self.shared.is_paused()
+    }
+
+    #[getter]
+    fn _closing(&self) -> bool {
+        self.is_ending()
+    }
+
+    #[getter]
+    fn _conn_lost(&self, py: Python<'_>) -> u32 {
+        let lost = self.state.with(py, |state| state.writes_lost);
+        lost.saturating_add(u32::from(
+            self.shared.is_quiet() || self.shared.has_failed(),
+        ))
+    }
+
+    #[getter]
+    fn _high_water<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        Ok(self.get_write_buffer_limits(py)?.1)
+    }
+
+    #[getter]
+    fn _low_water<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        Ok(self.get_write_buffer_limits(py)?.0)
+    }
+
+    /// The most bytes that asyncio's transports receive at once.
+    #[classattr]
+    fn max_size() -> usize {
+        256 * 1024
+    }
+
+    // Used by `_extra_info.py` -----------------------------------------------------------------------
+
+    #[getter(_kept)]
+    fn kept(&self, py: Python<'_>) -> Option<Py<PyDict>> {
+        self.state
+            .with(py, |state| state.extra.as_ref().map(|e| e.clone_ref(py)))
+    }
+
+    #[setter(_kept)]
+    fn keep(&self, py: Python<'_>, kept: Py<PyDict>) {
+        drop(self.state.with(py, |state| state.extra.replace(kept)));
+    }
+
+    fn _socket<'py>(slf: &Bound<'py, Self>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        extra_info::socket(slf)
+    }
+
+    fn _ask_address(&self, py: Python<'_>, name: &str) -> PyResult<Option<Py<PyAny>>> {
+        extra_info::address(self, py, name)
+    }
+
+    // asyncio.BaseTransport ----------------------------------------------------------------------
+
+    fn get_protocol(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+        self.protocol(py)
+    }
+
+    fn set_protocol(&self, py: Python<'_>, protocol: Py<PyAny>) -> PyResult<()> {
+        let receiver = Receiver::of(protocol.bind(py))?;
+        // The new protocol got no pause_writing(), so it must not get resume_writing(). A closed loop calls neither.
+        if self.shared.is_above()
+            && self.owner.get().check_closed().is_ok()
+            && let Some(key) = self.key(py)
+        {
+            self.command(py, |engine| engine.transports().change_producer(key))?;
+        }
+        let old = self.state.with(py, |state| {
+            state.receiver = receiver;
+            state.protocol.replace(protocol)
+        });
+        drop(old);
+        Ok(())
+    }
+
+    #[pyo3(signature = (name, default = None))]
+    fn get_extra_info<'py>(
+        slf: &Bound<'py, Self>,
+        name: &Bound<'py, PyAny>,
+        default: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let answers = extra_info::answers(slf.py())?;
+        answers.call_method1(intern!(slf.py(), "find"), (slf, name, default))
+    }
+
+    fn is_closing(&self) -> bool {
+        self.is_ending()
+    }
+
+    /// Closes after all written bytes are sent. connection_lost(None) follows.
+    pub fn close(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let py = slf.py();
+        let this = slf.get();
+        match this.key(py) {
+            Some(key) if !this.shared.is_closing() => {
+                this.end(py, None, |engine| engine.transports().close(key))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Closes at once. Unsent bytes are lost.
+    fn abort(slf: &Bound<'_, Self>) -> PyResult<()> {
+        Self::force_close(slf, None)
+    }
+
+    #[pyo3(signature = (exc))]
+    fn _force_close(slf: &Bound<'_, Self>, exc: Option<Py<PyAny>>) -> PyResult<()> {
+        Self::force_close(slf, exc)
+    }
+
+    #[pyo3(signature = (exc, message = "Fatal error on transport"))]
+    fn _fatal_error(slf: &Bound<'_, Self>, exc: Bound<'_, PyAny>, message: &str) -> PyResult<()> {
+        Self::fatal(slf, PyErr::from_value(exc), message)
+    }
+
+    // Reading ------------------------------------------------------------------------------------
+
+    fn is_reading(&self) -> bool {
+        !self.is_ending() && !self.shared.is_paused()
+    }
+
+    fn pause_reading(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let py = slf.py();
+        let this = slf.get();
+        let (true, Some(key)) = (this.is_reading(), this.key(py)) else {
+            return Ok(());
+        };
+        this.command(py, |engine| engine.transports().pause_reading(key))?;
+        Self::log_debug(slf, "%r pauses reading")
+    }
+
+    fn resume_reading(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let py = slf.py();
+        let this = slf.get();
+        let resumes = this.shared.is_paused() && !this.shared.is_closing();
+        let (true, Some(key)) = (resumes, this.key(py)) else {
+            return Ok(());
+        };
+        this.command(py, |engine| engine.transports().resume_reading(key))?;
+        Self::log_debug(slf, "%r resumes reading")
+    }
+
+    // Flow control of writing --------------------------------------------------------------------
+
+    #[pyo3(signature = (high = None, low = None))]
+    fn set_write_buffer_limits(
+        slf: &Bound<'_, Self>,
+        high: Option<&Bound<'_, PyAny>>,
+        low: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
+        let marks = Marks::new(high, low, HIGH_MARK_BYTES, Pause::Above)?;
+        let Marks { low, high, .. } = marks;
+        let py = slf.py();
+        let this = slf.get();
+        let (outcome, given) = match this.key(py) {
+            Some(key) => {
+                let outcome =
+                    this.command(py, |engine| engine.transports().set_marks(key, low, high))?;
+                (outcome, marks.given)
+            }
+            // The engine has released the transport, and its marks stay.
+            None => (WriteOutcome::Lost, marks.into_given(py)?),
+        };
+        let old = this
+            .state
+            .with(py, |state| std::mem::replace(&mut state.given_marks, given));
+        drop(old);
+        match outcome {
+            WriteOutcome::PauseWriting => Self::pause_writing(slf),
+            WriteOutcome::Queued | WriteOutcome::Lost => Ok(()),
+        }
+    }
+
+    /// `(low, high)` in bytes.
+    fn get_write_buffer_limits<'py>(
+        &self,
+        py: Python<'py>,
+    ) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyAny>)> {
+        let (low, high) = (self.shared.low_mark(), self.shared.high_mark());
+        self.state
+            .with(py, |state| state.given_marks.to_python(py, low, high))
+    }
+
+    /// The number of bytes that the kernel has not taken. Held bytes are sent first.
+    fn get_write_buffer_size(&self, py: Python<'_>) -> usize {
+        if self.shared.queued() > 0
+            && let Some(key) = self.key(py)
+        {
+            // If the engine is out of reach, its turn has ended, which has sent held bytes already.
+            let _ = self.command(py, |engine| engine.transports().send_held(key));
+        }
+        self.shared.queued()
+    }
+
+    fn __repr__(slf: &Bound<'_, Self>) -> PyResult<String> {
+        let py = slf.py();
+        let this = slf.get();
+        let open = this.state.with(py, |state| state.protocol.is_some());
+        let (closing, queued) = (this.is_ending(), this.shared.queued());
+        let name = slf.get_type().name()?;
+        let life = match (open, closing) {
+            (false, _) => " closed",
+            (true, true) => " closing",
+            (true, false) => "",
+        };
+        let fd = this.fd;
+        if !open || this.owner.get().check_closed().is_err() {
+            return Ok(format!("<{name}{life} fd={fd}>"));
+        }
+        let read = if this.is_reading() { "polling" } else { "idle" };
+        let write = if queued == 0 { "idle" } else { "polling" };
+        Ok(format!(
+            "<{name}{life} fd={fd} read={read} write=<{write}, bufsize={queued}>>"
+        ))
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.owner)?;
+        self.state
+            .traverse(|state| {
+                if let Descriptor::Socket(socket) = &state.descriptor {
+                    visit.call(socket)?;
+                }
+                visit.call(&state.protocol)?;
+                visit.call(state.context.as_ref().map(CallbackContext::get))?;
+                visit.call(&state.server)?;
+                visit.call(&state.extra)?;
+                if let Some(rare) = &state.rare {
+                    visit.call(&rare.lost_error)?;
+                    visit.call(&rare.lost_context)?;
+                    visit.call(&rare.empty_waiter)?;
+                }
+                state.given_marks.traverse(&visit)
+            })
+            .unwrap_or(Ok(()))
+    }
+
+    fn __clear__(&self, py: Python<'_>) {
+        let dropped = self.state.with(py, |state| {
+            (
+                state.protocol.take(),
+                state.context.take(),
+                state.server.take(),
+                state.extra.take(),
+                state.rare.take(),
+                std::mem::take(&mut state.given_marks),
+            )
+        });
+        drop(dropped);
+    }
+}
+
+/// asyncio's `__del__`: warns of a transport that was not closed.
+impl Drop for BaseTransport {
+    fn drop(&mut self) {
+        // An interpreter at its end is not attached.
+        Python::try_attach(|py| {
+            if self.state.with(py, |state| state.key.is_none()) {
+                return;
+            }
+            let text = format!("unclosed transport <{} fd={}>", self.class.name(), self.fd);
+            warn_of_a_dying_object(&py.get_type::<PyResourceWarning>(), text);
+        });
+    }
+}
+
+impl Receiver {
+    pub fn of(protocol: &Bound<'_, PyAny>) -> PyResult<Self> {
+        if protocol.is_exact_instance_of::<TlsProtocol>() {
+            Ok(Self::Tls)
+        } else if is_buffered(protocol)? {
+            Ok(Self::Buffer)
+        } else {
+            Ok(Self::Bytes)
+        }
+    }
+}
+
+pub fn is_buffered(protocol: &Bound<'_, PyAny>) -> PyResult<bool> {
+    static CLASS: pyo3::sync::PyOnceLock<Py<PyAny>> = pyo3::sync::PyOnceLock::new();
+    let py = protocol.py();
+    let class = CLASS.get_or_try_init(py, || {
+        let module = py.import("asyncio.protocols")?;
+        Ok::<_, PyErr>(module.getattr("BufferedProtocol")?.unbind())
+    })?;
+    protocol.is_instance(class.bind(py))
+}
+
+/// asyncio's LOG_THRESHOLD_FOR_CONNLOST_WRITES.
+const WRITES_LOST_BEFORE_WARNING: u32 = 5;
+
+/// The arguments of a new transport.
+pub struct Parts {
+    pub class: Class,
+    pub fd: RawFd,
+    pub descriptor: Descriptor,
+    pub protocol: Py<PyAny>,
+    pub extra: Option<Py<PyDict>>,
+    pub server: Option<Py<PyAny>>,
+    pub context: CallbackContext,
+}

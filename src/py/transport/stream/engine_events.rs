@@ -1,0 +1,354 @@
+//! Events of a stream from the engine, as calls of its protocol in the transport's context.
+//!
+//! `dispatch` calls these functions. An exception of the protocol is reported, and for received data it also ends the
+//! connection, as in asyncio.
+//!
+//! A buffer of the ring returns before the callback with its bytes runs: `data_received`, `buffer_updated`,
+//! `datagram_received`, those of TLS and QUIC. Two kinds of Python code run while a buffer is in use: `get_buffer()`,
+//! which returns the target of the bytes, and callbacks of OpenSSL during decryption (a server name at a renegotiation).
+//!
+//! A callback that `buffer_updated` schedules may be the one that empties the buffer. So it runs before the next bytes are
+//! delivered, as in asyncio, where each receive is a turn of its own (`wait_a_turn`).
+
+use std::cell::Cell;
+use std::io;
+use std::ops::Deref;
+use std::os::fd::RawFd;
+
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use uringcore_engine::{Direction, NextReceive, StreamBytes};
+use uringcore_io::{Errno, net};
+
+use super::StreamTransport;
+use crate::capi::buffer;
+use crate::capi::context::Inside;
+use crate::capi::error;
+use crate::sock::socket_attributes;
+use crate::tls::TlsProtocol;
+use crate::transport::base_transport::{BaseTransport, Descriptor, Receiver, fail_waiter};
+
+impl StreamTransport {
+    pub fn data_received(base: &Bound<'_, BaseTransport>, data: StreamBytes) -> PyResult<()> {
+        let py = base.py();
+        match base.get().state.with(py, |state| state.receiver) {
+            Receiver::Bytes => Self::deliver(base, data),
+            Receiver::Buffer => Self::buffer_updated(base, data),
+            Receiver::Tls => Self::give_records(base, data, drop),
+        }
+    }
+
+    /// Decrypts records. `give_back` gets the memory of the bytes before Python code runs.
+    fn give_records<D: Deref<Target = [u8]>>(
+        base: &Bound<'_, BaseTransport>,
+        data: D,
+        give_back: impl FnOnce(D),
+    ) -> PyResult<()> {
+        let py = base.py();
+        let Some((protocol, _inside)) = base.get().enter(py)? else {
+            return Ok(());
+        };
+        let tls = protocol.cast_exact::<TlsProtocol>()?;
+        let more_follow = Self::data_follows(base.get(), py)?;
+        let taken = TlsProtocol::take(tls, &data, more_follow);
+        give_back(data);
+        TlsProtocol::taken(tls, taken, more_follow)
+    }
+
+    /// The socket has bytes or its end: receives directly into the object that the protocol gets.
+    pub fn readable(base: &Bound<'_, BaseTransport>, fd: RawFd) -> PyResult<()> {
+        let py = base.py();
+        if !Self::still_has(base.get(), py, fd)? {
+            // asyncio's receive would fail with this error.
+            let closed = io::Error::from_raw_os_error(libc::EBADF);
+            let next = NextReceive::WhenReadable;
+            return Self::note_received(base.get(), py, Err(&closed), next).map(drop);
+        }
+        match base.get().state.with(py, |state| state.receiver) {
+            Receiver::Buffer => return Self::receive_into_buffer(base, fd),
+            Receiver::Tls => return Self::receive_records(base, fd),
+            Receiver::Bytes => {}
+        }
+        let received = buffer::received(py, fd, RECEIVE_MAX);
+        let received = received.map(|bytes| bytes.into_bound(py));
+        let count = received.as_ref().map(|bytes| bytes.as_bytes().len());
+        Self::note_received(base.get(), py, count, next_receive(count))?;
+        match received {
+            Ok(bytes) if bytes.as_bytes().is_empty() => Ok(()),
+            Ok(bytes) => Self::give(base, bytes),
+            // The engine queues the event of this error.
+            Err(_) => Ok(()),
+        }
+    }
+
+    /// Receives for TLS, into a buffer of this thread, from which OpenSSL reads or copies.
+    fn receive_records(base: &Bound<'_, BaseTransport>, fd: RawFd) -> PyResult<()> {
+        let py = base.py();
+        // A callback of OpenSSL that gets here again finds an empty buffer and makes its own.
+        let mut records = RECORDS.take();
+        let result = net::recv_to(fd, &mut records, RECEIVE_MAX);
+        let count = result.as_ref().copied();
+        Self::note_received(base.get(), py, count, next_receive(count))?;
+        match result {
+            Ok(1..) => Self::give_records(base, records, |spent| RECORDS.set(spent)),
+            _ => {
+                RECORDS.set(records);
+                Ok(())
+            }
+        }
+    }
+
+    /// True if the descriptor is still the stream's. The receive uses the number, which may have another owner if the
+    /// program has closed its socket under the transport.
+    fn still_has(base: &BaseTransport, py: Python<'_>, fd: RawFd) -> PyResult<bool> {
+        let socket = base.state.with(py, |state| match &state.descriptor {
+            Descriptor::Socket(socket) => Ok(socket.clone_ref(py)),
+            Descriptor::Owned(_) => Err(true),
+            Descriptor::Gone => Err(false),
+        });
+        match socket {
+            Ok(socket) => socket_attributes::stands_for(socket.bind(py), fd),
+            Err(known) => Ok(known),
+        }
+    }
+
+    /// Receives for a protocol with its own buffer.
+    fn receive_into_buffer(base: &Bound<'_, BaseTransport>, fd: RawFd) -> PyResult<()> {
+        let (py, this) = (base.py(), base.get());
+        let Some((protocol, inside)) = this.enter(py)? else {
+            return Ok(());
+        };
+        let target = protocol.call_method1(intern!(py, "get_buffer"), (-1,));
+        let received = match &target {
+            // get_buffer() may have ended the connection.
+            _ if this.shared.is_closing() => return Ok(()),
+            Ok(target) => buffer::receive_into(target, fd),
+            Err(error) => Err(error.clone_ref(py)),
+        };
+        let (result, room) = match received {
+            Ok(received) => received,
+            Err(error) => {
+                drop(inside);
+                return BaseTransport::fatal(base, error, GET_BUFFER_FAILED);
+            }
+        };
+        let next = match result {
+            Ok(count) if count == room => NextReceive::AtOnce,
+            _ => NextReceive::WhenReadable,
+        };
+        let is_followed = Self::note_received(this, py, result.as_ref().copied(), next)?;
+        let reported = match result {
+            Ok(count @ 1..) => Self::filled(base, &protocol, inside, count).map(drop),
+            _ => Ok(()),
+        };
+        let Some(key) = this.key(py).filter(|_| is_followed) else {
+            return reported;
+        };
+        let is_due = this.command(py, |engine| engine.transports().receives_again(key))?;
+        match reported {
+            // The protocol may have been replaced.
+            Ok(()) if is_due => Self::readable(base, fd),
+            reported => reported,
+        }
+    }
+
+    /// Calls `buffer_updated` for bytes in the protocol's buffer. True if it raised nothing.
+    ///
+    /// A callback that it schedules may empty the buffer, and runs before the next delivery.
+    fn filled(
+        base: &Bound<'_, BaseTransport>,
+        protocol: &Bound<'_, PyAny>,
+        inside: Inside<'_>,
+        count: usize,
+    ) -> PyResult<bool> {
+        let (py, this) = (base.py(), base.get());
+        let before = this.scheduled(py);
+        let called = protocol.call_method1(intern!(py, "buffer_updated"), (count,));
+        drop(inside);
+        if this.scheduled(py) > before
+            && let Some(key) = this.key(py)
+        {
+            this.command(py, |engine| engine.transports().wait_a_turn(key))?;
+        }
+        let took = called.is_ok();
+        let message = "Fatal error: protocol.buffer_updated() call failed.";
+        Self::end_if_failed(base, called, message).map(|()| took)
+    }
+
+    /// Ends the connection if a method of the protocol that got bytes has raised.
+    fn end_if_failed(
+        base: &Bound<'_, BaseTransport>,
+        called: PyResult<Bound<'_, PyAny>>,
+        message: &str,
+    ) -> PyResult<()> {
+        match called {
+            Ok(_) => Ok(()),
+            Err(error) => BaseTransport::fatal(base, error, message),
+        }
+    }
+
+    /// Reports the result of a receive to the engine, which queues an event of an end or an error. True if another receive
+    /// follows at once.
+    fn note_received(
+        base: &BaseTransport,
+        py: Python<'_>,
+        result: Result<usize, &io::Error>,
+        next: NextReceive,
+    ) -> PyResult<bool> {
+        let errno = |error: &io::Error| Errno(error.raw_os_error().unwrap_or(libc::EIO));
+        match base.key(py) {
+            Some(key) => base.command(py, |engine| {
+                engine
+                    .transports()
+                    .received(key, result.map_err(errno), next)
+            }),
+            None => Ok(false),
+        }
+    }
+
+    fn deliver(base: &Bound<'_, BaseTransport>, data: StreamBytes) -> PyResult<()> {
+        let bytes = PyBytes::new(base.py(), &data);
+        // The buffer of the ring returns before Python code runs.
+        drop(data);
+        Self::give(base, bytes)
+    }
+
+    fn give(base: &Bound<'_, BaseTransport>, bytes: Bound<'_, PyBytes>) -> PyResult<()> {
+        let py = base.py();
+        let Some((protocol, inside)) = base.get().enter(py)? else {
+            return Ok(());
+        };
+        let called = protocol.call_method1(intern!(py, "data_received"), (bytes,));
+        drop(inside);
+        let message = "Fatal error: protocol.data_received() call failed.";
+        Self::end_if_failed(base, called, message)
+    }
+
+    /// Calls get_buffer() and buffer_updated() until the piece is used up. In asyncio each pair is a turn of its own, so
+    /// commands of the protocol in between affect the rest: it may pause, close, set another protocol, or run the next
+    /// turns of the loop.
+    ///
+    /// The buffer of the ring is in use during get_buffer() and returns before buffer_updated(). Bytes that did not fit
+    /// into a small buffer wait in the engine meanwhile.
+    fn buffer_updated(base: &Bound<'_, BaseTransport>, mut data: StreamBytes) -> PyResult<()> {
+        let py = base.py();
+        let this = base.get();
+        while !data.is_empty() {
+            let (receiver, key) = this.state.with(py, |state| (state.receiver, state.key));
+            let (false, Some(key)) = (this.shared.is_closing(), key) else {
+                return Ok(());
+            };
+            if receiver != Receiver::Buffer {
+                return Self::deliver(base, data);
+            }
+            let Some((protocol, inside)) = this.enter(py)? else {
+                return Ok(());
+            };
+            let copied = protocol
+                .call_method1(intern!(py, "get_buffer"), (-1,))
+                .and_then(|target| buffer::copy_into(&target, &data));
+            let count = match copied {
+                Ok(count) => count,
+                Err(error) => {
+                    drop((data, inside));
+                    return BaseTransport::fatal(base, error, GET_BUFFER_FAILED);
+                }
+            };
+            let rest = data.into_rest(count);
+            let waits = !rest.is_empty();
+            if waits {
+                this.command(py, |engine| engine.transports().put_back(key, rest))?;
+            }
+            if !Self::filled(base, &protocol, inside, count)? {
+                return Ok(());
+            }
+            let Some(rest) = Self::take_back(this, py, waits)? else {
+                return Ok(());
+            };
+            data = rest;
+        }
+        Ok(())
+    }
+
+    /// Takes the bytes that wait for the reader, if it still reads.
+    fn take_back(
+        base: &BaseTransport,
+        py: Python<'_>,
+        waits: bool,
+    ) -> PyResult<Option<StreamBytes>> {
+        match base.key(py).filter(|_| waits) {
+            Some(key) => base.command(py, |engine| engine.transports().take_back(key)),
+            None => Ok(None),
+        }
+    }
+
+    /// True if the next event of the engine is more data of this stream.
+    fn data_follows(base: &BaseTransport, py: Python<'_>) -> PyResult<bool> {
+        match base.key(py) {
+            Some(key) => base.command(py, |engine| engine.next_is_data_of(key)),
+            None => Ok(false),
+        }
+    }
+
+    pub fn eof_received(base: &Bound<'_, BaseTransport>) -> PyResult<()> {
+        let py = base.py();
+        BaseTransport::log_debug(base, "%r received EOF")?;
+        let Some((protocol, inside)) = base.get().enter(py)? else {
+            return Ok(());
+        };
+        let keep_open = protocol
+            .call_method0(intern!(py, "eof_received"))
+            .and_then(|keep_open| keep_open.is_truthy());
+        match keep_open {
+            Ok(true) => Ok(()),
+            Ok(false) => BaseTransport::close(base),
+            Err(error) => {
+                drop(inside);
+                let message = "Fatal error: protocol.eof_received() call failed.";
+                BaseTransport::fatal(base, error, message)
+            }
+        }
+    }
+
+    pub fn failed(base: &Bound<'_, BaseTransport>, side: Direction, errno: Errno) -> PyResult<()> {
+        let message = match side {
+            Direction::Read => "Fatal read error on socket transport",
+            Direction::Write => "Fatal write error on socket transport",
+        };
+        BaseTransport::socket_failed(base, errno, message)?;
+        match base.get().empty_waiter(base.py()) {
+            Some(waiter) if side == Direction::Write => fail_waiter(
+                &waiter,
+                error::os_error(errno).into_value(base.py()).into_any(),
+            ),
+            _ => Ok(()),
+        }
+    }
+
+    pub fn flushed(base: &Bound<'_, BaseTransport>) -> PyResult<()> {
+        let py = base.py();
+        if let Some(waiter) = base.get().empty_waiter(py)
+            && !waiter.call_method0(intern!(py, "done"))?.is_truthy()?
+        {
+            waiter.call_method1(intern!(py, "set_result"), (py.None(),))?;
+        }
+        Ok(())
+    }
+}
+
+fn next_receive(result: Result<usize, &io::Error>) -> NextReceive {
+    match result {
+        Ok(RECEIVE_MAX) => NextReceive::InTurn,
+        _ => NextReceive::WhenReadable,
+    }
+}
+
+thread_local! {
+    /// The buffer of [`StreamTransport::receive_records`]. Empty while it is in use.
+    static RECORDS: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
+/// Blocks of less than 128 KiB always come from the heap. glibc may map a larger one anew each time.
+const RECEIVE_MAX: usize = 120 * 1024;
+const GET_BUFFER_FAILED: &str = "Fatal error: protocol.get_buffer() call failed.";

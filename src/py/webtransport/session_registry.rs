@@ -1,0 +1,92 @@
+//! The sessions of one connection as Python objects, and the look-up of an event's session.
+
+use pyo3::prelude::*;
+use pyo3::{PyTraverseError, PyVisit};
+use rustc_hash::{FxHashMap, FxHashSet};
+use uringcore_http::webtransport::{Event, Handle, SessionStats, What};
+
+use super::session::SessionCore;
+
+/// Sessions by number, from their request until the peer has our last message about them.
+#[derive(Default)]
+pub struct SessionRegistry {
+    sessions: FxHashMap<u64, Py<SessionCore>>,
+    /// Sessions that ended before their request was processed: one packet may request several and end them.
+    gone: FxHashSet<u64>,
+}
+
+impl SessionRegistry {
+    pub fn add(&mut self, session_id: u64, session: Py<SessionCore>) {
+        self.sessions.insert(session_id, session);
+    }
+
+    /// True if a requested session has already ended.
+    pub fn take_gone(&mut self, session_id: u64) -> bool {
+        self.gone.remove(&session_id)
+    }
+
+    /// The session of an event.
+    pub fn find(&mut self, py: Python<'_>, event: &Event) -> Option<Py<SessionCore>> {
+        let session_id = event.session_id;
+        match event.what {
+            What::Ended { .. } if !self.sessions.contains_key(&session_id) => {
+                self.gone.insert(session_id);
+                None
+            }
+            // The session needs no later event.
+            What::Refused { .. }
+            | What::Ended {
+                is_clean: false, ..
+            }
+            | What::Released => self.sessions.remove(&session_id),
+            _ => {
+                let session = self.sessions.get(&session_id)?;
+                Some(session.clone_ref(py))
+            }
+        }
+    }
+
+    /// Delivers events to sessions until none is left. An exception from one does not keep the others from their
+    /// events.
+    pub fn tell(
+        py: Python<'_>,
+        next: impl Fn() -> Option<(Option<Py<SessionCore>>, What)>,
+    ) -> PyResult<()> {
+        let mut outcome = Ok(());
+        while let Some((session, what)) = next() {
+            if let Some(session) = session {
+                outcome = outcome.and(session.get().reported(py, what));
+            }
+        }
+        outcome
+    }
+
+    /// The open sessions of a connection that is about to end, with their counters.
+    pub fn last_stats(&self, py: Python<'_>, handle: &Handle<'_>) -> LastStats {
+        let stats = |(id, session): (&u64, &Py<SessionCore>)| {
+            Some((session.clone_ref(py), handle.stats(*id)?))
+        };
+        LastStats(self.sessions.iter().filter_map(stats).collect())
+    }
+
+    pub fn len(&self) -> usize {
+        self.sessions.len()
+    }
+
+    pub fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        let mut sessions = self.sessions.values();
+        sessions.try_for_each(|session| visit.call(session))
+    }
+}
+
+/// Counters that are to be stored in their sessions.
+#[derive(Default)]
+pub struct LastStats(Vec<(Py<SessionCore>, SessionStats)>);
+
+impl LastStats {
+    pub fn keep(self, py: Python<'_>) {
+        for (session, stats) in self.0 {
+            session.get().keep_stats(py, stats);
+        }
+    }
+}
