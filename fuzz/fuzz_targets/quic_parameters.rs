@@ -10,7 +10,7 @@ use std::net::{IpAddr, SocketAddr};
 use libfuzzer_sys::fuzz_target;
 use uringcore_quic::fuzzing::preferred_address;
 use uringcore_quic::fuzzing::tls::{append_version_information, version_information};
-use uringcore_wire::parameters::Parameters;
+use uringcore_wire::transport_parameters::Parameters;
 
 fuzz_target!(|data: &[u8]| {
     for remote in REMOTES {

@@ -4,7 +4,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use uringcore_http::webtransport::header::{Whose, look};
+use uringcore_http::webtransport::stream_header::{StreamOwner, look};
 
 fuzz_target!(|data: &[u8]| {
     let [stream_id, data @ ..] = data else { return };
@@ -14,14 +14,14 @@ fuzz_target!(|data: &[u8]| {
     for end in 0..=data.len() {
         let whose = look(stream_id, &data[..end]);
         match (whose, said) {
-            (Whose::Unknown { lacks }, None) => {
+            (StreamOwner::Unknown { lacks }, None) => {
                 assert!((1..=8).contains(&lacks) && end < 16);
                 promised = promised.max(end + lacks);
             }
             (whose, None) => {
                 // Other streams may be recognised at their first byte; a session's header has the
                 // promised length.
-                assert!(whose == Whose::Http || promised <= end, "{promised} {end}");
+                assert!(whose == StreamOwner::Http || promised <= end, "{promised} {end}");
                 said = Some(whose);
             }
             (whose, Some(said)) => assert_eq!(whose, said),

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
 use uringcore_h3 as h3;
 use uringcore_http::http3::{self, Connection};
-use uringcore_http::webtransport::{Event, Handle, Limits, What};
+use uringcore_http::webtransport::{Event, SessionCommands, Limits, EventKind};
 use uringcore_quic as quic;
 
 use crate::wire::Wire;
@@ -146,7 +146,7 @@ impl Site {
 
     fn with_server<R>(
         &mut self,
-        run: impl FnOnce(&mut Handle<'_>, &mut quic::Connection, Instant) -> R,
+        run: impl FnOnce(&mut SessionCommands<'_>, &mut quic::Connection, Instant) -> R,
     ) -> Option<R> {
         let (quic, now) = self.wire.server()?;
         let mut handle = self.http.webtransport().expect("it is attached");
@@ -274,21 +274,21 @@ impl Site {
     fn reported(&mut self, event: Event) {
         let session = self.sessions.get_mut(&event.session_id);
         let session = session.unwrap_or_else(|| panic!("{event:?} before its request"));
-        assert_eq!(session.ended, event.what == What::Released, "{event:?}");
+        assert_eq!(session.ended, event.what == EventKind::Released, "{event:?}");
         match event.what {
-            What::Opened { stream_id, .. } => {
+            EventKind::Opened { stream_id, .. } => {
                 assert!(session.open && session.streams.insert(stream_id));
             }
-            What::Ended { .. } => {
+            EventKind::Ended { .. } => {
                 (session.ended, session.reported_ended) = (true, true);
                 session.open = false;
                 session.streams.clear();
             }
-            What::Quic(quic::Event::StreamReadable { stream_id }) => {
+            EventKind::Quic(quic::Event::StreamReadable { stream_id }) => {
                 assert!(session.streams.contains(&stream_id));
             }
-            What::Quic(_) => assert!(session.open),
-            What::Draining | What::Released => {}
+            EventKind::Quic(_) => assert!(session.open),
+            EventKind::Draining | EventKind::Released => {}
             other => panic!("{other:?} at a server"),
         }
     }

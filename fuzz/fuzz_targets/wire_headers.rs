@@ -5,25 +5,25 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use uringcore_wire::datagram::{self, Beginning};
+use uringcore_wire::coalesced_packets::{self, FirstPacket};
 use uringcore_wire::header::{
     Extent, KNOWN_VERSIONS, LongHeader, PacketType, shift_type, unshift_type,
 };
-use uringcore_wire::negotiation::VersionNegotiation;
-use uringcore_wire::parameters::Parameters;
+use uringcore_wire::version_negotiation::VersionNegotiation;
+use uringcore_wire::transport_parameters::Parameters;
 use uringcore_wire::varint;
 
 fuzz_target!(|data: &[u8]| {
     check_integers(data);
     check_parameters(data);
-    let arrivals = datagram::arrivals(data);
+    let arrivals = coalesced_packets::arrivals(data);
     assert!(arrivals.iter().all(|arrival| arrival.length > 0));
     let total: usize = arrivals.iter().map(|arrival| arrival.length).sum();
     assert_eq!(total, data.len());
     let _ = (
-        Beginning::of(data),
-        datagram::is_retry(data),
-        datagram::initial_version(data),
+        FirstPacket::of(data),
+        coalesced_packets::is_retry(data),
+        coalesced_packets::initial_version(data),
     );
     if let Some(header) = LongHeader::read(data) {
         check_header(data, &header);

@@ -4,11 +4,11 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use uringcore_http::ws::{Event, Fault, Reader, Side};
+use uringcore_http::ws::{Event, Violation, Reader, Side};
 
 const MESSAGE_MAX: usize = 300;
 
-fn read(side: Side, pieces: &mut dyn Iterator<Item = &[u8]>) -> (Vec<Event>, Option<Fault>) {
+fn read(side: Side, pieces: &mut dyn Iterator<Item = &[u8]>) -> (Vec<Event>, Option<Violation>) {
     let mut reader = Reader::new(side, MESSAGE_MAX);
     let mut events = Vec::new();
     for mut piece in pieces {

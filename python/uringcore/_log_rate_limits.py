@@ -192,7 +192,7 @@ def is_last(left: int) -> str:
 def network(client: Any) -> str:
     """Returns the network of a client: an IPv4 address, or the /64 of an IPv6 address.
 
-    QUIC's limits count clients in the same way (``AddressBlock`` in ``src/limits/budget.rs``).
+    QUIC's limits count clients in the same way (``AddressBlock`` in ``src/limits/memory_budget.rs``).
 
     ``client`` is an ASGI scope's value, which proxies and applications may have set to anything.
     """

@@ -6,7 +6,7 @@ use std::os::fd::{OwnedFd, RawFd};
 use bytes::Bytes;
 use uringcore_io::{Datagram, Errno, Outcome, RecvBuf, SockAddr};
 
-use crate::table::Key;
+use crate::slab::Key;
 use crate::watchers::{Direction, Readiness};
 
 /// Received stream bytes: in a buffer of the driver, or copied out of it, once, because the reader was paused and others

@@ -7,7 +7,7 @@ use std::time::Instant;
 use rustc_hash::FxHashSet;
 use uringcore_quic::ConnectionKey;
 
-use crate::table::Key;
+use crate::slab::Key;
 use crate::write_delay::WriteDelay;
 
 /// An owner of held bytes.

@@ -11,12 +11,12 @@
 //! | file | content |
 //! | --- | --- |
 //! | `turn` | [`Engine`]: the turn, the routing of completions |
-//! | `callback_ends` | the host's callbacks; held bytes are sent at their ends |
+//! | `callback_hooks` | calls of the host at the begin and end of its callbacks, which send held bytes |
 //! | `callback_progress` | [`CallbackProgress`]: the counts of the host's callbacks |
 //! | `event` | [`EngineEvent`]: the events of a host |
 //! | `event_queue` | the events that the host has not taken yet, in order |
-//! | `token` | the token of an operation, from which its completion finds its owner |
-//! | `table` | [`Table`]: a slab whose keys carry a generation |
+//! | `completion_token` | the token of an operation, from which its completion finds its owner |
+//! | `slab` | [`Slab`]: a table whose keys carry a generation |
 //! | `listener` | [`Listeners`]: listening sockets |
 //! | `watchers` | [`Watchers`]: readiness watchers (`add_reader` and `add_writer`) |
 //! | `operations` | [`Operations`]: single operations for which a host waits |
@@ -33,7 +33,7 @@
 
 #![forbid(unsafe_code)]
 
-mod callback_ends;
+mod callback_hooks;
 mod callback_progress;
 mod event;
 mod event_queue;
@@ -44,8 +44,8 @@ mod operations;
 mod quic;
 mod receive_budget;
 mod stats;
-mod table;
-mod token;
+mod slab;
+mod completion_token;
 mod transport;
 mod turn;
 mod watchers;
@@ -61,8 +61,8 @@ pub use listener::Listeners;
 pub use operations::Operations;
 pub use quic::{QuicSocket, SocketFd};
 pub use stats::EngineStats;
-pub use table::{Key, Table};
-pub use token::{Owner, Route};
+pub use slab::{Key, Slab};
+pub use completion_token::{Owner, Route};
 pub use transport::{
     DatagramSize, HIGH_MARK_BYTES, NextReceive, Piece, SharedState, Transports, WriteOutcome,
 };

@@ -20,8 +20,8 @@ use uringcore_io::{Backend, Completion, Driver, Errno, Interest, OpId, Outcome};
 
 use crate::event::EngineEvent;
 use crate::event_queue::EventQueue;
-use crate::table::{Key, Table};
-use crate::token::{Owner, Route};
+use crate::slab::{Key, Slab};
+use crate::completion_token::{Owner, Route};
 
 pub(crate) struct Listener {
     fd: RawFd,
@@ -182,7 +182,7 @@ impl Listener {
 
 /// The listening sockets of an [`Engine`](crate::Engine), for commands.
 pub struct Listeners<'a> {
-    pub(crate) listeners: &'a mut Table<Listener>,
+    pub(crate) listeners: &'a mut Slab<Listener>,
     pub(crate) driver: &'a mut Driver,
 }
 

@@ -6,8 +6,8 @@
 
 use uringcore_io::{Driver, OpId, Token};
 
-use crate::table::{Key, Table};
-use crate::token::{Owner, Route};
+use crate::slab::{Key, Slab};
+use crate::completion_token::{Owner, Route};
 
 enum OperationState {
     /// The operation has a key and is not started.
@@ -19,7 +19,7 @@ enum OperationState {
 
 #[derive(Default)]
 pub(crate) struct OperationTable {
-    table: Table<OperationState>,
+    table: Slab<OperationState>,
 }
 
 impl OperationTable {

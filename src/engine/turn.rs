@@ -20,8 +20,8 @@ use crate::operations::{OperationTable, Operations};
 use crate::quic::QuicSocket;
 use crate::quic::sockets::QuicSockets;
 use crate::receive_budget::ReceiveBudget;
-use crate::table::{Key, Table};
-use crate::token::{Owner, Route};
+use crate::slab::{Key, Slab};
+use crate::completion_token::{Owner, Route};
 use crate::transport::Transports;
 use crate::transport::transport_table::TransportTable;
 use crate::watchers::{WatcherTable, Watchers};
@@ -30,7 +30,7 @@ use crate::watchers::{WatcherTable, Watchers};
 pub struct Engine {
     pub(crate) driver: Driver,
     pub(crate) transports: TransportTable,
-    pub(crate) listeners: Table<Listener>,
+    pub(crate) listeners: Slab<Listener>,
     pub(crate) quic: QuicSockets,
     pub(crate) watchers: WatcherTable,
     pub(crate) operations: OperationTable,
@@ -49,7 +49,7 @@ impl Engine {
         Ok(Self {
             driver: Driver::new(config)?,
             transports: TransportTable::default(),
-            listeners: Table::default(),
+            listeners: Slab::default(),
             quic: QuicSockets::default(),
             watchers: WatcherTable::default(),
             operations: OperationTable::default(),

@@ -1,6 +1,6 @@
 //! The connection: dispatches input to its streams, and queues events for the host.
 //!
-//! This file has that queue, received datagrams, and the reaction to the peer's errors. `streams.rs` has the
+//! This file has that queue, received datagrams, and the reaction to the peer's errors. `request_streams.rs` has the
 //! lifecycle of requests, `send.rs` the commands, `request.rs` the receiving half of one stream.
 //!
 //! It is synchronous on purpose: an asynchronous HTTP/3 library would need a task, a waker and a lock for each request.
@@ -10,25 +10,25 @@ use std::collections::VecDeque;
 use bytes::{Buf, Bytes};
 use uringcore_wire::varint;
 
-use super::abandoned::AbandonedStreams;
+use super::abandoned_streams::AbandonedStreams;
 use super::critical_streams::{self, CriticalStream, CriticalStreams};
 use super::early_priorities::EarlyPriorities;
 use super::error::{Code, ConnectionError};
 use super::event::{Event, Role};
 use super::frame::{self, stream_type};
 use super::goaway::GoAway;
-use super::log::{Log, Logged};
-use super::peer::Peer;
-use super::pending_input::PendingInput;
+use super::qlog_entries::{QlogEntries, Logged};
+use super::peer_capabilities::PeerCapabilities;
+use super::pending_input_budget::PendingInputBudget;
 use super::push::Pushes;
 use super::qpack::{Decoder, DecoderSettings, Encoder, EncoderSettings};
 use super::request::{Half, RequestStream};
-use super::request_ids::RequestIds;
+use super::request_stream_ids::RequestStreamIds;
 use super::settings::{PeerSettings, Settings};
 use super::sink::Sink;
 use super::stream_map::StreamMap;
-use super::uni::{UniKind, UniStream};
-use super::useless_frames::UselessFrameBudget;
+use super::unidirectional_stream::{UnidirectionalKind, UnidirectionalStream};
+use super::useless_frame_budget::UselessFrameBudget;
 
 /// An HTTP/3 connection without its transport (RFC 9114), client or server.
 ///
@@ -50,21 +50,21 @@ use super::useless_frames::UselessFrameBudget;
 pub struct Connection {
     pub(super) role: Role,
     pub(super) settings: Settings,
-    pub(super) peer: Peer,
+    pub(super) peer: PeerCapabilities,
     pub(super) strict: bool,
     pub(super) answers_large_requests: bool,
 
     pub(super) critical: CriticalStreams,
 
     pub(super) requests: StreamMap<RequestStream>,
-    pub(super) uni: StreamMap<UniStream>,
+    pub(super) unidirectional: StreamMap<UnidirectionalStream>,
     /// Streams that we gave up and of which more may arrive.
     pub(super) abandoned: AbandonedStreams,
     /// Streams that wait for the peer's QPACK encoder stream, in order; at most as many as we announced.
     pub(super) blocked: VecDeque<u64>,
-    pub(super) pending_input: PendingInput,
+    pub(super) pending_input: PendingInputBudget,
     pub(super) useless_frames: UselessFrameBudget,
-    pub(super) request_ids: RequestIds,
+    pub(super) request_ids: RequestStreamIds,
     pub(super) early_priorities: EarlyPriorities,
     pub(super) goaway: GoAway,
     pub(super) pushes: Pushes,
@@ -73,7 +73,7 @@ pub struct Connection {
     pub(super) decoder: Decoder,
     pub(super) events: VecDeque<Event>,
     pub(super) closed: bool,
-    pub(super) log: Log,
+    pub(super) log: QlogEntries,
     /// The current field section; kept for its allocation.
     pub(super) section: Vec<u8>,
 }
@@ -93,17 +93,17 @@ impl Connection {
         });
         let mut connection = Self {
             role,
-            peer: Peer::default(),
+            peer: PeerCapabilities::default(),
             strict: false,
             answers_large_requests: false,
             critical: CriticalStreams::new(uni_streams),
             requests: StreamMap::default(),
-            uni: StreamMap::default(),
+            unidirectional: StreamMap::default(),
             abandoned: AbandonedStreams::default(),
             blocked: VecDeque::new(),
-            pending_input: PendingInput::new(&settings),
+            pending_input: PendingInputBudget::new(&settings),
             useless_frames: UselessFrameBudget::default(),
-            request_ids: RequestIds::new(settings.max_requests),
+            request_ids: RequestStreamIds::new(settings.max_requests),
             early_priorities: EarlyPriorities::default(),
             goaway: GoAway::new(role),
             pushes: Pushes::default(),
@@ -114,7 +114,7 @@ impl Connection {
             decoder,
             events: VecDeque::new(),
             closed: false,
-            log: Log::default(),
+            log: QlogEntries::default(),
             section: Vec::new(),
             settings,
         };
@@ -192,10 +192,10 @@ impl Connection {
                 return;
             }
             // RFC 9114 section 6.2: a stream may be reset before its type is known.
-            if let Some(UniStream {
-                kind: UniKind::WebTransport { .. },
+            if let Some(UnidirectionalStream {
+                kind: UnidirectionalKind::WebTransport { .. },
                 ..
-            }) = self.uni.remove(&stream_id)
+            }) = self.unidirectional.remove(&stream_id)
             {
                 self.events.push_back(Event::Reset {
                     stream_id,
@@ -337,7 +337,7 @@ impl Connection {
     /// host whose connection is idle.
     pub fn rest(&mut self) {
         self.requests.shrink_to_fit();
-        self.uni.shrink_to_fit();
+        self.unidirectional.shrink_to_fit();
         self.abandoned.shrink_to_fit();
         self.blocked.shrink_to_fit();
         self.events.shrink_to_fit();
@@ -434,7 +434,7 @@ impl Connection {
         if !self.settings.separate_writes {
             self.requests = StreamMap::default();
         }
-        self.uni = StreamMap::default();
+        self.unidirectional = StreamMap::default();
         self.request_ids.forget_skipped();
         self.early_priorities = EarlyPriorities::default();
         self.blocked = VecDeque::new();

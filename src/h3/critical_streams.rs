@@ -1,6 +1,6 @@
 //! The critical streams of both sides: for control, QPACK's encoder and its decoder.
 //!
-//! Not here: writing (`connection`) and reading them (`control`).
+//! Not here: writing (`connection`) and reading them (`control_stream`).
 
 use super::error::{Code, ConnectionError};
 use super::frame::stream_type;

@@ -1,6 +1,6 @@
 //! The GOAWAY frames of both sides (RFC 9114 section 5.2).
 //!
-//! Not here: the frame itself (`send`, `control`).
+//! Not here: the frame itself (`send`, `control_stream`).
 
 use uringcore_wire::varint;
 

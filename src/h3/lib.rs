@@ -1,62 +1,63 @@
 //! HTTP/3 as a sans-IO state machine: both roles, QPACK included (RFC 9114, 9204, 9220, 9297).
 //!
 //! - `connection`: [`Connection`], its events and streams. Start here. `sink`: [`Sink`], its output.
-//! - `queued`: [`QueuedConnection`], whose output waits for the host.
-//! - `send`: its commands. `streams`: the lifecycle of its requests. `control`: the peer's unidirectional streams.
-//! - `request`, `uni`: parse the data of one stream. `push`: server push, both roles.
-//! - `field`, `target`: detect malformed messages. `settings`, `frame`, `priority`: codecs.
+//! - `queued_connection`: [`QueuedConnection`], whose output waits for the host.
+//! - `send`: the commands that send. `request_streams`: requests from their first byte to their end. `push`: server push.
+//! - `control_stream`: reactions to the frames of the peer's control stream, and to its QPACK streams.
+//! - `request`, `unidirectional_stream`: parse the data of one stream.
+//! - `field_validation`, `request_target`: detect malformed messages. `settings`, `frame`, `priority`: codecs.
 //! - `capsule`: splits the data of a request with the Capsule Protocol.
-//! - `pending_input`, `useless_frames`: bounds on a peer's unusable data and useless frames.
+//! - `pending_input_budget`, `useless_frame_budget`: bounds on a peer's unusable data and useless frames.
 //! - `qpack`: field compression.
-//! - `event`, `error`: events and errors. `log`: log entries for the host.
-//! - `critical_streams`, `request_ids`, `goaway`, `peer`, `early_priorities`, `abandoned`: parts of the connection's
-//!   state, each with its rules.
-//! - `stream_map`: streams by their identifiers.
+//! - `event`, `error`: events and errors. `qlog_entries`: log entries for the host.
+//! - `critical_streams`, `request_stream_ids`, `goaway`, `peer_capabilities`: parts of a connection's state, each with its
+//!   rules; `early_priorities`, `abandoned_streams`: two more of these parts.
+//! - `stream_map`: a hash map with stream identifiers as keys.
 //!
 //! This crate handles stream identifiers and bytes; it uses only RFC 9000's structure of stream identifiers, and does
 //! not depend on `uringcore_quic`.
 
 #![forbid(unsafe_code)]
 
-mod abandoned;
+mod abandoned_streams;
 pub mod capsule;
 pub mod connection;
-mod control;
+mod control_stream;
 mod critical_streams;
 mod early_priorities;
 pub mod error;
 pub mod event;
-pub mod field;
+pub mod field_validation;
 pub mod frame;
 mod goaway;
-mod log;
-mod peer;
-mod pending_input;
+mod qlog_entries;
+mod peer_capabilities;
+mod pending_input_budget;
 pub mod priority;
 mod push;
 pub mod qpack;
-mod queued;
+mod queued_connection;
 mod request;
-mod request_ids;
+mod request_stream_ids;
 mod send;
 pub mod settings;
 mod sink;
 mod stream_map;
-mod streams;
-mod target;
-mod uni;
-mod useless_frames;
+mod request_streams;
+mod request_target;
+mod unidirectional_stream;
+mod useless_frame_budget;
 
 pub use connection::Connection;
 pub use error::{Code, ConnectionError, LocalError};
 pub use event::{Event, HeadersKind, Role};
-pub use field::TargetCheck;
-pub use log::{Logged, LoggedFrame};
+pub use field_validation::TargetCheck;
+pub use qlog_entries::{Logged, LoggedFrame};
 pub use priority::{Priority, Signal};
 pub use qpack::Field;
-pub use queued::{Output, QueuedConnection};
+pub use queued_connection::{Output, QueuedConnection};
 pub use request::Half;
 pub use settings::{PeerSettings, Settings};
 pub use sink::Sink;
-pub use streams::Place;
+pub use request_streams::Place;
 pub use uringcore_wire::varint;

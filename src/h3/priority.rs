@@ -1,9 +1,10 @@
 //! Priorities of responses (RFC 9218): the value of the `priority` field and of PRIORITY_UPDATE frames, a
 //! Dictionary of Structured Fields (RFC 9651).
 //!
-//! Not here: the allowed positions of frames (`uni.rs`, `control.rs`), and scheduling, which QUIC and the host do.
+//! Not here: the allowed positions of frames (`unidirectional_stream.rs`, `control_stream.rs`), and scheduling, which
+//! QUIC and the host do.
 
-use uringcore_wire::structured::{Parser, Value};
+use uringcore_wire::structured_fields::{Parser, Value};
 
 use super::qpack::Field;
 

@@ -13,12 +13,12 @@ use uringcore_wire::varint;
 use super::connection::Connection;
 use super::error::{Code, ConnectionError, LocalError};
 use super::event::Role;
-use super::field::{self, Line, TargetCheck};
+use super::field_validation::{self, Line, TargetCheck};
 use super::frame::{self, frame_type, stream_type};
 use super::qpack::Field;
 use super::request::{Half, RequestStream};
 use super::sink::Sink;
-use super::uni::{UniKind, UniStream};
+use super::unidirectional_stream::{UnidirectionalKind, UnidirectionalStream};
 
 /// A connection's pushes.
 #[derive(Debug, Default)]
@@ -116,9 +116,9 @@ impl Connection {
         V: AsRef<[u8]>,
     {
         self.check_push(stream_id)?;
-        let lines = field::trimmed(fields);
-        let invalid = |reason: field::Reason| LocalError::InvalidField(reason.into_owned());
-        let head = field::request_head(lines.clone(), TargetCheck::Strict).map_err(invalid)?;
+        let lines = field_validation::trimmed(fields);
+        let invalid = |reason: field_validation::Reason| LocalError::InvalidField(reason.into_owned());
+        let head = field_validation::request_head(lines.clone(), TargetCheck::Strict).map_err(invalid)?;
         check_promised(lines.clone(), head.content_length)?;
         self.check_field_section_size(lines.clone())?;
         let push_id = self.pushes.next;
@@ -186,7 +186,7 @@ impl Connection {
         &mut self,
         out: &mut dyn Sink,
         stream_id: u64,
-        mut stream: UniStream,
+        mut stream: UnidirectionalStream,
         mut data: Bytes,
         fin: bool,
     ) -> Result<(), ConnectionError> {
@@ -197,8 +197,8 @@ impl Connection {
                     "the push stream ends inside its push ID",
                 ));
             }
-            stream.kind = UniKind::Push;
-            self.uni.insert(stream_id, stream);
+            stream.kind = UnidirectionalKind::Push;
+            self.unidirectional.insert(stream_id, stream);
             return Ok(());
         };
         check_push_id(push_id, self.settings.max_push_id)?;

@@ -9,7 +9,7 @@ use super::connection::Connection;
 use super::critical_streams::CriticalStream;
 use super::error::{Code, LocalError};
 use super::event::Role;
-use super::field::{self, Line, Method};
+use super::field_validation::{self, Line, Method};
 use super::frame::{self, FrameHeader, frame_type, stream_type};
 use super::qpack::FIELD_OVERHEAD;
 use super::request::{Half, RequestStream};
@@ -40,7 +40,7 @@ impl Connection {
         N: AsRef<[u8]>,
         V: AsRef<[u8]>,
     {
-        self.send_section(out, stream_id, field::trimmed(fields), None, fin)
+        self.send_section(out, stream_id, field_validation::trimmed(fields), None, fin)
     }
 
     /// Sends a header section and content after it, in one write if the content is small. Empty content sends only
@@ -63,7 +63,7 @@ impl Connection {
         V: AsRef<[u8]>,
     {
         let content = (!content.is_empty()).then_some(content);
-        self.send_section(out, stream_id, field::trimmed(fields), content, fin)
+        self.send_section(out, stream_id, field_validation::trimmed(fields), content, fin)
     }
 
     fn send_section<'a>(
@@ -114,7 +114,7 @@ impl Connection {
             Half::Head => self.check_head(lines, stream.method, fin),
             Half::Body => {
                 self.check_trailers(stream)?;
-                field::trailers(lines).map_err(invalid_field)?;
+                field_validation::trailers(lines).map_err(invalid_field)?;
                 Ok(Next::plain(Half::Trailers, stream.method))
             }
             Half::Trailers | Half::Done => Err(LocalError::FrameUnexpected(
@@ -374,10 +374,10 @@ impl Connection {
     ) -> Result<Next, LocalError> {
         if self.role == Role::Client {
             let target_check = self.settings.target_check;
-            let head = field::request_head(lines, target_check).map_err(invalid_field)?;
+            let head = field_validation::request_head(lines, target_check).map_err(invalid_field)?;
             return Ok(Next::plain(Half::Body, head.method));
         }
-        let head = field::response_head(lines).map_err(invalid_field)?;
+        let head = field_validation::response_head(lines).map_err(invalid_field)?;
         let drops_length = head.content_length.is_some() && head.is_without_content(method);
         if !head.is_interim() {
             return Ok(Next {
@@ -492,7 +492,7 @@ fn check_request_stream(stream_id: u64) -> Result<(), LocalError> {
     }
 }
 
-fn invalid_field(reason: field::Reason) -> LocalError {
+fn invalid_field(reason: field_validation::Reason) -> LocalError {
     LocalError::InvalidField(reason.into_owned())
 }
 

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use uringcore_wire::varint;
 
 use super::error::{Code, ConnectionError};
-use super::field::TargetCheck;
+use super::field_validation::TargetCheck;
 use super::frame;
 
 /// Setting identifiers (RFC 9114 section 7.2.4.1, RFC 9204 section 5, RFC 9220 section 5, RFC 9297

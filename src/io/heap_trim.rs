@@ -2,7 +2,7 @@
 //!
 //! glibc keeps memory that is freed below the top of an arena, and that may be nearly all memory of a burst.
 //!
-//! The allocator stays glibc's, with one `malloc_trim` after a flood (`uringcore_limits::budget::flood`).
+//! The allocator stays glibc's, with one `malloc_trim` after a flood (`uringcore_limits::memory_budget::flood_recovery`).
 //! Measured with twenty clients whose uploads are not read, six seconds after they had gone; the other
 //! allocators were preloaded, so Python used them too:
 //!

@@ -2,16 +2,16 @@
 //!
 //! | module | content |
 //! | --- | --- |
-//! | [`budget`] | bytes that clients make a process hold, in total and by address |
+//! | [`memory_budget`] | bytes that clients make a process hold, in total and by address |
 //! | [`semaphore`] | a semaphore for expensive things of one client |
-//! | [`shares`] | permits for something scarce, shared fairly among clients |
+//! | [`fair_permits`] | permits for something scarce, shared fairly among clients |
 //! | [`token_bucket`] | events at a rate, with a burst after a quiet time |
 //!
 //! QUIC, HTTP and applications share them. Not here: the reaction to a limit that is reached.
 
 #![forbid(unsafe_code)]
 
-pub mod budget;
+pub mod memory_budget;
 pub mod semaphore;
-pub mod shares;
+pub mod fair_permits;
 pub mod token_bucket;

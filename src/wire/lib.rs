@@ -1,12 +1,12 @@
 //! Codecs of wire formats: bytes to values and back, without connection state.
 //!
 //! - `varint`: QUIC's variable-length integers.
-//! - `datagram`: splits a datagram into packets.
+//! - `coalesced_packets`: splits a datagram into packets.
 //! - `header`: packet headers, and the versions that define them.
-//! - `negotiation`: Version Negotiation packets.
+//! - `version_negotiation`: Version Negotiation packets.
 //! - `frames`: the frames of a decrypted packet.
-//! - `parameters`: transport parameters.
-//! - `structured`: structured fields of HTTP.
+//! - `transport_parameters`: transport parameters.
+//! - `structured_fields`: structured fields of HTTP.
 //! - `tls`: TLS messages and records.
 //!
 //! This crate is a leaf: it depends on no other crate of the workspace. Every parser reports bad input by its return
@@ -14,11 +14,11 @@
 
 #![forbid(unsafe_code)]
 
-pub mod datagram;
+pub mod coalesced_packets;
 pub mod frames;
 pub mod header;
-pub mod negotiation;
-pub mod parameters;
-pub mod structured;
+pub mod version_negotiation;
+pub mod transport_parameters;
+pub mod structured_fields;
 pub mod tls;
 pub mod varint;

@@ -1,7 +1,7 @@
 //! Variable-length integers (RFC 9000 section 16), of QUIC's frames, headers and transport parameters
 //! and of HTTP/3's frames, settings and stream types.
 //!
-//! Not here: the prefixed integers of QPACK, which have another encoding (`h3::qpack::integer`).
+//! Not here: the prefixed integers of QPACK, which have another encoding (`h3::qpack::prefixed_integer`).
 
 use bytes::BufMut;
 

@@ -53,14 +53,14 @@ NEVER = {
     },
     # The parts of a connection's state that a connection and its streams use.
     "h3": {
-        part: {"connection", "streams", "control", "send", "request"}
+        part: {"connection", "request_streams", "control_stream", "send", "request"}
         for part in (
             "critical_streams",
-            "request_ids",
+            "request_stream_ids",
             "goaway",
-            "peer",
+            "peer_capabilities",
             "early_priorities",
-            "abandoned",
+            "abandoned_streams",
         )
     },
     # The loop imports all modules that handle its events; each of those imports the loop and modules below.

@@ -8,7 +8,8 @@
 //! | `poll_timeout` | [`PollTimeout`]: how long a turn may block in the kernel |
 //! | `byte_queue` | [`ByteQueue`]: bytes for a host's decoder |
 //! | `direct_mapped_cache` | [`DirectMappedCache`]: a cache with one slot for each hash |
-//! | `system` | [`SystemClock`] and [`system_roots`]: the clock and the certificate store that protocols need |
+//! | `system_clock` | [`SystemClock`]: the time of day, which the protocols get from the host |
+//! | `system_roots` | [`system_roots`]: the root certificates that the operating system trusts |
 //!
 //! Nothing here depends on the engine's turn.
 
@@ -17,7 +18,8 @@ pub(crate) mod direct_mapped_cache;
 pub(crate) mod op_queues;
 pub(crate) mod poll_timeout;
 pub(crate) mod socket_op;
-pub(crate) mod system;
+pub(crate) mod system_clock;
+pub(crate) mod system_roots;
 pub(crate) mod timers;
 
 pub use byte_queue::ByteQueue;
@@ -25,5 +27,6 @@ pub use direct_mapped_cache::DirectMappedCache;
 pub use op_queues::{OpQueueId, OpQueues, Start};
 pub use poll_timeout::PollTimeout;
 pub use socket_op::{Attempt, SocketOp};
-pub use system::{SystemClock, system_roots};
+pub use system_clock::SystemClock;
+pub use system_roots::system_roots;
 pub use timers::{TimerKey, Timers};

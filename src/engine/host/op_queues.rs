@@ -25,7 +25,7 @@ use rustc_hash::FxHashMap;
 use uringcore_io::Outcome;
 
 use crate::host::socket_op::{Attempt, SocketOp};
-use crate::table::Key;
+use crate::slab::Key;
 use crate::watchers::Direction;
 
 /// One direction of one descriptor.

@@ -3,8 +3,8 @@
 //! | file | content |
 //! | --- | --- |
 //! | `sending` | bounded batches in flight from pooled buffers; single datagrams if the kernel refuses GSO |
-//! | `buffers` | the pooled send buffers |
-//! | `additional` | further sockets of an endpoint: after a client's migration, of a server's preferred address |
+//! | `buffer_pool` | send buffers that are used again |
+//! | `additional_sockets` | further sockets of an endpoint: after a client's migration, of a server's preferred address |
 //!
 //! This file receives (cuts GRO batches, copies each batch once), reads ICMP errors, ends the socket in order, and
 //! returns the memory of a flood to the system. The protocol is in `uringcore_quic`; the host handles the events
@@ -19,14 +19,14 @@ use bytes::BytesMut;
 use uringcore_io::{Completion, Datagram, Driver, Errno, OpId, Outcome, Token, heap_trim, net};
 use uringcore_quic::{Connection, ConnectionKey, DatagramMeta, Endpoint, EndpointStats, Event};
 
-use super::descriptor::SocketFd;
+use super::socket_fd::SocketFd;
 
-mod additional;
-mod buffers;
+mod additional_sockets;
+mod buffer_pool;
 mod sending;
 
-use additional::AdditionalSockets;
-use buffers::BufferPool;
+use additional_sockets::AdditionalSockets;
+use buffer_pool::BufferPool;
 use sending::{Batch, InFlight};
 
 /// The `sub` byte of a token (`token::Route`): one of these in the lower two bits, the number of the socket above.

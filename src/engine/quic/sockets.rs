@@ -12,12 +12,12 @@ use uringcore_quic::{Deadlines, EndpointStats};
 use crate::event::EngineEvent;
 use crate::event_queue::EventQueue;
 use crate::quic::socket::QuicSocket;
-use crate::table::{Key, Table};
+use crate::slab::{Key, Slab};
 
 #[derive(Default)]
 pub(crate) struct QuicSockets {
     /// Boxed, because the table keeps its slots after a peak and a socket is large.
-    table: Table<Box<SocketEntry>>,
+    table: Slab<Box<SocketEntry>>,
     /// Sockets with commands or completions since their last flush, each once.
     dirty: Vec<Key>,
     /// One entry for each socket with a [`SocketEntry::deadline`].

@@ -8,6 +8,6 @@ mod lifecycle;
 mod op_queues;
 mod pausing;
 mod quic;
-mod sharing;
+mod shared_sockets;
 mod sockets;
 mod stream;

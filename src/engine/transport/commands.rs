@@ -1,6 +1,6 @@
 //! Commands of a host on its transports. The next flush carries them out.
 //!
-//! Writes are in `writes`.
+//! Writes are in `write_commands`.
 
 use std::io;
 use std::os::fd::{OwnedFd, RawFd};
@@ -19,7 +19,7 @@ use crate::event::{Received, StreamBytes};
 use crate::event_queue::EventQueue;
 use crate::held_writes::HeldWrites;
 use crate::receive_budget::ReceiveBudget;
-use crate::table::Key;
+use crate::slab::Key;
 
 /// The streams and datagram sockets of an [`Engine`](crate::Engine), for commands. A command for a transport that has
 /// ended does nothing.

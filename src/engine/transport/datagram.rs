@@ -21,7 +21,7 @@ use uringcore_io::{Driver, Errno, Interest, Outcome, SendMsg, net};
 
 use crate::event::{CopiedDatagram, EngineEvent, Received};
 use crate::event_queue::EventQueue;
-use crate::transport::backlog::Backlog;
+use crate::transport::receive_backlog::ReceiveBacklog;
 use crate::transport::lifecycle::{Lifecycle, SUB_RECV, SUB_SEND, WriteOutcome};
 
 /// The largest datagrams of a socket, which decide how it receives.
@@ -41,7 +41,7 @@ pub(crate) struct DatagramSocket {
     is_receivable_queued: bool,
     /// For a shared socket: a poll has ended, and the next one uses its registration.
     has_waited: bool,
-    backlog: Backlog<Box<CopiedDatagram>>,
+    backlog: ReceiveBacklog<Box<CopiedDatagram>>,
     /// The buffer for receives by system call, before the size of the datagram is known.
     large: Vec<u8>,
     queue: VecDeque<SendMsg>,
@@ -57,7 +57,7 @@ impl DatagramSocket {
             is_shared: false,
             is_receivable_queued: false,
             has_waited: false,
-            backlog: Backlog::default(),
+            backlog: ReceiveBacklog::default(),
             large: Vec::new(),
             queue: VecDeque::new(),
             sending_bytes: 0,

@@ -33,8 +33,8 @@ use uringcore_io::{Driver, OpId, Token};
 
 use crate::event::EngineEvent;
 use crate::event_queue::EventQueue;
-use crate::table::Key;
-use crate::token::{Owner, Route};
+use crate::slab::Key;
+use crate::completion_token::{Owner, Route};
 use crate::transport::shared_state::{self, SharedState};
 
 /// The result of a write for its producer.

@@ -4,7 +4,7 @@
 //! | file | content |
 //! | --- | --- |
 //! | `commands` | [`Transports`]: the commands of a host |
-//! | `writes` | writes of a host: sent at once or held |
+//! | `write_commands` | writes of a host: sent at once or held |
 //! | `transport_table` | the transports by key, and those with work for the next flush |
 //! | `lifecycle` | the phases of a transport, from its opening to its end; paused readers and producers |
 //! | `shared_state` | [`SharedState`]: the state of a transport that any thread may read |
@@ -12,7 +12,7 @@
 //! | `write_queue` | the bytes that a stream has to send |
 //! | `write_coalescer` | the last small writes of a stream, gathered in one block |
 //! | `datagram` | the datagrams of a socket: send queue, receive |
-//! | `backlog` | data that arrived for a paused reader |
+//! | `receive_backlog` | data that arrived for a paused reader |
 //!
 //! State that few transports have at a time (a backlog, the cause of the end, waiters for an empty queue) is in a box
 //! that other transports go without.
@@ -24,7 +24,7 @@ use uringcore_io::{Completion, Driver, Outcome};
 use crate::event::EngineEvent;
 use crate::event_queue::EventQueue;
 
-pub(crate) mod backlog;
+pub(crate) mod receive_backlog;
 pub(crate) mod commands;
 pub(crate) mod datagram;
 pub(crate) mod lifecycle;
@@ -33,14 +33,14 @@ pub(crate) mod stream;
 pub(crate) mod transport_table;
 pub(crate) mod write_coalescer;
 pub(crate) mod write_queue;
-pub(crate) mod writes;
+pub(crate) mod write_commands;
 
 pub use commands::Transports;
 pub use datagram::DatagramSize;
 pub use lifecycle::WriteOutcome;
 pub use shared_state::{HIGH_MARK_BYTES, SharedState};
 pub use stream::NextReceive;
-pub use writes::Piece;
+pub use write_commands::Piece;
 
 use datagram::DatagramSocket;
 use lifecycle::{Lifecycle, SUB_RECV, SUB_SEND};

@@ -28,7 +28,7 @@ use uringcore_io::{Driver, Errno, Interest, Outcome};
 
 use crate::event::{EngineEvent, StreamBytes};
 use crate::event_queue::EventQueue;
-use crate::transport::backlog::Backlog;
+use crate::transport::receive_backlog::ReceiveBacklog;
 use crate::transport::lifecycle::{Lifecycle, SUB_RECV, SUB_SEND, WriteOutcome};
 use crate::transport::shared_state;
 use crate::transport::write_queue::WriteQueue;
@@ -69,7 +69,7 @@ pub(crate) struct Stream {
     waits_a_turn: bool,
     /// The end of the bytes was received. No receive is armed any more.
     read_ended: bool,
-    backlog: Backlog<Bytes>,
+    backlog: ReceiveBacklog<Bytes>,
     /// The end that came after the backlog.
     end_behind: Option<ReadEnd>,
     pub(crate) queue: WriteQueue,
@@ -88,7 +88,7 @@ impl Stream {
             is_second_due: false,
             waits_a_turn: false,
             read_ended: false,
-            backlog: Backlog::default(),
+            backlog: ReceiveBacklog::default(),
             end_behind: None,
             queue: WriteQueue::default(),
             send_error: None,

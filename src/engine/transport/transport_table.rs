@@ -8,7 +8,7 @@ use uringcore_io::{Completion, Driver};
 
 use crate::event::EngineEvent;
 use crate::event_queue::EventQueue;
-use crate::table::{Key, Table};
+use crate::slab::{Key, Slab};
 use crate::transport::Transport;
 use crate::transport::datagram::DatagramSocket;
 use crate::transport::lifecycle::Lifecycle;
@@ -19,7 +19,7 @@ use crate::watchers::Direction;
 
 #[derive(Default)]
 pub(crate) struct TransportTable {
-    pub(crate) by_key: Table<Transport>,
+    pub(crate) by_key: Slab<Transport>,
     /// The descriptors of transports.
     pub(crate) by_fd: FxHashMap<RawFd, Key>,
     pub(crate) dirty: Vec<Key>,

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 
-use super::table::{Table, joined};
-use super::{FIELD_OVERHEAD, Field, integer, keep_rest, static_table, string};
+use super::dynamic_table::{DynamicTable, joined};
+use super::{FIELD_OVERHEAD, Field, prefixed_integer, keep_rest, static_table, string_literal};
 use crate::error::{Code, ConnectionError, RemoteError};
 
 /// Our settings, and a bound on the decoded size of a section.
@@ -38,7 +38,7 @@ pub enum Decoded {
 #[derive(Debug)]
 pub struct Decoder {
     settings: DecoderSettings,
-    table: Table,
+    table: DynamicTable,
     /// The start of an incomplete instruction. Bounded: see [`Decoder::string_length_max`].
     partial: Vec<u8>,
     /// The insert count that the peer's encoder can infer from our instructions.
@@ -59,7 +59,7 @@ impl Decoder {
     pub fn new(settings: DecoderSettings) -> Self {
         Self {
             settings,
-            table: Table::default(),
+            table: DynamicTable::default(),
             partial: Vec::new(),
             acknowledged: 0,
             blocked: BTreeMap::new(),
@@ -128,7 +128,7 @@ impl Decoder {
         let fields = fields?;
         if required_insert_count > 0 {
             // Section Acknowledgment (RFC 9204 section 4.4.1).
-            integer::put(&mut self.instructions, 0x80, 7, stream_id);
+            prefixed_integer::put(&mut self.instructions, 0x80, 7, stream_id);
             self.acknowledged = self.acknowledged.max(required_insert_count);
         }
         self.has_decoded = true;
@@ -145,7 +145,7 @@ impl Decoder {
         self.blocked.remove(&stream_id);
         // A decoder without a table may omit it: no encoder can hold references then.
         if self.settings.max_table_capacity > 0 {
-            integer::put(&mut self.instructions, 0x40, 6, stream_id);
+            prefixed_integer::put(&mut self.instructions, 0x40, 6, stream_id);
             self.urgent = true;
         }
     }
@@ -164,7 +164,7 @@ impl Decoder {
     pub fn take_instructions(&mut self) -> Option<Bytes> {
         let increment = self.table.insert_count() - self.acknowledged;
         if increment > 0 {
-            integer::put(&mut self.instructions, 0, 6, increment);
+            prefixed_integer::put(&mut self.instructions, 0, 6, increment);
             self.acknowledged = self.table.insert_count();
         }
         if self.instructions.is_empty() {
@@ -197,7 +197,7 @@ impl Decoder {
             self.read_insert_with_literal_name(data)
         } else if first & 0x20 != 0 {
             // Set Dynamic Table Capacity (RFC 9204 section 4.3.1).
-            let Some((capacity, used)) = integer::get(data, 5).map_err(|_| overflow())? else {
+            let Some((capacity, used)) = prefixed_integer::get(data, 5).map_err(|_| overflow())? else {
                 return Ok(None);
             };
             if capacity > self.settings.max_table_capacity as u64 {
@@ -209,7 +209,7 @@ impl Decoder {
             Ok(Some(used))
         } else {
             // Duplicate (RFC 9204 section 4.3.4).
-            let Some((index, used)) = integer::get(data, 5).map_err(|_| overflow())? else {
+            let Some((index, used)) = prefixed_integer::get(data, 5).map_err(|_| overflow())? else {
                 return Ok(None);
             };
             let (name, value) = self.relative_to_end(index)?.clone();
@@ -223,7 +223,7 @@ impl Decoder {
         &mut self,
         data: &[u8],
     ) -> Result<Option<usize>, ConnectionError> {
-        let Some((index, used)) = integer::get(data, 6).map_err(|_| overflow())? else {
+        let Some((index, used)) = prefixed_integer::get(data, 6).map_err(|_| overflow())? else {
             return Ok(None);
         };
         let name = if data[0] & 0x40 != 0 {
@@ -265,7 +265,7 @@ impl Decoder {
     }
 
     fn string_size(&self, data: &[u8], prefix_bits: u32) -> Result<Option<usize>, ConnectionError> {
-        string::find(data, prefix_bits, self.string_length_max())
+        string_literal::find(data, prefix_bits, self.string_length_max())
             .map(|text| text.map(|text| text.end))
             .map_err(|_| encoder_stream_error("invalid string literal"))
     }
@@ -276,7 +276,7 @@ impl Decoder {
         prefix_bits: u32,
         out: &mut Vec<u8>,
     ) -> Result<Option<usize>, ConnectionError> {
-        string::get(data, prefix_bits, self.string_length_max(), out)
+        string_literal::get(data, prefix_bits, self.string_length_max(), out)
             .map_err(|_| encoder_stream_error("invalid string literal"))
     }
 
@@ -433,7 +433,7 @@ fn too_large(reason: &'static str, lines: Vec<(Text, Text)>, arena: &[u8]) -> Re
 
 /// The table and limits that the field lines of one section refer to.
 struct Section<'a> {
-    table: &'a Table,
+    table: &'a DynamicTable,
     required_insert_count: u64,
     base: u64,
 }
@@ -518,7 +518,7 @@ fn static_field(index: u64) -> Result<(Text, Text), ConnectionError> {
 }
 
 fn section_integer(data: &[u8], prefix_bits: u32) -> Result<(u64, usize), ConnectionError> {
-    match integer::get(data, prefix_bits) {
+    match prefixed_integer::get(data, prefix_bits) {
         Ok(Some(read)) => Ok(read),
         Ok(None) => Err(failed("field section ends inside an integer")),
         Err(_) => Err(failed("integer above 62 bits")),
@@ -531,7 +531,7 @@ fn section_string(
     arena: &mut Vec<u8>,
 ) -> Result<(Text, usize), ConnectionError> {
     let start = arena.len();
-    match string::get(data, prefix_bits, data.len(), arena) {
+    match string_literal::get(data, prefix_bits, data.len(), arena) {
         Ok(Some(used)) => Ok((Text::Literal(start..arena.len()), used)),
         Ok(None) | Err(_) => Err(failed("invalid string literal")),
     }
@@ -568,7 +568,7 @@ mod tests {
             max_fields: 100,
         });
         let mut section = b"\x00\x00\x21x".to_vec();
-        integer::put(&mut section, 0, 7, 50_000);
+        prefixed_integer::put(&mut section, 0, 7, 50_000);
         section.resize(section.len() + 50_000, b'y');
         assert!(matches!(
             decoder.decode(0, &section),

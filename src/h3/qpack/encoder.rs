@@ -10,8 +10,8 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 
 use super::static_table::{self, Match};
-use super::table::{Table, joined};
-use super::{FIELD_OVERHEAD, integer, keep_rest, string};
+use super::dynamic_table::{DynamicTable, joined};
+use super::{FIELD_OVERHEAD, prefixed_integer, keep_rest, string_literal};
 use crate::error::{Code, ConnectionError};
 
 /// Our side's limits; the peer's are in its SETTINGS.
@@ -27,7 +27,7 @@ pub struct EncoderSettings {
 #[derive(Debug)]
 pub struct Encoder {
     settings: EncoderSettings,
-    table: Table,
+    table: DynamicTable,
     /// The peer's SETTINGS_QPACK_MAX_TABLE_CAPACITY, which its insert counts are reduced by.
     peer_max_capacity: usize,
     peer_blocked_streams: usize,
@@ -68,7 +68,7 @@ impl Encoder {
     pub fn new(settings: EncoderSettings) -> Self {
         Self {
             settings,
-            table: Table::default(),
+            table: DynamicTable::default(),
             peer_max_capacity: 0,
             peer_blocked_streams: 0,
             known_received: 0,
@@ -88,7 +88,7 @@ impl Encoder {
         if capacity > FIELD_OVERHEAD {
             self.table.set_capacity(capacity);
             // Set Dynamic Table Capacity (RFC 9204 section 4.3.1).
-            integer::put(&mut self.instructions, 0x20, 5, capacity as u64);
+            prefixed_integer::put(&mut self.instructions, 0x20, 5, capacity as u64);
         }
     }
 
@@ -138,7 +138,7 @@ impl Encoder {
                 0x80.. => 7,
                 _ => 6,
             };
-            let read = integer::get(&data[position..], bits)
+            let read = prefixed_integer::get(&data[position..], bits)
                 .map_err(|_| decoder_stream_error("integer above 62 bits"))?;
             let Some((value, used)) = read else { break };
             position += used;
@@ -229,11 +229,11 @@ impl Encoder {
         match named {
             Match::Field(index) | Match::Name(index) => {
                 // Insert with Name Reference (RFC 9204 section 4.3.2), static.
-                integer::put(&mut self.instructions, 0xc0, 6, u64::from(index));
+                prefixed_integer::put(&mut self.instructions, 0xc0, 6, u64::from(index));
             }
-            Match::None => string::put(&mut self.instructions, 0x40, 5, name),
+            Match::None => string_literal::put(&mut self.instructions, 0x40, 5, name),
         }
-        string::put(&mut self.instructions, 0, 7, value);
+        string_literal::put(&mut self.instructions, 0, 7, value);
         let absolute = self.table.insert_count();
         let (name_bytes, value_bytes) = joined(name, value);
         let inserted = self.table.insert(name_bytes, value_bytes);
@@ -257,7 +257,7 @@ impl SectionEncoder<'_> {
         let named = static_table::find(name, value);
         if let Match::Field(index) = named {
             // Indexed Field Line, static.
-            integer::put(self.body, 0xc0, 6, u64::from(index));
+            prefixed_integer::put(self.body, 0xc0, 6, u64::from(index));
             return;
         }
         if is_secret(name, value) {
@@ -279,16 +279,16 @@ impl SectionEncoder<'_> {
             return position;
         }
         let max_entries = (self.encoder.peer_max_capacity / FIELD_OVERHEAD) as u64;
-        integer::put(
+        prefixed_integer::put(
             self.body,
             0,
             8,
             self.required_insert_count % (2 * max_entries) + 1,
         );
         if self.base >= self.required_insert_count {
-            integer::put(self.body, 0, 7, self.base - self.required_insert_count);
+            prefixed_integer::put(self.body, 0, 7, self.base - self.required_insert_count);
         } else {
-            integer::put(
+            prefixed_integer::put(
                 self.body,
                 0x80,
                 7,
@@ -347,10 +347,10 @@ impl SectionEncoder<'_> {
         self.lowest_reference = self.lowest_reference.min(absolute);
         if absolute < self.base {
             // Indexed Field Line, dynamic.
-            integer::put(self.body, 0x80, 6, self.base - 1 - absolute);
+            prefixed_integer::put(self.body, 0x80, 6, self.base - 1 - absolute);
         } else {
             // Indexed Field Line with Post-Base Index.
-            integer::put(self.body, 0x10, 4, absolute - self.base);
+            prefixed_integer::put(self.body, 0x10, 4, absolute - self.base);
         }
     }
 
@@ -358,11 +358,11 @@ impl SectionEncoder<'_> {
         match named {
             Match::Field(index) | Match::Name(index) => {
                 let flags = if never_indexed { 0x70 } else { 0x50 };
-                integer::put(self.body, flags, 4, u64::from(index));
+                prefixed_integer::put(self.body, flags, 4, u64::from(index));
             }
-            Match::None => string::put(self.body, if never_indexed { 0x30 } else { 0x20 }, 3, name),
+            Match::None => string_literal::put(self.body, if never_indexed { 0x30 } else { 0x20 }, 3, name),
         }
-        string::put(self.body, 0, 7, value);
+        string_literal::put(self.body, 0, 7, value);
     }
 }
 

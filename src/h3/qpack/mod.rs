@@ -5,11 +5,11 @@
 //! | --- | --- |
 //! | `encoder` | field lines to field sections, and our encoder stream |
 //! | `decoder` | field sections to field lines, and our decoder stream |
-//! | `table` | the dynamic table |
+//! | `dynamic_table` | the dynamic table |
 //! | `static_table` | the static table and the search in it |
-//! | `string` | string literals |
+//! | `string_literal` | string literals |
 //! | `huffman` | the Huffman code of strings |
-//! | `integer` | prefixed integers |
+//! | `prefixed_integer` | prefixed integers |
 //!
 //! Each half is sans-IO: it reads and writes the bytes of field sections and of the two instruction streams. The stream
 //! identifiers and the meaning of fields do not matter here.
@@ -17,10 +17,10 @@
 pub mod decoder;
 pub mod encoder;
 pub mod huffman;
-pub mod integer;
+pub mod prefixed_integer;
 pub mod static_table;
-mod string;
-mod table;
+mod string_literal;
+mod dynamic_table;
 
 pub use decoder::{Decoded, Decoder, DecoderSettings};
 pub use encoder::{Encoder, EncoderSettings};

@@ -7,7 +7,7 @@ use super::{Frame, Half, Receiver, RequestStream, connection_error};
 use crate::{
     error::{Code, ConnectionError, RemoteError},
     event::{Event, HeadersKind, Role},
-    field::{self, Method},
+    field_validation::{self, Method},
     qpack::Field,
 };
 
@@ -24,7 +24,7 @@ impl RequestStream {
         let Some(push_id) = promise else {
             return self.handle_fields(cx, fields);
         };
-        field::validate_request(&fields).map_err(RemoteError::malformed)?;
+        field_validation::validate_request(&fields).map_err(RemoteError::malformed)?;
         cx.pushes.note_promise(push_id, &fields)?;
         Ok(Event::PushPromise {
             stream_id: self.id,
@@ -41,7 +41,7 @@ impl RequestStream {
         let kind = match (self.recv, cx.role) {
             (Half::Head, Role::Server) => self.handle_request(&fields, cx),
             (Half::Head, Role::Client) => self.handle_response(&fields),
-            _ => field::validate_trailers(&fields).map(|()| {
+            _ => field_validation::validate_trailers(&fields).map(|()| {
                 self.recv = Half::Trailers;
                 HeadersKind::Trailers
             }),
@@ -59,8 +59,8 @@ impl RequestStream {
         &mut self,
         fields: &[Field],
         cx: &Receiver<'_>,
-    ) -> Result<HeadersKind, field::Reason> {
-        let head = field::validate_request_to(fields, cx.target_check)?;
+    ) -> Result<HeadersKind, field_validation::Reason> {
+        let head = field_validation::validate_request_to(fields, cx.target_check)?;
         if head.has_protocol && !cx.connect_protocol {
             // RFC 9220 section 3 (RFC 8441 section 3): allowed only if it was announced.
             return Err("pseudo-header :protocol without ENABLE_CONNECT_PROTOCOL".into());
@@ -75,8 +75,8 @@ impl RequestStream {
         Ok(HeadersKind::Request)
     }
 
-    fn handle_response(&mut self, fields: &[Field]) -> Result<HeadersKind, field::Reason> {
-        let head = field::validate_response(fields)?;
+    fn handle_response(&mut self, fields: &[Field]) -> Result<HeadersKind, field_validation::Reason> {
+        let head = field_validation::validate_response(fields)?;
         if head.is_interim() {
             // RFC 9114 section 4.1: any number of interim responses, without content.
             return Ok(HeadersKind::Informational);

@@ -3,7 +3,7 @@
 //!
 //! | file | content |
 //! | --- | --- |
-//! | `frames` | the allowed order of frames on the stream |
+//! | `frame_order` | the allowed order of frames on the stream |
 //! | `message` | the message in the frames |
 //!
 //! The receiving half is here: it parses frames, and field sections wait for QPACK. Of the sending half only the
@@ -17,20 +17,20 @@ use bytes::{Bytes, BytesMut};
 use super::{
     error::{Code, ConnectionError, RemoteError},
     event::{Event, Role},
-    field::{Method, TargetCheck},
+    field_validation::{Method, TargetCheck},
     frame::{self, HeaderBuffer},
-    log::Log,
-    pending_input::PendingInput,
+    qlog_entries::QlogEntries,
+    pending_input_budget::PendingInputBudget,
     priority::Priority,
     push::Pushes,
     qpack::{Decoded, Decoder},
-    useless_frames::UselessFrameBudget,
+    useless_frame_budget::UselessFrameBudget,
 };
 
-mod frames;
+mod frame_order;
 mod message;
 
-use frames::take_push_id;
+use frame_order::take_push_id;
 
 /// The parts of the connection that receiving needs.
 pub(super) struct Receiver<'a> {
@@ -44,9 +44,9 @@ pub(super) struct Receiver<'a> {
     pub headers_frame_max: u64,
     pub decoder: &'a mut Decoder,
     pub events: &'a mut VecDeque<Event>,
-    pub pending_input: &'a mut PendingInput,
+    pub pending_input: &'a mut PendingInputBudget,
     pub useless_frames: &'a mut UselessFrameBudget,
-    pub log: &'a mut Log,
+    pub log: &'a mut QlogEntries,
 }
 
 #[derive(Debug)]
@@ -246,7 +246,7 @@ impl RequestStream {
     }
 
     /// Stops receiving.
-    pub fn stop_receiving(&mut self, pending_input: &mut PendingInput) {
+    pub fn stop_receiving(&mut self, pending_input: &mut PendingInputBudget) {
         self.recv = Half::Done;
         pending_input.remove_unfinished(std::mem::take(&mut self.payload).len());
         if let Some(blocked) = self.blocked.take() {
@@ -384,7 +384,7 @@ impl RequestStream {
     /// whole receive buffer. Memory grows with the received bytes, not with the announced length.
     fn collect_payload(
         &mut self,
-        pending_input: &mut PendingInput,
+        pending_input: &mut PendingInputBudget,
         data: &mut Bytes,
         length: usize,
     ) -> Result<Option<Bytes>, ConnectionError> {

@@ -1,5 +1,5 @@
 //! Requests, responses and everything else that two correct connections exchange, each passed whole and byte by
-//! byte. Violations are in `h3_rfc9114.rs` and similar files.
+//! byte. Violations are in `rfc9114.rs` and similar files.
 
 use crate::common::*;
 use bytes::Bytes;

@@ -10,4 +10,4 @@ mod rfc9114;
 mod rfc9204;
 mod rfc9218;
 mod rfc9220;
-mod targets;
+mod request_targets;

@@ -1,5 +1,5 @@
 //! QPACK: the RFC's examples byte for byte, every symbol of the Huffman code, and both halves against each other.
-//! Violations are in `h3_rfc9204.rs`. (Python tests check it against another implementation, pylsqpack.)
+//! Violations are in `rfc9204.rs`. (Python tests check it against another implementation, pylsqpack.)
 
 use crate::common::{fields, qpack::*};
 use uringcore_h3::Code;

@@ -1,8 +1,8 @@
 //! An endpoint's required reactions to violations of RFC 9114, each test named after its section. The grammar of a
-//! request's target (section 4.3.1) is in `h3_targets.rs`, correct behaviour in `h3_connection.rs` and
-//! `h3_push.rs`.
+//! request's target (section 4.3.1) is in `request_targets.rs`, correct behaviour in `connection.rs` and
+//! `push.rs`.
 
-use crate::common::{faults::*, *};
+use crate::common::{violations::*, *};
 use bytes::Bytes;
 use uringcore_h3::Role::{Client, Server};
 use uringcore_h3::settings::id;

@@ -1,6 +1,6 @@
 //! Priorities (RFC 9218), each test named after its section.
 
-use crate::common::{faults::*, *};
+use crate::common::{violations::*, *};
 use bytes::Bytes;
 use uringcore_h3::Role::{Client, Server};
 use uringcore_h3::{Code, Event, Priority, QueuedConnection, Settings};

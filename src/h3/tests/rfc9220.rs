@@ -1,7 +1,7 @@
 //! Extended CONNECT (RFC 9220, which takes its rules from RFC 8441), each test named after its section
 //! of RFC 9220.
 
-use crate::common::{faults::*, *};
+use crate::common::{violations::*, *};
 use uringcore_h3::Role::{Client, Server};
 use uringcore_h3::settings::id;
 use uringcore_h3::{Code, Event, HeadersKind, QueuedConnection, Settings};

@@ -5,10 +5,10 @@
 //! | `requests` | requests, their content, and their abandonment |
 //! | `responses` | the host's commands |
 //! | `datagrams` | HTTP datagrams and capsules |
-//! | `early` | requests before the handshake is complete |
+//! | `early_data` | requests before the handshake is complete |
 //! | `priorities` | the order of responses |
-//! | `sessions` | WebTransport beside requests |
-//! | `time` | time-outs, and the rest of an idle connection |
+//! | `webtransport_events` | WebTransport beside requests: the events of sessions |
+//! | `timeouts` | time-outs, and the rest of an idle connection |
 //!
 //! This file dispatches events. These files hold the methods of one type; its parts, which own their state, are beside
 //! it. Not here: frames and fields (`h3`), streams (`quic`), and the host's timer.
@@ -17,28 +17,28 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use uringcore_h3::{self as h3, HeadersKind, Role, frame};
-use uringcore_limits::budget::Charge;
+use uringcore_limits::memory_budget::Charge;
 use uringcore_quic as quic;
 
-use super::abandonment::Abandonment;
+use super::rapid_reset_limit::RapidResetLimit;
 use super::event::Event;
 use super::event_queue::EventQueue;
 use super::exchanges::Exchanges;
-use super::head::Refusal;
+use super::request_head::Refusal;
 use super::header_deadlines::HeaderDeadlines;
 use super::limits::Limits;
-use super::quiet::Quiet;
-use super::sessions::Attached;
-use super::stalls::Stalls;
+use super::idle_timer::IdleTimer;
+use super::webtransport_sessions::WebTransportSessions;
+use super::stalled_responses::StalledResponses;
 use crate::h3_driver::H3Driver;
 
 mod datagrams;
-mod early;
+mod early_data;
 mod priorities;
 mod requests;
 pub(super) mod responses;
-mod sessions;
-mod time;
+mod webtransport_events;
+mod timeouts;
 
 /// The HTTP/3 of a server's connection. Its methods get the QUIC connection below it, always the same one.
 ///
@@ -53,14 +53,14 @@ pub struct Connection {
     h3: H3Driver,
     limits: Limits,
     exchanges: Exchanges,
-    stalls: Stalls,
+    stalls: StalledResponses,
     unfinished: HeaderDeadlines,
-    abandonment: Abandonment,
+    abandonment: RapidResetLimit,
     /// WebTransport, if it is enabled.
-    attached: Option<Box<Attached>>,
+    attached: Option<Box<WebTransportSessions>>,
     /// Requests so far.
     requests: u64,
-    quiet: Quiet,
+    quiet: IdleTimer,
     /// The charge for incomplete header sections, and requests that wait for the handshake.
     charge: Charge,
     events: EventQueue,
@@ -80,12 +80,12 @@ impl Connection {
         Self {
             h3,
             exchanges: Exchanges::default(),
-            stalls: Stalls::default(),
+            stalls: StalledResponses::default(),
             unfinished: HeaderDeadlines::default(),
-            abandonment: Abandonment::new(&limits),
+            abandonment: RapidResetLimit::new(&limits),
             attached: None,
             requests: 0,
-            quiet: Quiet::new(now),
+            quiet: IdleTimer::new(now),
             charge: Charge::new(quic.queued()),
             events: EventQueue::default(),
             limits,

@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 
-use super::head::{Head, Refusal};
-use super::stalls::TooSlow;
+use super::request_head::{Head, Refusal};
+use super::stalled_responses::TooSlow;
 use crate::webtransport::Draft;
 
 /// An event of a request. Events of one request are in order, `Request` first.

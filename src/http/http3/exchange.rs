@@ -5,8 +5,8 @@
 use std::time::{Duration, Instant};
 
 use super::datagram::Datagrams;
-use super::priority::Wishes;
-use super::stalls::Writing;
+use super::response_priority::ResponsePriority;
+use super::stalled_responses::Writing;
 
 /// An open exchange: from its request's header section until the host has finished it.
 #[derive(Debug)]
@@ -24,7 +24,7 @@ pub(super) struct Exchange {
     /// The host waits for room.
     pub writing: Option<Writing>,
     /// The priority of the response.
-    pub wishes: Wishes,
+    pub wishes: ResponsePriority,
     pub datagrams: Datagrams,
 }
 
@@ -47,7 +47,7 @@ impl Exchange {
             has_begun: false,
             reading: None,
             writing: None,
-            wishes: Wishes::default(),
+            wishes: ResponsePriority::default(),
             datagrams: Datagrams::default(),
         }
     }

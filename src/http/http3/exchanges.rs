@@ -7,7 +7,7 @@ use uringcore_h3::Priority;
 
 use super::exchange::Exchange;
 use super::limits::Limits;
-use super::stalls::Writing;
+use super::stalled_responses::Writing;
 
 /// Exchanges by stream, from a request's header section until the host has finished it.
 #[derive(Debug, Default)]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::head::WEBSOCKET;
+use super::request_head::WEBSOCKET;
 
 /// The handling of an unsafe request before the handshake is complete.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

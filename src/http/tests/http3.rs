@@ -11,12 +11,12 @@ use crate::h3_common::headers_frame;
 use crate::support::{Pair, with_transport};
 
 mod allocations;
-mod credit;
+mod critical_stream_credit;
 mod datagram;
-mod departures;
-mod memory;
+mod client_disconnects;
+mod memory_budget;
 mod priority;
-mod rate;
+mod minimum_rate;
 
 type Lines<'a> = &'a [(&'a str, &'a str)];
 
@@ -754,7 +754,7 @@ fn all_responses_of_a_connection_together_have_a_bound() {
     }
     let mut held = 0;
     for stream_id in &streams {
-        // Below the limit of one stream.
+        // LowerLayers the limit of one stream.
         site.respond(*stream_id, &vec![0; 200_000], false).unwrap();
         held += usize::from(site.command(|http, quic, now| http.is_held_up(quic, *stream_id, now)));
     }

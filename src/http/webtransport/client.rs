@@ -5,14 +5,14 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use uringcore_h3::settings::id as setting;
-use uringcore_h3::{self as h3, Code, Field, Role, field};
+use uringcore_h3::{self as h3, Code, Field, Role, field_validation};
 use uringcore_quic as quic;
 
-use super::event::What;
-use super::handle::Handle;
+use super::event::EventKind;
+use super::session_commands::SessionCommands;
 use super::session::{Error, Session};
-use super::sessions::{Below, Sessions, end_stream};
-use super::{Draft, Limits, code, draft, protocols};
+use super::sessions::{LowerLayers, Sessions, end_stream};
+use super::{Draft, Limits, error_code, draft, protocol_negotiation};
 use crate::h3_driver::H3Driver;
 
 /// The request for a session.
@@ -31,7 +31,7 @@ pub struct Request {
 /// The HTTP/3 of a client's connection for sessions. Its methods get the QUIC connection below it, always the same one.
 ///
 /// The order of a turn: [`handle`](Self::handle) for each event about streams, then
-/// [`poll_event`](Handle::poll_event) of [`webtransport`](Self::webtransport) until `None`; commands at any time;
+/// [`poll_event`](SessionCommands::poll_event) of [`webtransport`](Self::webtransport) until `None`; commands at any time;
 /// [`tick`](Self::tick) about once a second. Output has been passed to QUIC when a method returns.
 pub struct Client {
     h3: H3Driver,
@@ -58,7 +58,7 @@ impl Client {
         if !quic.is_handshaking() {
             self.h3.learn_peers_datagrams(quic);
         }
-        let mut below = Below {
+        let mut below = LowerLayers {
             h3: &mut self.h3,
             quic,
             now,
@@ -71,8 +71,8 @@ impl Client {
     }
 
     /// The sessions: commands and events.
-    pub fn webtransport(&mut self) -> Handle<'_> {
-        Handle::new(&mut self.sessions, &mut self.h3)
+    pub fn webtransport(&mut self) -> SessionCommands<'_> {
+        SessionCommands::new(&mut self.sessions, &mut self.h3)
     }
 
     /// Requests a session, once the server's SETTINGS have arrived. `Accepted`, `Refused` or `Ended` follows.
@@ -101,7 +101,7 @@ impl Client {
         let lines = lines(&request, Draft::Two).ok_or_else(|| {
             Error::Invalid("a protocol's name may have printable ASCII only".into())
         })?;
-        field::validate_request(&lines).map_err(|reason| Error::Invalid(reason.into_owned()))?;
+        field_validation::validate_request(&lines).map_err(|reason| Error::Invalid(reason.into_owned()))?;
         let session_id = quic.next_stream_id(false);
         // Reserves the identifier; nothing is sent yet.
         quic.send_stream(session_id, Bytes::new(), false)
@@ -122,7 +122,7 @@ impl Client {
 
     /// Abandons sessions and streams that have taken too long; call it about once a second.
     pub fn tick(&mut self, quic: &mut quic::Connection, now: Instant) {
-        let mut below = Below {
+        let mut below = LowerLayers {
             h3: &mut self.h3,
             quic,
             now,
@@ -141,7 +141,7 @@ impl Client {
     }
 
     fn take_over(&mut self, quic: &mut quic::Connection, now: Instant) {
-        let mut below = Below {
+        let mut below = LowerLayers {
             h3: &mut self.h3,
             quic,
             now,
@@ -180,7 +180,7 @@ impl Sessions {
     }
 
     /// Sends the request for a session, with the server's settings applied.
-    fn send_request(&mut self, below: &mut Below<'_>, session_id: u64, request: &Request) {
+    fn send_request(&mut self, below: &mut LowerLayers<'_>, session_id: u64, request: &Request) {
         let Some(peer) = below.h3.received_settings() else {
             return;
         };
@@ -217,7 +217,7 @@ impl Sessions {
     }
 
     /// The request was not sent, and will not be.
-    fn give_up_request(&mut self, below: &mut Below<'_>, session_id: u64, reason: &str) {
+    fn give_up_request(&mut self, below: &mut LowerLayers<'_>, session_id: u64, reason: &str) {
         end_stream(below.quic, session_id, Code::H3_REQUEST_CANCELLED);
         self.end(below, session_id, 0, reason, false);
     }
@@ -225,7 +225,7 @@ impl Sessions {
     /// Handles a response to a session's request.
     pub(super) fn response(
         &mut self,
-        below: &mut Below<'_>,
+        below: &mut LowerLayers<'_>,
         session_id: u64,
         fields: Vec<Field>,
         fin: bool,
@@ -241,14 +241,14 @@ impl Sessions {
             return;
         };
         let is_regular = |(name, _): &Field| name.first() != Some(&b':');
-        let taken = protocols::taken(&fields);
+        let taken = protocol_negotiation::taken(&fields);
         let fields: Vec<Field> = fields.into_iter().filter(is_regular).collect();
         if status > 299 {
             self.table.remove(&session_id);
             self.reject_early(below.quic, session_id);
             let code = Code::H3_REQUEST_CANCELLED;
             below.cancel_request(session_id, code);
-            self.tell(session_id, What::Refused { status, fields });
+            self.tell(session_id, EventKind::Refused { status, fields });
             return;
         }
         let is_offered = |taken: &String| session.protocols.contains(taken);
@@ -256,10 +256,10 @@ impl Sessions {
         if taken.is_some() && protocol.is_none() && spoken == Draft::Fifteen {
             // Section 3.3. In older drafts such a field is ignored.
             let reason = "the server has taken a protocol that was not offered";
-            self.abort(below, session_id, code::ALPN_ERROR, reason);
+            self.abort(below, session_id, error_code::ALPN_ERROR, reason);
             return;
         }
-        let accepted = What::Accepted {
+        let accepted = EventKind::Accepted {
             fields,
             protocol,
             draft: spoken,
@@ -293,8 +293,8 @@ fn lines(request: &Request, spoken: Draft) -> Option<Vec<Field>> {
         lines.push(field(draft::ASKED_TWO, Bytes::from_static(b"1")));
     }
     if !request.protocols.is_empty() {
-        let offered = protocols::written(request.protocols.iter().map(String::as_str))?;
-        lines.push(field(protocols::OFFERED, offered.into()));
+        let offered = protocol_negotiation::written(request.protocols.iter().map(String::as_str))?;
+        lines.push(field(protocol_negotiation::OFFERED, offered.into()));
     }
     lines.extend_from_slice(&request.fields);
     Some(lines)

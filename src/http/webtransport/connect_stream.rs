@@ -5,16 +5,16 @@ use uringcore_h3::Code;
 use uringcore_quic as quic;
 
 use super::capsule::{self, Capsule};
-use super::code;
-use super::event::What;
+use super::error_code;
+use super::event::EventKind;
 use super::session::Closing;
-use super::sessions::{Below, Sessions};
+use super::sessions::{LowerLayers, Sessions};
 
 impl Sessions {
     /// Handles data on the CONNECT stream of a session that is pending, open or closing.
     pub(super) fn on_connect_data(
         &mut self,
-        below: &mut Below<'_>,
+        below: &mut LowerLayers<'_>,
         id: u64,
         mut data: Bytes,
         fin: bool,
@@ -61,7 +61,7 @@ impl Sessions {
         }
     }
 
-    fn malformed(&mut self, below: &mut Below<'_>, id: u64) {
+    fn malformed(&mut self, below: &mut LowerLayers<'_>, id: u64) {
         let reason = "a malformed capsule";
         self.abort(below, id, Code::H3_MESSAGE_ERROR, reason);
     }
@@ -69,7 +69,7 @@ impl Sessions {
     /// Section 3.2: data before the response waits for it.
     fn on_data_before_the_answer(
         &mut self,
-        below: &mut Below<'_>,
+        below: &mut LowerLayers<'_>,
         id: u64,
         data: &[u8],
         fin: bool,
@@ -91,7 +91,7 @@ impl Sessions {
     /// The peer has ended the session by a capsule, or by the end of its side.
     fn closed_by_peer(
         &mut self,
-        below: &mut Below<'_>,
+        below: &mut LowerLayers<'_>,
         id: u64,
         code: u32,
         reason: &str,
@@ -110,7 +110,7 @@ impl Sessions {
         self.settle_closing(id, |_| {});
     }
 
-    fn on_data_after_the_end(&mut self, below: &mut Below<'_>, id: u64, data: &Bytes, fin: bool) {
+    fn on_data_after_the_end(&mut self, below: &mut LowerLayers<'_>, id: u64, data: &Bytes, fin: bool) {
         let expects_end = |closing: &Closing| closing.expects_end;
         if !data.is_empty() && self.closing.get(&id).is_some_and(expects_end) {
             // Section 6.
@@ -121,7 +121,7 @@ impl Sessions {
         }
     }
 
-    fn obey(&mut self, below: &mut Below<'_>, id: u64, capsule: Capsule) {
+    fn obey(&mut self, below: &mut LowerLayers<'_>, id: u64, capsule: Capsule) {
         if capsule == Capsule::Drain {
             self.drains(id);
             return;
@@ -143,26 +143,26 @@ impl Sessions {
                 let wants = &mut session.wants_stream[usize::from(unidirectional)];
                 if std::mem::take(wants) {
                     let available = quic::Event::StreamsAvailable { unidirectional };
-                    self.tell(id, What::Quic(available));
+                    self.tell(id, EventKind::Quic(available));
                 }
                 obeyed
             }
-            Capsule::Blocked { streams } => super::flow::check_blocked(streams),
+            Capsule::Blocked { streams } => super::flow_control::check_blocked(streams),
             // Section 5.4.
-            Capsule::Forbidden => Err(super::flow::Violation),
+            Capsule::Forbidden => Err(super::flow_control::Violation),
             Capsule::Close { .. } | Capsule::Drain => Ok(()),
         };
         match obeyed {
             Ok(()) => self.credit_came(below, id),
             Err(_) => {
                 let reason = "a rule of flow control was broken";
-                self.abort(below, id, code::FLOW_CONTROL_ERROR, reason);
+                self.abort(below, id, error_code::FLOW_CONTROL_ERROR, reason);
             }
         }
     }
 
     /// Requests the peer to end a session.
-    pub(super) fn drain(&mut self, below: &mut Below<'_>, id: u64) {
+    pub(super) fn drain(&mut self, below: &mut LowerLayers<'_>, id: u64) {
         let session = self.table.get_mut(&id).filter(|session| session.is_open);
         if session.is_some_and(|session| !std::mem::replace(&mut session.has_said_drain, true)) {
             // A stream that refuses has ended.

@@ -5,17 +5,17 @@ use uringcore_quic as quic;
 
 use super::{Draft, SessionStats};
 
-/// An event of a session. Events of one session are in order, and after [`What::Refused`] and [`What::Ended`] only
-/// [`What::Released`] follows.
+/// An event of a session. Events of one session are in order, and after [`EventKind::Refused`] and [`EventKind::Ended`] only
+/// [`EventKind::Released`] follows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
     /// QUIC's identifier of the session's CONNECT stream.
     pub session_id: u64,
-    pub what: What,
+    pub what: EventKind,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum What {
+pub enum EventKind {
     /// The server has accepted the session that we requested. `fields` are the response's regular ones.
     Accepted {
         fields: Vec<Field>,

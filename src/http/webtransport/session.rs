@@ -12,7 +12,7 @@ use uringcore_h3::LocalError;
 use uringcore_h3::capsule::Capsules;
 
 use super::Draft;
-use super::flow::Flow;
+use super::flow_control::FlowControl;
 
 /// A session that has not ended.
 #[derive(Debug, Default)]
@@ -21,8 +21,8 @@ pub(super) struct Session {
     pub is_open: bool,
     /// The draft in use, once the peer's SETTINGS are known.
     pub draft: Option<Draft>,
-    /// Flow control, if both peers negotiated it.
-    pub flow: Option<Flow>,
+    /// FlowControl control, if both peers negotiated it.
+    pub flow: Option<FlowControl>,
     /// The session's data streams.
     pub streams: FxHashSet<u64>,
     pub capsules: Capsules,

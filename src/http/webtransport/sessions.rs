@@ -2,7 +2,7 @@
 //!
 //! This file has the table, and the beginning and end of sessions. Not here: data streams (`streams`), dispatching
 //! events to sessions (`stream_routing`), data on CONNECT streams (`connect_stream`), and the interface for hosts
-//! (`handle`).
+//! (`session_commands`).
 //!
 //! A session ends before its CONNECT stream does: its streams are reset, the host gets the event, and the CONNECT
 //! stream is closing until the peer has ended it. A stream that its peer resets at once still counts on both sides,
@@ -16,13 +16,13 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use uringcore_h3::{self as h3, Code, Field, LocalError, Role};
 use uringcore_quic as quic;
 
-use super::early::{Early, EarlyStream};
-use super::event::{Event, What};
-use super::flow::Flow;
+use super::pre_session_buffer::{PreSessionBuffer, EarlyStream};
+use super::event::{Event, EventKind};
+use super::flow_control::FlowControl;
 use super::session::{Closing, Error, Session, SessionStats};
-use super::stream_routing::Beginning;
+use super::stream_routing::UnidentifiedStream;
 use super::streams::DataStream;
-use super::{Draft, Limits, capsule, code, draft, protocols};
+use super::{Draft, Limits, capsule, error_code, draft, protocol_negotiation};
 use crate::h3_driver::{H3Driver, QuicSink};
 
 /// The sessions on one HTTP/3 connection, with their streams.
@@ -31,7 +31,7 @@ use crate::h3_driver::{H3Driver, QuicSink};
 /// ends it. After that only its CONNECT stream is kept, which is *closing* until both sides have ended it.
 ///
 /// Invariants: each stream in `streams` belongs to a session in `table`, which lists it; a stream is in at most one of
-/// `streams`, `beginnings` and `early`.
+/// `streams`, `unidentified` and `early`.
 ///
 /// Bounds: [`Limits`], and QUIC's number of streams. A session without streams takes about 0.6 kB.
 pub struct Sessions {
@@ -40,8 +40,8 @@ pub struct Sessions {
     pub(super) table: FxHashMap<u64, Session>,
     pub(super) streams: FxHashMap<u64, DataStream>,
     /// Streams of the peer with an incomplete header.
-    pub(super) beginnings: FxHashMap<u64, Beginning>,
-    pub(super) early: Early,
+    pub(super) unidentified: FxHashMap<u64, UnidentifiedStream>,
+    pub(super) early: PreSessionBuffer,
     pub(super) closing: FxHashMap<u64, Closing>,
     /// Sessions that wait for QUIC to allow another stream, by direction.
     pub(super) openers: [FxHashSet<u64>; 2],
@@ -57,13 +57,13 @@ pub struct Sessions {
 }
 
 /// The connection below, which commands and events need.
-pub(crate) struct Below<'a> {
+pub(crate) struct LowerLayers<'a> {
     pub h3: &'a mut H3Driver,
     pub quic: &'a mut quic::Connection,
     pub now: Instant,
 }
 
-impl Below<'_> {
+impl LowerLayers<'_> {
     /// HTTP/3, and the sink for its commands.
     pub fn parts(&mut self) -> (&mut h3::Connection, QuicSink<'_>) {
         self.h3.parts(self.quic, self.now)
@@ -92,7 +92,7 @@ impl Below<'_> {
 
 /// A request for a session that its server must answer.
 #[derive(Debug)]
-pub struct Asked {
+pub struct SessionRequest {
     pub protocols: Vec<String>,
     pub draft: Draft,
 }
@@ -104,8 +104,8 @@ impl Sessions {
             limits,
             table: FxHashMap::default(),
             streams: FxHashMap::default(),
-            beginnings: FxHashMap::default(),
-            early: Early::default(),
+            unidentified: FxHashMap::default(),
+            early: PreSessionBuffer::default(),
             closing: FxHashMap::default(),
             openers: Default::default(),
             events: VecDeque::new(),
@@ -135,7 +135,7 @@ impl Sessions {
 
     /// True if a timer is running.
     pub fn is_due(&self) -> bool {
-        let has_early = !self.beginnings.is_empty() || !self.early.is_empty();
+        let has_early = !self.unidentified.is_empty() || !self.early.is_empty();
         has_early || !self.closing.is_empty() || !self.stopped_reading.is_empty()
     }
 
@@ -148,20 +148,20 @@ impl Sessions {
     pub fn rest(&mut self) {
         self.table.shrink_to_fit();
         self.streams.shrink_to_fit();
-        self.beginnings.shrink_to_fit();
+        self.unidentified.shrink_to_fit();
         self.closing.shrink_to_fit();
         self.events.shrink_to_fit();
         self.openers.iter_mut().for_each(FxHashSet::shrink_to_fit);
     }
 
-    pub(super) fn tell(&mut self, session_id: u64, what: What) {
+    pub(super) fn tell(&mut self, session_id: u64, what: EventKind) {
         self.events.push_back(Event { session_id, what });
     }
 
     // A server's requests ------------------------------------------------------------------------
 
     /// A client requests a session; it cannot be reported yet. False if the request is rejected.
-    pub(crate) fn ask(&mut self, below: &mut Below<'_>, session_id: u64) -> bool {
+    pub(crate) fn ask(&mut self, below: &mut LowerLayers<'_>, session_id: u64) -> bool {
         if self.table.len() >= self.limits.sessions {
             self.reject(below, session_id, Code::H3_REQUEST_REJECTED);
             return false;
@@ -174,11 +174,11 @@ impl Sessions {
     /// session is rejected.
     pub(crate) fn judge(
         &mut self,
-        below: &mut Below<'_>,
+        below: &mut LowerLayers<'_>,
         session_id: u64,
         names_h3: bool,
         fields: &[Field],
-    ) -> Option<Asked> {
+    ) -> Option<SessionRequest> {
         let peer = below.h3.received_settings()?;
         let asks_for_two = fields.iter().any(|(name, _)| &**name == draft::ASKED_TWO);
         let spoken = Draft::common(&self.limits.drafts, peer).or_else(|| {
@@ -212,8 +212,8 @@ impl Sessions {
                 session.draft = Some(spoken);
                 session.flow = flow;
                 session.asks_for_two = asks_for_two;
-                session.protocols = protocols::offered(fields);
-                Some(Asked {
+                session.protocols = protocol_negotiation::offered(fields);
+                Some(SessionRequest {
                     protocols: session.protocols.clone(),
                     draft: spoken,
                 })
@@ -226,14 +226,14 @@ impl Sessions {
         }
     }
 
-    pub(super) fn flow(&self, spoken: Draft, peer: &h3::PeerSettings) -> Option<Flow> {
+    pub(super) fn flow(&self, spoken: Draft, peer: &h3::PeerSettings) -> Option<FlowControl> {
         let allowed = draft::initial_credit(spoken, peer)?;
         let streams = [self.limits.streams_bidi, self.limits.streams_uni];
-        Some(Flow::new(allowed, streams, self.limits.window))
+        Some(FlowControl::new(allowed, streams, self.limits.window))
     }
 
     /// Rejects a session without reporting it.
-    fn reject(&mut self, below: &mut Below<'_>, session_id: u64, code: Code) {
+    fn reject(&mut self, below: &mut LowerLayers<'_>, session_id: u64, code: Code) {
         below.cancel_request(session_id, code);
         self.reject_early(below.quic, session_id);
     }
@@ -241,7 +241,7 @@ impl Sessions {
     /// Accepts a session: sends 200.
     pub(super) fn accept(
         &mut self,
-        below: &mut Below<'_>,
+        below: &mut LowerLayers<'_>,
         session_id: u64,
         fields: &[(&[u8], &[u8])],
         protocol: Option<&str>,
@@ -258,8 +258,8 @@ impl Sessions {
                 let reason = format!("the client has not offered the protocol {protocol:?}");
                 return Err(Error::Invalid(reason));
             }
-            taken.push_str(&protocols::written([protocol]).unwrap_or_default());
-            lines.push((protocols::TAKEN, taken.as_bytes()));
+            taken.push_str(&protocol_negotiation::written([protocol]).unwrap_or_default());
+            lines.push((protocol_negotiation::TAKEN, taken.as_bytes()));
         }
         lines.extend_from_slice(fields);
         match below.send_headers(session_id, &lines, false) {
@@ -278,7 +278,7 @@ impl Sessions {
     /// Answers with another status. No end is reported, because the host asked for it.
     pub(super) fn refuse(
         &mut self,
-        below: &mut Below<'_>,
+        below: &mut LowerLayers<'_>,
         session_id: u64,
         status: u16,
         fields: &[(&[u8], &[u8])],
@@ -326,7 +326,7 @@ impl Sessions {
     // Open ---------------------------------------------------------------------------------------
 
     /// The server has answered with 2xx: waiting input is processed.
-    pub(super) fn opened(&mut self, below: &mut Below<'_>, session_id: u64) {
+    pub(super) fn opened(&mut self, below: &mut LowerLayers<'_>, session_id: u64) {
         let Some(session) = self.table.get_mut(&session_id) else {
             return;
         };
@@ -347,7 +347,7 @@ impl Sessions {
 
     /// Raises QUIC's limits for the streams of sessions, and on a server for further sessions: the configured
     /// limits were meant for requests only. It is done in steps, because QUIC stores something for each stream.
-    pub(super) fn make_places(&mut self, below: &mut Below<'_>) {
+    pub(super) fn make_places(&mut self, below: &mut LowerLayers<'_>) {
         let quic = &mut *below.quic;
         let base = *self
             .places
@@ -379,12 +379,12 @@ impl Sessions {
             && let Some(session) = self.table.get_mut(&session_id)
             && !std::mem::replace(&mut session.has_heard_drain, true)
         {
-            self.tell(session_id, What::Draining);
+            self.tell(session_id, EventKind::Draining);
         }
     }
 
     /// The peer is going away (section 4.7), and processes no request from `first_unprocessed` on.
-    pub(super) fn peer_goes_away(&mut self, below: &mut Below<'_>, first_unprocessed: u64) {
+    pub(super) fn peer_goes_away(&mut self, below: &mut LowerLayers<'_>, first_unprocessed: u64) {
         let mut ids: Vec<u64> = self.table.keys().copied().collect();
         ids.sort_unstable();
         for id in ids {
@@ -409,7 +409,7 @@ impl Sessions {
     }
 
     /// Closes a session with a capsule.
-    pub(super) fn close(&mut self, below: &mut Below<'_>, id: u64, code: u32, reason: &str) {
+    pub(super) fn close(&mut self, below: &mut LowerLayers<'_>, id: u64, code: u32, reason: &str) {
         match self.table.get(&id) {
             None => {}
             Some(session) if session.is_open => {
@@ -430,7 +430,7 @@ impl Sessions {
     }
 
     /// Resets the CONNECT stream of a session.
-    fn reset(&self, below: &mut Below<'_>, id: u64, code: Code) {
+    fn reset(&self, below: &mut LowerLayers<'_>, id: u64, code: Code) {
         below.cancel_request(id, code);
         if self.role == Role::Client && self.draft(id).is_none() {
             // HTTP/3 has no state of it before the request is sent.
@@ -439,13 +439,13 @@ impl Sessions {
     }
 
     /// Aborts a session: resets its CONNECT stream.
-    pub(super) fn abort(&mut self, below: &mut Below<'_>, id: u64, code: Code, reason: &str) {
+    pub(super) fn abort(&mut self, below: &mut LowerLayers<'_>, id: u64, code: Code, reason: &str) {
         self.reset(below, id, code);
         self.end(below, id, 0, reason, false);
     }
 
     /// The peer has aborted the session, or the CONNECT stream is malformed.
-    pub(super) fn broken_off(&mut self, below: &mut Below<'_>, id: u64) {
+    pub(super) fn broken_off(&mut self, below: &mut LowerLayers<'_>, id: u64) {
         let is_answered = self.table.get(&id).is_none_or(|session| session.is_open);
         if !is_answered && self.role == Role::Server {
             self.given_up += 1;
@@ -456,7 +456,7 @@ impl Sessions {
     /// Ends a session: section 6 requires that all its streams are reset.
     pub(super) fn end(
         &mut self,
-        below: &mut Below<'_>,
+        below: &mut LowerLayers<'_>,
         session_id: u64,
         code: u32,
         reason: &str,
@@ -468,7 +468,7 @@ impl Sessions {
         self.stopped_reading.retain(|&(id, _)| id != session_id);
         for stream_id in session.streams {
             self.streams.remove(&stream_id);
-            end_stream(below.quic, stream_id, code::SESSION_GONE);
+            end_stream(below.quic, stream_id, error_code::SESSION_GONE);
         }
         for openers in &mut self.openers {
             openers.remove(&session_id);
@@ -489,7 +489,7 @@ impl Sessions {
     pub(super) fn reject_early(&mut self, quic: &mut quic::Connection, session_id: u64) {
         let (streams, _) = self.early.take(session_id);
         for stream in streams {
-            end_stream(quic, stream.stream_id, code::SESSION_GONE);
+            end_stream(quic, stream.stream_id, error_code::SESSION_GONE);
         }
     }
 
@@ -507,10 +507,10 @@ impl Sessions {
         }
         self.table.clear();
         self.streams.clear();
-        self.beginnings.clear();
+        self.unidentified.clear();
         self.closing.clear();
         self.openers = Default::default();
-        self.early = Early::default();
+        self.early = PreSessionBuffer::default();
     }
 
     /// Updates the CONNECT stream of a session that has ended.
@@ -521,7 +521,7 @@ impl Sessions {
         note(closing);
         let is_over = closing.is_over();
         if closing.is_acknowledged && !std::mem::replace(&mut closing.is_reported, true) {
-            self.tell(session_id, What::Released);
+            self.tell(session_id, EventKind::Released);
         }
         if is_over {
             self.closing.remove(&session_id);
@@ -539,7 +539,7 @@ impl Sessions {
     // Time ---------------------------------------------------------------------------------------
 
     /// Abandons sessions and streams that have taken too long.
-    pub(crate) fn tick(&mut self, below: &mut Below<'_>) {
+    pub(crate) fn tick(&mut self, below: &mut LowerLayers<'_>) {
         let (now, patience) = (below.now, self.limits.patience);
         let is_overdue = |since: Instant| now.saturating_duration_since(since) > patience;
         let table = &self.table;
@@ -548,39 +548,39 @@ impl Sessions {
             .early
             .take_streams(|stream| is_overdue(stream.since) && is_unasked(stream.session_id));
         for stream in late {
-            end_stream(below.quic, stream.stream_id, code::BUFFERED_STREAM_REJECTED);
+            end_stream(below.quic, stream.stream_id, error_code::BUFFERED_STREAM_REJECTED);
         }
         if self.early.streams() == 0 {
             self.early.drop_datagrams(is_unasked);
         }
-        let slow = |(id, beginning): (&u64, &Beginning)| is_overdue(beginning.since).then_some(*id);
-        let slow: Vec<u64> = self.beginnings.iter().filter_map(slow).collect();
+        let slow = |(id, unidentified): (&u64, &UnidentifiedStream)| is_overdue(unidentified.since).then_some(*id);
+        let slow: Vec<u64> = self.unidentified.iter().filter_map(slow).collect();
         for stream_id in slow {
-            self.beginnings.remove(&stream_id);
+            self.unidentified.remove(&stream_id);
             end_stream(below.quic, stream_id, Code::H3_REQUEST_REJECTED);
         }
         let left = |(id, closing): (&u64, &Closing)| is_overdue(closing.since).then_some(*id);
         let left: Vec<u64> = self.closing.iter().filter_map(left).collect();
         for session_id in left {
             // Section 6: the time for the peer to end its side has run out.
-            below.cancel_request(session_id, code::SESSION_GONE);
+            below.cancel_request(session_id, error_code::SESSION_GONE);
             self.drop_closing(session_id);
         }
         let given_up = self
             .stopped_reading
             .extract_if(.., |&mut (_, since)| is_overdue(since));
         for (session_id, _) in given_up.collect::<Vec<_>>() {
-            below.cancel_request(session_id, code::SESSION_GONE);
+            below.cancel_request(session_id, error_code::SESSION_GONE);
             self.broken_off(below, session_id);
         }
     }
 
-    // Early input -------------------------------------------------------------------------------
+    // PreSessionBuffer input -------------------------------------------------------------------------------
 
     /// Stores a stream until its session exists, if there is room.
-    pub(super) fn keep_early(&mut self, below: &mut Below<'_>, stream: EarlyStream) {
+    pub(super) fn keep_early(&mut self, below: &mut LowerLayers<'_>, stream: EarlyStream) {
         if let Err(stream) = self.early.add_stream(stream, self.limits.early_streams) {
-            end_stream(below.quic, stream.stream_id, code::BUFFERED_STREAM_REJECTED);
+            end_stream(below.quic, stream.stream_id, error_code::BUFFERED_STREAM_REJECTED);
         }
     }
 
@@ -594,8 +594,8 @@ impl Sessions {
     }
 }
 
-fn ended(stats: SessionStats, code: u32, reason: &str, is_clean: bool) -> What {
-    What::Ended {
+fn ended(stats: SessionStats, code: u32, reason: &str, is_clean: bool) -> EventKind {
+    EventKind::Ended {
         code,
         reason: reason.to_owned(),
         is_clean,

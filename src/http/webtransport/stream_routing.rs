@@ -1,6 +1,6 @@
 //! Dispatches a connection's events to HTTP/3 and to sessions.
 //!
-//! The connection is read on demand. Of a stream of the peer only the header is read (`header`), or, while there is
+//! The connection is read on demand. Of a stream of the peer only the header is read (`stream_header`), or, while there is
 //! no session, a packet's worth of bytes. HTTP/3's streams are then passed on and pushed from there; a session's
 //! stay in QUIC until their host reads.
 
@@ -12,15 +12,15 @@ use uringcore_h3::{self as h3, Code, Place, Role};
 use uringcore_quic::{self as quic, Chunks, Received, StreamEnd};
 use uringcore_wire::varint;
 
-use super::early::EarlyStream;
-use super::event::What;
-use super::header::{self, Whose};
-use super::sessions::{Below, Sessions, end_stream};
-use super::{Draft, code};
+use super::pre_session_buffer::EarlyStream;
+use super::event::EventKind;
+use super::stream_header::{self, StreamOwner};
+use super::sessions::{LowerLayers, Sessions, end_stream};
+use super::{Draft, error_code};
 
 /// The first bytes of a stream whose owner is unknown.
 #[derive(Debug)]
-pub(super) struct Beginning {
+pub(super) struct UnidentifiedStream {
     bytes: Vec<u8>,
     /// The code of the peer's STOP_SENDING on it, if any.
     stopped: Option<u64>,
@@ -31,7 +31,7 @@ impl Sessions {
     /// Handles an event about streams. Returns it, or the event it has become, if it is HTTP/3's.
     pub(crate) fn route(
         &mut self,
-        below: &mut Below<'_>,
+        below: &mut LowerLayers<'_>,
         event: quic::Event,
     ) -> Option<quic::Event> {
         use quic::Event as Quic;
@@ -78,7 +78,7 @@ impl Sessions {
     /// Handles an event of a stream that does not belong to a known session.
     fn route_unknown(
         &mut self,
-        below: &mut Below<'_>,
+        below: &mut LowerLayers<'_>,
         stream_id: u64,
         event: quic::Event,
     ) -> Option<quic::Event> {
@@ -109,15 +109,15 @@ impl Sessions {
                 let arrived = Received { data, end };
                 self.begin(below, stream_id, arrived, false)
             }
-            Quic::StopSending { error_code, .. } => match self.beginnings.get_mut(&stream_id) {
+            Quic::StopSending { error_code, .. } => match self.unidentified.get_mut(&stream_id) {
                 // The header will show the owner of this event.
-                Some(beginning) => {
-                    beginning.stopped = Some(error_code);
+                Some(unidentified) => {
+                    unidentified.stopped = Some(error_code);
                     None
                 }
                 None => self.http_event(stream_id, event),
             },
-            Quic::StreamReset { .. } if self.beginnings.remove(&stream_id).is_some() => {
+            Quic::StreamReset { .. } if self.unidentified.remove(&stream_id).is_some() => {
                 self.given_up_unnamed(below, stream_id, event)
             }
             _ => self.http_event(stream_id, event),
@@ -128,7 +128,7 @@ impl Sessions {
     /// and nothing depends on it.
     fn given_up_unnamed(
         &mut self,
-        below: &mut Below<'_>,
+        below: &mut LowerLayers<'_>,
         stream_id: u64,
         event: quic::Event,
     ) -> Option<quic::Event> {
@@ -157,34 +157,34 @@ impl Sessions {
     /// Determines the owner of a stream: from the data that has arrived, and with `pulls` from readable data.
     fn begin(
         &mut self,
-        below: &mut Below<'_>,
+        below: &mut LowerLayers<'_>,
         stream_id: u64,
         mut arrived: Received,
         pulls: bool,
     ) -> Option<quic::Event> {
-        let mut beginning = self.beginnings.remove(&stream_id).unwrap_or(Beginning {
+        let mut unidentified = self.unidentified.remove(&stream_id).unwrap_or(UnidentifiedStream {
             bytes: Vec::new(),
             stopped: None,
             since: below.now,
         });
-        if beginning.bytes.is_empty()
+        if unidentified.bytes.is_empty()
             && let Some(first) = arrived.data.pieces().first()
-            && header::look(stream_id, first) == Whose::Http
+            && stream_header::look(stream_id, first) == StreamOwner::Http
         {
-            return self.hand_over(below, stream_id, beginning, arrived, pulls);
+            return self.hand_over(below, stream_id, unidentified, arrived, pulls);
         }
         loop {
-            let lacks = match header::look(stream_id, &beginning.bytes) {
-                Whose::Unknown { lacks } => lacks,
-                Whose::Http => {
-                    return self.hand_over(below, stream_id, beginning, arrived, pulls);
+            let lacks = match stream_header::look(stream_id, &unidentified.bytes) {
+                StreamOwner::Unknown { lacks } => lacks,
+                StreamOwner::Http => {
+                    return self.hand_over(below, stream_id, unidentified, arrived, pulls);
                 }
-                Whose::Session { session_id } => {
+                StreamOwner::Session { session_id } => {
                     let stream = EarlyStream {
                         stream_id,
                         session_id,
                         rest: arrived,
-                        stopped: beginning.stopped,
+                        stopped: unidentified.stopped,
                         since: below.now,
                     };
                     self.place(below, stream);
@@ -196,7 +196,7 @@ impl Sessions {
             }
             let piece = arrived.data.split_to(lacks);
             if !piece.is_empty() {
-                beginning.bytes.extend_from_slice(&piece.to_vec());
+                unidentified.bytes.extend_from_slice(&piece.to_vec());
                 continue;
             }
             if let Some(StreamEnd::Reset { error_code }) = arrived.end {
@@ -208,9 +208,9 @@ impl Sessions {
             }
             if arrived.end.is_some() {
                 // The stream ends before its owner is known: HTTP/3 reports the error.
-                return self.hand_over(below, stream_id, beginning, arrived, pulls);
+                return self.hand_over(below, stream_id, unidentified, arrived, pulls);
             }
-            self.beginnings.insert(stream_id, beginning);
+            self.unidentified.insert(stream_id, unidentified);
             return None;
         }
     }
@@ -218,9 +218,9 @@ impl Sessions {
     /// Passes a stream to HTTP/3.
     fn hand_over(
         &mut self,
-        below: &mut Below<'_>,
+        below: &mut LowerLayers<'_>,
         stream_id: u64,
-        beginning: Beginning,
+        unidentified: UnidentifiedStream,
         mut arrived: Received,
         pulls: bool,
     ) -> Option<quic::Event> {
@@ -230,14 +230,14 @@ impl Sessions {
             arrived.end = more.end;
         }
         below.quic.deliver_stream(stream_id);
-        self.behind = beginning
+        self.behind = unidentified
             .stopped
             .map(|error_code| quic::Event::StopSending {
                 stream_id,
                 error_code,
                 unsent: 0,
             });
-        let mut data = Chunks::from(Bytes::from(beginning.bytes));
+        let mut data = Chunks::from(Bytes::from(unidentified.bytes));
         data.append(arrived.data);
         Some(match arrived.end {
             Some(StreamEnd::Reset { error_code }) => quic::Event::StreamReset {
@@ -253,7 +253,7 @@ impl Sessions {
     }
 
     /// A stream has named its session.
-    fn place(&mut self, below: &mut Below<'_>, stream: EarlyStream) {
+    fn place(&mut self, below: &mut LowerLayers<'_>, stream: EarlyStream) {
         let EarlyStream {
             stream_id,
             session_id,
@@ -267,7 +267,7 @@ impl Sessions {
             Some(_) => self.keep_early(below, stream),
             None => match self.place_of(below, session_id) {
                 Place::ToCome => self.keep_early(below, stream),
-                Place::Begun => end_stream(below.quic, stream_id, code::SESSION_GONE),
+                Place::Begun => end_stream(below.quic, stream_id, error_code::SESSION_GONE),
                 // Section 4.
                 Place::Impossible => {
                     let reason = b"a WebTransport session ID is no request stream's";
@@ -280,7 +280,7 @@ impl Sessions {
     }
 
     /// The state of the request stream that identifies a session.
-    fn place_of(&self, below: &Below<'_>, session_id: u64) -> Place {
+    fn place_of(&self, below: &LowerLayers<'_>, session_id: u64) -> Place {
         match self.role {
             Role::Server => below.h3.place(session_id),
             _ if !is_client_bidi(session_id) => Place::Impossible,
@@ -292,7 +292,7 @@ impl Sessions {
 
     // Datagrams ----------------------------------------------------------------------------------
 
-    fn route_datagram(&mut self, below: &mut Below<'_>, mut data: Bytes) {
+    fn route_datagram(&mut self, below: &mut LowerLayers<'_>, mut data: Bytes) {
         if let Some((quarter, used)) = varint::get(&data)
             && quarter <= varint::MAX / 4
             && let Some(session) = self.table.get(&(quarter * 4))
@@ -315,14 +315,14 @@ impl Sessions {
             session.stats.datagrams_received += 1;
             let early = false;
             let event = quic::Event::Datagram { data, early };
-            self.tell(session_id, What::Quic(event));
+            self.tell(session_id, EventKind::Quic(event));
         }
     }
 
     /// Handles a datagram of a request that is not a known session. Returns it if it is not a session's.
     fn route_http_datagram(
         &mut self,
-        below: &Below<'_>,
+        below: &LowerLayers<'_>,
         session_id: u64,
         data: Bytes,
     ) -> Option<h3::Event> {
@@ -344,7 +344,7 @@ impl Sessions {
     /// Handles an event of HTTP/3. Returns it if it does not concern a session.
     pub(crate) fn route_h3(
         &mut self,
-        below: &mut Below<'_>,
+        below: &mut LowerLayers<'_>,
         event: h3::Event,
     ) -> Option<h3::Event> {
         use h3::Event as H3;

@@ -10,11 +10,11 @@ use uringcore_h3::Role;
 use uringcore_h3::frame::{is_server_initiated, is_unidirectional};
 use uringcore_quic::{self as quic, Received, StreamEnd, StreamError};
 
-use super::early::EarlyStream;
-use super::event::What;
+use super::pre_session_buffer::EarlyStream;
+use super::event::EventKind;
 use super::session::Error;
-use super::sessions::{Below, Sessions, end_stream};
-use super::{capsule, code, header};
+use super::sessions::{LowerLayers, Sessions, end_stream};
+use super::{capsule, error_code, stream_header};
 
 /// One stream of a session. It is removed when both of its sides have ended and the host has released it.
 #[derive(Debug)]
@@ -69,7 +69,7 @@ impl Sessions {
     }
 
     /// A stream of the peer gets its session.
-    pub(super) fn adopt(&mut self, below: &mut Below<'_>, stream: EarlyStream) {
+    pub(super) fn adopt(&mut self, below: &mut LowerLayers<'_>, stream: EarlyStream) {
         let EarlyStream {
             stream_id,
             session_id,
@@ -80,7 +80,7 @@ impl Sessions {
         let unidirectional = is_unidirectional(stream_id);
         let Some(session) = self.table.get_mut(&session_id) else {
             // An earlier stream has ended the session.
-            end_stream(below.quic, stream_id, code::SESSION_GONE);
+            end_stream(below.quic, stream_id, error_code::SESSION_GONE);
             return;
         };
         session.streams.insert(stream_id);
@@ -94,10 +94,10 @@ impl Sessions {
         self.streams.insert(stream_id, data_stream);
         if counted.is_err() {
             let reason = "more streams than the session may have";
-            self.abort(below, session_id, code::FLOW_CONTROL_ERROR, reason);
+            self.abort(below, session_id, error_code::FLOW_CONTROL_ERROR, reason);
             return;
         }
-        let opened = What::Opened {
+        let opened = EventKind::Opened {
             stream_id,
             unidirectional,
         };
@@ -137,7 +137,7 @@ impl Sessions {
     /// Handles QUIC's event of a stream in the table.
     pub(super) fn stream_event(
         &mut self,
-        below: &mut Below<'_>,
+        below: &mut LowerLayers<'_>,
         stream_id: u64,
         mut event: quic::Event,
     ) {
@@ -153,13 +153,13 @@ impl Sessions {
                 stream.is_receiving &= !*fin;
             }
             Quic::StreamReset { error_code, .. } => {
-                *error_code = code::from_wire(*error_code);
+                *error_code = error_code::from_wire(*error_code);
                 self.gave_up_reading(stream_id);
             }
             Quic::StopSending {
                 error_code, unsent, ..
             } => {
-                *error_code = code::from_wire(*error_code);
+                *error_code = error_code::from_wire(*error_code);
                 stream.sending = Sending::Over;
                 stream.waiting = None;
                 not_sent = *unsent;
@@ -176,7 +176,7 @@ impl Sessions {
             Quic::StreamFinished { .. } | Quic::StopSending { .. }
         );
         if stream.is_some_and(|stream| !stream.is_forgotten || is_end) {
-            self.tell(session_id, What::Quic(event));
+            self.tell(session_id, EventKind::Quic(event));
         }
         self.read(below, session_id, received);
         self.not_sent(below, session_id, not_sent);
@@ -189,7 +189,7 @@ impl Sessions {
     /// event follows when another may be opened.
     pub(super) fn open_stream(
         &mut self,
-        below: &mut Below<'_>,
+        below: &mut LowerLayers<'_>,
         session_id: u64,
         unidirectional: bool,
     ) -> Result<Option<u64>, Error> {
@@ -221,7 +221,7 @@ impl Sessions {
         let stream = DataStream::new(session_id, stream_id, true);
         self.streams.insert(stream_id, stream);
         // Section 4.4: the peer gets the stream's header even if the stream is reset.
-        let header = header::written(stream_id, session_id);
+        let header = stream_header::written(stream_id, session_id);
         below.quic.send_head(stream_id, header);
         Ok(Some(stream_id))
     }
@@ -233,14 +233,14 @@ impl Sessions {
         waiting.sort_unstable();
         for session_id in waiting {
             let available = quic::Event::StreamsAvailable { unidirectional };
-            self.tell(session_id, What::Quic(available));
+            self.tell(session_id, EventKind::Quic(available));
         }
     }
 
     /// Queues data, and an end after it.
     pub(super) fn send_stream(
         &mut self,
-        below: &mut Below<'_>,
+        below: &mut LowerLayers<'_>,
         stream_id: u64,
         mut data: Bytes,
         fin: bool,
@@ -292,7 +292,7 @@ impl Sessions {
     }
 
     /// The session has more credit: waiting data is sent, one stream after the other.
-    pub(super) fn credit_came(&mut self, below: &mut Below<'_>, session_id: u64) {
+    pub(super) fn credit_came(&mut self, below: &mut LowerLayers<'_>, session_id: u64) {
         let Some(session) = self.table.get_mut(&session_id) else {
             return;
         };
@@ -332,7 +332,7 @@ impl Sessions {
         for stream_id in writable {
             if !below.quic.is_stream_full(stream_id) {
                 let event = quic::Event::StreamWritable { stream_id };
-                self.tell(session_id, What::Quic(event));
+                self.tell(session_id, EventKind::Quic(event));
             }
         }
         self.say_due(below, session_id);
@@ -365,7 +365,7 @@ impl Sessions {
     /// Reads at most `max` bytes.
     pub(super) fn read_stream(
         &mut self,
-        below: &mut Below<'_>,
+        below: &mut LowerLayers<'_>,
         stream_id: u64,
         max: usize,
     ) -> Received {
@@ -378,7 +378,7 @@ impl Sessions {
             None => {}
             Some(StreamEnd::Finished) => stream.is_receiving = false,
             Some(StreamEnd::Reset { error_code }) => {
-                *error_code = code::from_wire(*error_code);
+                *error_code = error_code::from_wire(*error_code);
                 self.gave_up_reading(stream_id);
             }
         }
@@ -390,7 +390,7 @@ impl Sessions {
     }
 
     /// Counts bytes of a session that were read.
-    fn read(&mut self, below: &mut Below<'_>, session_id: u64, count: usize) {
+    fn read(&mut self, below: &mut LowerLayers<'_>, session_id: u64, count: usize) {
         if count == 0 {
             return;
         }
@@ -405,7 +405,7 @@ impl Sessions {
             Ok(()) => self.say_due(below, session_id),
             Err(_) => {
                 let reason = "more data than the session may have";
-                self.abort(below, session_id, code::FLOW_CONTROL_ERROR, reason);
+                self.abort(below, session_id, error_code::FLOW_CONTROL_ERROR, reason);
             }
         }
     }
@@ -413,7 +413,7 @@ impl Sessions {
     /// Resets our side of a stream.
     pub(super) fn reset_stream(
         &mut self,
-        below: &mut Below<'_>,
+        below: &mut LowerLayers<'_>,
         stream_id: u64,
         code: u32,
     ) -> Result<(), StreamError> {
@@ -421,7 +421,7 @@ impl Sessions {
             return Err(StreamError::Over);
         };
         let unsent = below.quic.send_queue_bytes(stream_id);
-        below.quic.reset_stream(stream_id, code::to_wire(code))?;
+        below.quic.reset_stream(stream_id, error_code::to_wire(code))?;
         stream.sending = Sending::Over;
         stream.waiting = None;
         let session_id = stream.session_id;
@@ -431,7 +431,7 @@ impl Sessions {
     }
 
     /// Returns the credit of queued bytes that will not be sent to the session.
-    fn not_sent(&mut self, below: &mut Below<'_>, session_id: u64, count: usize) {
+    fn not_sent(&mut self, below: &mut LowerLayers<'_>, session_id: u64, count: usize) {
         let session = self.table.get_mut(&session_id);
         if count > 0
             && let Some(flow) = session.and_then(|session| session.flow.as_mut())
@@ -444,14 +444,14 @@ impl Sessions {
     /// Sends STOP_SENDING for a stream.
     pub(super) fn stop_stream(
         &mut self,
-        below: &mut Below<'_>,
+        below: &mut LowerLayers<'_>,
         stream_id: u64,
         code: u32,
     ) -> Result<(), StreamError> {
         if !self.streams.contains_key(&stream_id) {
             return Err(StreamError::Over);
         }
-        below.quic.stop_stream(stream_id, code::to_wire(code))?;
+        below.quic.stop_stream(stream_id, error_code::to_wire(code))?;
         self.gave_up_reading(stream_id);
         self.settle_stream(below, stream_id);
         Ok(())
@@ -459,7 +459,7 @@ impl Sessions {
 
     /// The host releases a stream. If it is not finished it is reset, if it is not read to its end it is stopped; a
     /// finished stream is still delivered.
-    pub(super) fn forget_stream(&mut self, below: &mut Below<'_>, stream_id: u64) {
+    pub(super) fn forget_stream(&mut self, below: &mut LowerLayers<'_>, stream_id: u64) {
         let Some(stream) = self.streams.get_mut(&stream_id) else {
             return;
         };
@@ -497,7 +497,7 @@ impl Sessions {
     }
 
     /// Removes a stream that has ended, and gives the peer credit for another.
-    fn settle_stream(&mut self, below: &mut Below<'_>, stream_id: u64) {
+    fn settle_stream(&mut self, below: &mut LowerLayers<'_>, stream_id: u64) {
         let is_own = self.is_own(stream_id);
         let Some(stream) = self.streams.get_mut(&stream_id) else {
             return;
@@ -527,7 +527,7 @@ impl Sessions {
     }
 
     /// Sends the pending capsules of flow control.
-    pub(super) fn say_due(&mut self, below: &mut Below<'_>, session_id: u64) {
+    pub(super) fn say_due(&mut self, below: &mut LowerLayers<'_>, session_id: u64) {
         let Some(session) = self.table.get_mut(&session_id) else {
             return;
         };

@@ -2,7 +2,7 @@
 
 use bytes::{BufMut, Bytes, BytesMut};
 
-use super::fault::Fault;
+use super::violation::Violation;
 
 /// Our end of the connection. A client masks each frame that it sends, a server none (RFC 6455 section 5.1), over
 /// HTTP/3 too, where masking protects nothing (RFC 8441 section 5.1).
@@ -61,12 +61,12 @@ pub(super) struct Header {
 
 impl Header {
     /// Parses a complete header; `size` of its first two bytes gives its length.
-    pub fn read(bytes: &[u8]) -> Result<Self, Fault> {
+    pub fn read(bytes: &[u8]) -> Result<Self, Violation> {
         let (&[first, second], rest) = bytes.split_first_chunk().ok_or_else(cut)?;
         if first & 0x70 != 0 {
-            return Err(Fault::protocol("a reserved bit is set"));
+            return Err(Violation::protocol("a reserved bit is set"));
         }
-        let opcode = Opcode::read(first & 0x0f).ok_or(Fault::protocol("an unknown opcode"))?;
+        let opcode = Opcode::read(first & 0x0f).ok_or(Violation::protocol("an unknown opcode"))?;
         let fin = first & 0x80 != 0;
         let (length, rest) = match second & 0x7f {
             126 => {
@@ -80,11 +80,11 @@ impl Header {
             length => (u64::from(length), rest),
         };
         if length >> 63 != 0 {
-            return Err(Fault::protocol("a length above 2^63-1"));
+            return Err(Violation::protocol("a length above 2^63-1"));
         }
         if opcode.is_control() && (!fin || length > CONTROL_MAX) {
             // RFC 6455 section 5.5.
-            return Err(Fault::protocol(
+            return Err(Violation::protocol(
                 "a control frame that is long or a fragment",
             ));
         }
@@ -108,8 +108,8 @@ impl Header {
     }
 }
 
-fn cut() -> Fault {
-    Fault::protocol("a frame header that is cut off")
+fn cut() -> Violation {
+    Violation::protocol("a frame header that is cut off")
 }
 
 /// Encodes a whole frame that is not a fragment, masked if there is a key.

@@ -2,9 +2,9 @@
 
 use bytes::Bytes;
 
-use super::close::Close;
-use super::code;
-use super::fault::Fault;
+use super::close_frame::Close;
+use super::status_code;
+use super::violation::Violation;
 use super::frame::{HEADER_MAX, Header, Opcode, Side, apply_mask};
 
 /// A received message or control frame. Fragments are joined (RFC 6455 section 5.4).
@@ -22,7 +22,7 @@ pub enum Event {
 /// The receiving half of a connection.
 ///
 /// Holds one message of at most `message_max` bytes and one control frame. Memory grows with the received bytes,
-/// not with the announced length. After a [`Fault`] or a Close nothing more is read.
+/// not with the announced length. After a [`Violation`] or a Close nothing more is read.
 #[derive(Debug)]
 pub struct Reader {
     side: Side,
@@ -64,7 +64,7 @@ impl Reader {
     }
 
     /// Reads the next event from the front of `input` and advances it. `None`: all input was consumed.
-    pub fn read(&mut self, input: &mut &[u8]) -> Result<Option<Event>, Fault> {
+    pub fn read(&mut self, input: &mut &[u8]) -> Result<Option<Event>, Violation> {
         if self.is_over {
             *input = &[];
             return Ok(None);
@@ -94,7 +94,7 @@ impl Reader {
         self.message = None;
     }
 
-    fn read_frames(&mut self, input: &mut &[u8]) -> Result<Option<Event>, Fault> {
+    fn read_frames(&mut self, input: &mut &[u8]) -> Result<Option<Event>, Violation> {
         loop {
             let frame = match &mut self.frame {
                 Some(frame) => frame,
@@ -136,7 +136,7 @@ impl Reader {
         }
     }
 
-    fn read_header(&mut self, input: &mut &[u8]) -> Result<Option<Header>, Fault> {
+    fn read_header(&mut self, input: &mut &[u8]) -> Result<Option<Header>, Violation> {
         loop {
             let size = match self.header_length {
                 0 | 1 => 2,
@@ -158,9 +158,9 @@ impl Reader {
     }
 
     /// Checks that a frame may occur here (RFC 6455 sections 5.1 and 5.4).
-    fn begin(&mut self, header: Header) -> Result<(), Fault> {
+    fn begin(&mut self, header: Header) -> Result<(), Violation> {
         if header.mask.is_some() != (self.side == Side::Server) {
-            return Err(Fault::protocol(match self.side {
+            return Err(Violation::protocol(match self.side {
                 Side::Server => "a frame of a client is not masked",
                 Side::Client => "a frame of a server is masked",
             }));
@@ -170,13 +170,13 @@ impl Reader {
         }
         let is_continuation = header.opcode == Opcode::Continuation;
         match (&self.message, is_continuation) {
-            (None, true) => return Err(Fault::protocol("a continuation without a message")),
-            (Some(_), false) => return Err(Fault::protocol("a message inside another")),
+            (None, true) => return Err(Violation::protocol("a continuation without a message")),
+            (Some(_), false) => return Err(Violation::protocol("a message inside another")),
             _ => {}
         }
         let held = self.held_bytes() as u64;
         if header.length > (self.message_max as u64).saturating_sub(held) {
-            return Err(Fault::new(code::TOO_BIG, "the message is too big"));
+            return Err(Violation::new(status_code::TOO_BIG, "the message is too big"));
         }
         if !is_continuation {
             self.message = Some(Message {
@@ -188,7 +188,7 @@ impl Reader {
     }
 
     /// Completes a frame, and its message if this is the last fragment.
-    fn end(&mut self, header: Header) -> Result<Option<Event>, Fault> {
+    fn end(&mut self, header: Header) -> Result<Option<Event>, Violation> {
         match header.opcode {
             Opcode::Ping => Ok(Some(Event::Ping(std::mem::take(&mut self.control)))),
             Opcode::Pong => Ok(Some(Event::Pong(std::mem::take(&mut self.control)))),
@@ -203,13 +203,13 @@ impl Reader {
 }
 
 impl Message {
-    fn finish(self) -> Result<Event, Fault> {
+    fn finish(self) -> Result<Event, Violation> {
         match self.is_text {
             false => Ok(Event::Binary(self.content)),
             // RFC 6455 section 8.1.
             true => String::from_utf8(self.content)
                 .map(Event::Text)
-                .map_err(|_| Fault::new(code::INVALID_PAYLOAD, "a text that is not UTF-8")),
+                .map_err(|_| Violation::new(status_code::INVALID_PAYLOAD, "a text that is not UTF-8")),
         }
     }
 }
@@ -232,7 +232,7 @@ impl Event {
             Self::Binary(content) => frame(Opcode::Binary, content),
             Self::Ping(payload) => frame(Opcode::Ping, payload),
             Self::Pong(payload) => frame(Opcode::Pong, payload),
-            Self::Close(close) if close.code == code::NO_STATUS => frame(Opcode::Close, b""),
+            Self::Close(close) if close.code == status_code::NO_STATUS => frame(Opcode::Close, b""),
             Self::Close(close) => frame(Opcode::Close, &Close::payload(close.code, &close.reason)),
         }
     }

@@ -14,7 +14,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::PyDict;
 use pyo3::types::PyTuple;
 use pyo3::{PyTraverseError, PyVisit, ffi, intern};
-use uringcore_http::ws::code;
+use uringcore_http::ws::status_code;
 
 use super::http_stream::Ending;
 use super::request::Request;
@@ -396,7 +396,7 @@ impl Request {
 
     fn returned(slf: &Bound<'_, Self>, value: &Bound<'_, PyAny>) -> PyResult<()> {
         let (py, this) = (slf.py(), slf.get());
-        if value.is_none() && this.close_socket(py, code::NORMAL, "") {
+        if value.is_none() && this.close_socket(py, status_code::NORMAL, "") {
             // The application returned without closing its WebSocket, which is closed normally.
             return this.wake_all(py);
         }

@@ -8,7 +8,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::{PyTraverseError, PyVisit};
 
-use uringcore_limits::budget::Charge;
+use uringcore_limits::memory_budget::Charge;
 
 use super::file_response::{FileBody, FileRequest};
 use super::open_files::{FileShare, SetFuture};

@@ -7,7 +7,7 @@
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
-use uringcore_limits::budget::Charge;
+use uringcore_limits::memory_budget::Charge;
 use uringcore_quic::read_on_demand::Datagrams;
 
 use super::http_stream::Refused;

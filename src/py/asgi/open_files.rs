@@ -1,4 +1,4 @@
-//! The files that a process has open for its responses: permits that clients share fairly (`limits::shares`).
+//! The files that a process has open for its responses: permits that clients share fairly (`limits::fair_permits`).
 //!
 //! A response holds a permit while it reads, also while a thread reads for it, and keeps its file open with the permit
 //! while its client accepts nothing. A kept file is closed when another response needs the permit, and is opened again
@@ -15,8 +15,8 @@ use pyo3::prelude::*;
 use pyo3::{PyTraverseError, PyVisit};
 use rustc_hash::FxHashMap;
 use uringcore_io::{PerProcess, SentFile, descriptors};
-use uringcore_limits::budget::AddressBlock;
-use uringcore_limits::shares::{Changes, HolderId, Shares, Taken};
+use uringcore_limits::memory_budget::AddressBlock;
+use uringcore_limits::fair_permits::{Changes, HolderId, FairPermits, Taken};
 
 use crate::capi::error::with_pending_set_aside;
 use crate::capi::future_wakeup;
@@ -56,7 +56,7 @@ struct Waiter {
 
 #[derive(Default)]
 struct Files {
-    shares: Shares<AddressBlock, Arc<SentFile>>,
+    shares: FairPermits<AddressBlock, Arc<SentFile>>,
     /// The shares own their waiters, so the waiter of a loop that has gone is dropped with its response.
     waiters: FxHashMap<HolderId, Weak<Waiter>>,
 }

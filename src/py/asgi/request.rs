@@ -12,7 +12,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use pyo3::{PyTraverseError, PyVisit};
 use uringcore_http::ws::Socket;
-use uringcore_limits::budget::Charge;
+use uringcore_limits::memory_budget::Charge;
 
 use super::awaitables::MessageAwaitable;
 use super::http_datagrams::QueuedDatagrams;

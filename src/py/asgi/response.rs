@@ -11,7 +11,7 @@ use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
-use uringcore_http::ws::code;
+use uringcore_http::ws::status_code;
 
 use super::file_response::{FileBody, FileRequest};
 use super::http_stream::{Ending, HttpStream, Refused};
@@ -519,7 +519,7 @@ impl Request {
     /// The application has failed: sends 500 if the head is not sent yet, otherwise a reset.
     pub(super) fn fail(slf: &Bound<'_, Self>) -> PyResult<()> {
         let (py, this) = (slf.py(), slf.get());
-        if this.close_socket(py, code::INTERNAL_ERROR, "") {
+        if this.close_socket(py, status_code::INTERNAL_ERROR, "") {
             return this.wake_all(py);
         }
         let (is_over, is_begun) = this.state.with(py, |state| {

@@ -11,7 +11,7 @@ use pyo3::{PyTraverseError, PyVisit};
 use rustc_hash::FxHashMap;
 use uringcore_http::http3::{Connection, Event, Head, Refusal, TooSlow};
 use uringcore_http::ws::Socket;
-use uringcore_limits::budget::{Charge, Queued};
+use uringcore_limits::memory_budget::{Charge, Queued};
 use uringcore_limits::semaphore::Semaphore;
 use uringcore_quic::{self as quic, ConnectionKey};
 

@@ -5,8 +5,8 @@ use std::time::Instant;
 use pyo3::prelude::*;
 use pyo3::{PyTraverseError, PyVisit};
 use uringcore_http::http3::Head;
-use uringcore_http::webtransport::{Draft, Handle};
-use uringcore_limits::budget::Charge;
+use uringcore_http::webtransport::{Draft, SessionCommands};
+use uringcore_limits::memory_budget::Charge;
 use uringcore_quic as quic;
 
 use super::http3_connection::Http3Connection;
@@ -97,7 +97,7 @@ impl Host for ServerHost {
     fn reach(
         &self,
         py: Python<'_>,
-        run: &mut dyn FnMut(Handle<'_>, &mut quic::Connection, Instant),
+        run: &mut dyn FnMut(SessionCommands<'_>, &mut quic::Connection, Instant),
     ) -> PyResult<()> {
         self.0.get().reach(py, |http, quic, now| {
             if let Some(handle) = http.webtransport() {

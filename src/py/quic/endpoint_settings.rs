@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use uringcore_io::{PerProcess, SharedBytes};
-use uringcore_limits::budget::Budget;
+use uringcore_limits::memory_budget::Budget;
 use uringcore_limits::token_bucket::Rate;
 use uringcore_quic::tls::{ConfigError, RESET_KEYS_MAX};
 use uringcore_quic::{EmptyPlaces, EndpointSettings, Worker};

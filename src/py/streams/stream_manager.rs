@@ -13,7 +13,7 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::{PyTraverseError, PyVisit};
 use rustc_hash::FxHashMap;
-use uringcore_limits::budget::Charge;
+use uringcore_limits::memory_budget::Charge;
 use uringcore_quic::read_on_demand::{Inbox, Key, Overflow, StreamTransport};
 use uringcore_quic::{Command, Connection, Event, Received};
 

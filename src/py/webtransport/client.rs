@@ -8,8 +8,8 @@ use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::{PyTraverseError, PyVisit};
 use uringcore_h3::Field;
-use uringcore_http::webtransport::{Client, Error, Handle, Request};
-use uringcore_limits::budget::Charge;
+use uringcore_http::webtransport::{Client, Error, SessionCommands, Request};
+use uringcore_limits::memory_budget::Charge;
 use uringcore_quic::{self as quic, Event};
 
 use super::session::{Host, SessionCore, failed};
@@ -271,7 +271,7 @@ impl Host for ClientHost {
     fn reach(
         &self,
         py: Python<'_>,
-        run: &mut dyn FnMut(Handle<'_>, &mut quic::Connection, Instant),
+        run: &mut dyn FnMut(SessionCommands<'_>, &mut quic::Connection, Instant),
     ) -> PyResult<()> {
         let client = self.0.get();
         client.run(py, |client, quic, now| {

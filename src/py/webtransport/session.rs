@@ -10,7 +10,7 @@ use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyBytes, PyDict, PyList};
 use pyo3::{PyTraverseError, PyVisit};
 use uringcore_h3::Field;
-use uringcore_http::webtransport::{Draft, Error, Handle, SessionStats, What};
+use uringcore_http::webtransport::{Draft, Error, SessionCommands, SessionStats, EventKind};
 use uringcore_quic as quic;
 use uringcore_quic::read_on_demand::Inbox;
 
@@ -26,7 +26,7 @@ pub trait Host: Send + Sync {
     fn reach(
         &self,
         py: Python<'_>,
-        run: &mut dyn FnMut(Handle<'_>, &mut quic::Connection, Instant),
+        run: &mut dyn FnMut(SessionCommands<'_>, &mut quic::Connection, Instant),
     ) -> PyResult<()>;
 
     /// The program has written everything it has for now.
@@ -60,7 +60,7 @@ pub struct SessionCore {
 struct SessionState {
     receiver: Option<Py<PyAny>>,
     /// Events before a receiver is set, such as the failure of a client's request.
-    unreported: Vec<What>,
+    unreported: Vec<EventKind>,
     draft: Option<Draft>,
     /// The counters at the end of the session.
     stats: SessionStats,
@@ -209,12 +209,12 @@ impl SessionCore {
     }
 
     /// Handles an event of the session.
-    pub fn reported(&self, py: Python<'_>, what: What) -> PyResult<()> {
+    pub fn reported(&self, py: Python<'_>, what: EventKind) -> PyResult<()> {
         match what {
-            What::Quic(event) => self.manager.get().take_in(py, |inbox, keys| {
+            EventKind::Quic(event) => self.manager.get().take_in(py, |inbox, keys| {
                 inbox.handle(event, |key| keys.push(key));
             }),
-            What::Opened { stream_id, .. } => self.manager.get().take_in(py, |inbox, keys| {
+            EventKind::Opened { stream_id, .. } => self.manager.get().take_in(py, |inbox, keys| {
                 inbox.announced(stream_id, |key| keys.push(key));
             }),
             what => self.tell(py, what),
@@ -230,7 +230,7 @@ impl SessionCore {
         self.state.with(py, |state| state.stats = stats);
     }
 
-    fn tell(&self, py: Python<'_>, what: What) -> PyResult<()> {
+    fn tell(&self, py: Python<'_>, what: EventKind) -> PyResult<()> {
         let receiver = self.state.with(py, |state| {
             state.receiver.as_ref().map(|call| call.clone_ref(py))
         });
@@ -239,7 +239,7 @@ impl SessionCore {
             return Ok(());
         };
         let args = match what {
-            What::Accepted {
+            EventKind::Accepted {
                 fields,
                 protocol,
                 draft,
@@ -247,12 +247,12 @@ impl SessionCore {
                 self.state.with(py, |state| state.draft = Some(draft));
                 ("accepted", headers(py, &fields)?, protocol).into_pyobject(py)?
             }
-            What::Refused { status, fields } => {
+            EventKind::Refused { status, fields } => {
                 ("refused", status, headers(py, &fields)?).into_pyobject(py)?
             }
-            What::Draining => ("draining",).into_pyobject(py)?,
-            What::Released => ("released",).into_pyobject(py)?,
-            What::Ended {
+            EventKind::Draining => ("draining",).into_pyobject(py)?,
+            EventKind::Released => ("released",).into_pyobject(py)?,
+            EventKind::Ended {
                 code,
                 reason,
                 is_clean,
@@ -261,7 +261,7 @@ impl SessionCore {
                 self.keep_stats(py, stats);
                 ("ended", code, reason, is_clean).into_pyobject(py)?
             }
-            What::Quic(_) | What::Opened { .. } => return Ok(()),
+            EventKind::Quic(_) | EventKind::Opened { .. } => return Ok(()),
         };
         receiver.bind(py).call1(args).map(drop)
     }
@@ -271,7 +271,7 @@ impl SessionCore {
         py: Python<'_>,
         headers: &Headers,
         answer: impl Fn(
-            &mut Handle<'_>,
+            &mut SessionCommands<'_>,
             &mut quic::Connection,
             u64,
             &[(&[u8], &[u8])],

@@ -3,7 +3,7 @@
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use uringcore_http::webtransport::Limits;
-use uringcore_limits::budget::Charge;
+use uringcore_limits::memory_budget::Charge;
 use uringcore_quic::read_on_demand::Inbox;
 
 use crate::capi::bounded_arguments;

@@ -3,7 +3,7 @@
 use pyo3::prelude::*;
 use pyo3::{PyTraverseError, PyVisit};
 use rustc_hash::{FxHashMap, FxHashSet};
-use uringcore_http::webtransport::{Event, Handle, SessionStats, What};
+use uringcore_http::webtransport::{Event, SessionCommands, SessionStats, EventKind};
 
 use super::session::SessionCore;
 
@@ -29,16 +29,16 @@ impl SessionRegistry {
     pub fn find(&mut self, py: Python<'_>, event: &Event) -> Option<Py<SessionCore>> {
         let session_id = event.session_id;
         match event.what {
-            What::Ended { .. } if !self.sessions.contains_key(&session_id) => {
+            EventKind::Ended { .. } if !self.sessions.contains_key(&session_id) => {
                 self.gone.insert(session_id);
                 None
             }
             // The session needs no later event.
-            What::Refused { .. }
-            | What::Ended {
+            EventKind::Refused { .. }
+            | EventKind::Ended {
                 is_clean: false, ..
             }
-            | What::Released => self.sessions.remove(&session_id),
+            | EventKind::Released => self.sessions.remove(&session_id),
             _ => {
                 let session = self.sessions.get(&session_id)?;
                 Some(session.clone_ref(py))
@@ -50,7 +50,7 @@ impl SessionRegistry {
     /// events.
     pub fn tell(
         py: Python<'_>,
-        next: impl Fn() -> Option<(Option<Py<SessionCore>>, What)>,
+        next: impl Fn() -> Option<(Option<Py<SessionCore>>, EventKind)>,
     ) -> PyResult<()> {
         let mut outcome = Ok(());
         while let Some((session, what)) = next() {
@@ -62,7 +62,7 @@ impl SessionRegistry {
     }
 
     /// The open sessions of a connection that is about to end, with their counters.
-    pub fn last_stats(&self, py: Python<'_>, handle: &Handle<'_>) -> LastStats {
+    pub fn last_stats(&self, py: Python<'_>, handle: &SessionCommands<'_>) -> LastStats {
         let stats = |(id, session): (&u64, &Py<SessionCore>)| {
             Some((session.clone_ref(py), handle.stats(*id)?))
         };

@@ -5,7 +5,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use pyo3::prelude::*;
 use pyo3::{PyTraverseError, PyVisit};
-use uringcore_http::webtransport::Handle;
+use uringcore_http::webtransport::SessionCommands;
 use uringcore_quic::read_on_demand::StreamTransport;
 use uringcore_quic::{self as quic, DatagramError, Priority, Received, StreamError};
 
@@ -14,7 +14,7 @@ use crate::streams::transport_access::TransportAccess;
 
 /// One session, while its connection is borrowed.
 struct SessionTransport<'a> {
-    handle: Handle<'a>,
+    handle: SessionCommands<'a>,
     quic: &'a mut quic::Connection,
     session_id: u64,
     now: Instant,

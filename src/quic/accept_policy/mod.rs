@@ -20,7 +20,7 @@ pub(super) mod first_packets;
 pub(super) mod pending_accepts;
 
 use super::{EndpointSettings, Retry, Worker};
-use uringcore_limits::budget::AddressBlock;
+use uringcore_limits::memory_budget::AddressBlock;
 use uringcore_limits::token_bucket::TokenBucket;
 
 /// Why a client is refused, with CONNECTION_REFUSED (RFC 9000 section 20.1). A bound of the budget counts as the

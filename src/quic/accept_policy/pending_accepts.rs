@@ -22,7 +22,7 @@ use std::{
 };
 
 use quinn_proto::Incoming;
-use uringcore_limits::budget::AddressBlock;
+use uringcore_limits::memory_budget::AddressBlock;
 use uringcore_wire::tls::client_hello::HELLO_BYTES_MAX;
 
 use super::first_packets::FirstPackets;

@@ -9,7 +9,7 @@ use std::{
 use bytes::Bytes;
 use quinn_proto::Dir;
 use rustls::pki_types::CertificateDer;
-use uringcore_wire::parameters::Parameters;
+use uringcore_wire::transport_parameters::Parameters;
 
 use super::{Connection, packet_log::PacketLog, session_details};
 use crate::{ConnectionStats, StreamState, qlog::Recorder, seams::congestion_gauge, tls::Versions};

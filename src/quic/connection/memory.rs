@@ -5,7 +5,7 @@
 
 use std::{sync::Arc, time::Instant};
 
-use uringcore_limits::budget::{Holding, Queued};
+use uringcore_limits::memory_budget::{Holding, Queued};
 
 use super::{
     Connection,

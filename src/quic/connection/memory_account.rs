@@ -6,7 +6,7 @@
 use std::{sync::Arc, time::Instant};
 
 use quinn_proto::{self as quinn, Dir};
-use uringcore_limits::budget::{Holding, Queued};
+use uringcore_limits::memory_budget::{Holding, Queued};
 
 use crate::seams::{receive_window::Credit, stream_limits::PeersLimits};
 
@@ -226,7 +226,7 @@ mod tests {
     use std::{net::IpAddr, time::Duration};
 
     use quinn_proto::TransportConfig;
-    use uringcore_limits::budget::Budget;
+    use uringcore_limits::memory_budget::Budget;
 
     use super::*;
     use crate::seams::{bare_quinn::BareQuinn, receive_window};

@@ -6,7 +6,7 @@
 use std::{net::SocketAddr, sync::Arc, time::Instant};
 
 use quinn_proto as quinn;
-use uringcore_wire::datagram::Arrival;
+use uringcore_wire::coalesced_packets::CoalescedPacket;
 
 use crate::{
     qlog::{Metrics, Recorder, Started},
@@ -57,7 +57,7 @@ impl PacketLog {
     }
 
     /// A datagram of this length is about to be handled, or, without a length, more of the last one.
-    pub fn arrival(&self, now: Instant, length: Option<usize>, packets: Vec<Arrival>) {
+    pub fn arrival(&self, now: Instant, length: Option<usize>, packets: Vec<CoalescedPacket>) {
         if let Some(log) = &self.0 {
             log.set_time(now);
             log.receiving(length, packets);

@@ -5,7 +5,7 @@
 use std::time::Instant;
 
 use quinn_proto::Incoming;
-use uringcore_limits::budget::AddressBlock;
+use uringcore_limits::memory_budget::AddressBlock;
 
 use super::Endpoint;
 use crate::{

@@ -8,7 +8,7 @@ use std::time::Instant;
 use bytes::BytesMut;
 use quinn_proto::{ConnectionId, DatagramEvent, EcnCodepoint};
 use uringcore_wire::{
-    datagram::{Arrival, Beginning, arrivals},
+    coalesced_packets::{CoalescedPacket, FirstPacket, arrivals},
     header::version_of,
 };
 
@@ -24,10 +24,10 @@ use crate::{
 impl Endpoint {
     /// Handles one datagram of any kind.
     pub(crate) fn take_in(&mut self, now: Instant, meta: DatagramMeta, data: BytesMut) {
-        match Beginning::of(&data) {
-            Beginning::Packet => self.take_packets(now, meta, data),
-            Beginning::Negotiation => self.handle_negotiation(now, meta, &data),
-            Beginning::UnknownVersion => {
+        match FirstPacket::of(&data) {
+            FirstPacket::Packet => self.take_packets(now, meta, data),
+            FirstPacket::Negotiation => self.handle_negotiation(now, meta, &data),
+            FirstPacket::UnknownVersion => {
                 self.log_stray(now, arrivals(&data), "unsupported_version");
                 self.answer_version(meta, &data);
             }
@@ -35,7 +35,7 @@ impl Endpoint {
     }
 
     /// Logs packets without a connection, at a client that has its socket to itself.
-    fn log_stray(&self, now: Instant, packets: Vec<Arrival>, trigger: &'static str) {
+    fn log_stray(&self, now: Instant, packets: Vec<CoalescedPacket>, trigger: &'static str) {
         if !self.is_logging || self.server.is_some() || self.connections.len() != 1 {
             return;
         }

@@ -31,7 +31,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-use uringcore_limits::budget::{Account, AddressBlock, Budget, Holding};
+use uringcore_limits::memory_budget::{Account, AddressBlock, Budget, Holding};
 
 use super::{ConnectionKey, Endpoint, Entry};
 use crate::accept_policy::Room;

@@ -21,7 +21,7 @@ use std::{
 use bytes::BytesMut;
 use quinn_proto::{self as quinn, ConnectionHandle, crypto::HmacKey};
 use slab::Slab;
-use uringcore_limits::budget::{AddressBlock, Budget};
+use uringcore_limits::memory_budget::{AddressBlock, Budget};
 use uringcore_limits::token_bucket::{Rate, TokenBucket};
 use uringcore_wire::header::KNOWN_VERSIONS;
 

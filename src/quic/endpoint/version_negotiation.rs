@@ -2,7 +2,7 @@
 //! 6, RFC 9368).
 //!
 //! Not here: the allowed settings (`settings::versions`), compatible negotiation, which needs no second flight
-//! (`tls::versions`), and the packets (`wire::negotiation`).
+//! (`tls::versions`), and the packets (`wire::version_negotiation`).
 //!
 //! After a Version Negotiation packet the endpoint replaces quinn-proto's first connection by a new one; the host's
 //! connection and its streams stay. Sessions and address tokens are stored by version.
@@ -11,9 +11,9 @@ use std::{net::SocketAddr, time::Instant};
 
 use quinn_proto::{self as quinn, EndpointEvent};
 use uringcore_wire::{
-    datagram::initial_version,
+    coalesced_packets::initial_version,
     header::{LongHeader, version_of},
-    negotiation::VersionNegotiation,
+    version_negotiation::VersionNegotiation,
 };
 
 use crate::tls::{Answer, is_valid_retry, reserved_besides};

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use quinn_proto::ConnectionId;
-use uringcore_wire::{parameters::Parameters, varint};
+use uringcore_wire::{transport_parameters::Parameters, varint};
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct PeerParameters {

@@ -35,7 +35,7 @@ use std::{
 };
 
 use uringcore_wire::{
-    datagram::Arrival,
+    coalesced_packets::CoalescedPacket,
     frames::{Frame, Frames},
     header::{PacketType, Space, is_long},
 };
@@ -312,7 +312,7 @@ impl Recorder {
     }
 
     /// A datagram is about to be handled, with these packets. `None`: more of the previous datagram.
-    pub(crate) fn receiving(&self, length: Option<usize>, packets: Vec<Arrival>) {
+    pub(crate) fn receiving(&self, length: Option<usize>, packets: Vec<CoalescedPacket>) {
         if self.is_over() {
             return;
         }
@@ -345,7 +345,7 @@ impl Recorder {
     }
 
     /// A packet without a connection that was probably meant for this one.
-    pub(crate) fn stray(&self, packet: &Arrival, trigger: &'static str) {
+    pub(crate) fn stray(&self, packet: &CoalescedPacket, trigger: &'static str) {
         self.state()
             .dropped(packet.packet_type, trigger, packet.length);
     }

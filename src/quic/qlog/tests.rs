@@ -32,7 +32,7 @@ fn nothing_that_arrives_is_too_strange_to_be_recorded() {
         };
         recorder.receiving(
             Some(payload.len()),
-            vec![Arrival {
+            vec![CoalescedPacket {
                 packet_type: [Some(PacketType::Initial), Some(PacketType::OneRtt), None][random(3)],
                 length: payload.len(),
             }],

@@ -1,6 +1,6 @@
 //! Transport parameters (RFC 9000 section 18) as JSON.
 
-use uringcore_wire::{parameters::Parameters, varint};
+use uringcore_wire::{transport_parameters::Parameters, varint};
 
 use super::json::{List, Object};
 

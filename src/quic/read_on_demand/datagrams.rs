@@ -1,7 +1,7 @@
 //! Received DATAGRAM frames that wait for the program.
 
 use bytes::Bytes;
-use uringcore_limits::budget::Charge;
+use uringcore_limits::memory_budget::Charge;
 
 use crate::datagram_queue::DatagramQueue;
 
@@ -122,7 +122,7 @@ mod tests {
     #[test]
     fn waiting_datagrams_are_charged_and_what_is_cleared_is_dropped() {
         let mut datagrams = Datagrams::new(1_000);
-        let queued = std::sync::Arc::<uringcore_limits::budget::Queued>::default();
+        let queued = std::sync::Arc::<uringcore_limits::memory_budget::Queued>::default();
         datagrams.push(Bytes::from(vec![0; 100]));
         datagrams.set_charge(Charge::new(queued.clone()));
         let each = 100 + size_of::<Bytes>() + HEAP_OVERHEAD;

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 use rustc_hash::FxHashMap;
-use uringcore_limits::budget::Charge;
+use uringcore_limits::memory_budget::Charge;
 
 use super::datagrams::{Datagrams, Overflow};
 use crate::{Chunks, Event, Received, StreamEnd};

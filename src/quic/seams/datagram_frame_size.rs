@@ -19,7 +19,7 @@ use std::borrow::Cow;
 use bytes::BytesMut;
 use uringcore_wire::{
     frames::{Frame, Frames},
-    parameters::Parameters,
+    transport_parameters::Parameters,
     varint,
 };
 

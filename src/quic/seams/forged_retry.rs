@@ -8,7 +8,7 @@
 //! Assumed of quinn-proto: it discards a Retry with a wrong tag, but counts it as the server's first packet, and then
 //! accepts no Retry, not even the genuine one.
 
-use uringcore_wire::datagram::is_retry;
+use uringcore_wire::coalesced_packets::is_retry;
 
 /// True if the state machine may get a packet. `is_genuine` is called for Retry packets only.
 pub fn may_pass(packet: &[u8], is_genuine: impl FnOnce(&[u8]) -> bool) -> bool {

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use uringcore_limits::{budget::Budget, token_bucket::Rate};
+use uringcore_limits::{memory_budget::Budget, token_bucket::Rate};
 
 use super::{EmptyPlaces, Worker};
 use crate::tls::{ConfigError, RESET_KEYS_MAX};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use uringcore_limits::budget::{AddressBlock, Budget, Charge};
+use uringcore_limits::memory_budget::{AddressBlock, Budget, Charge};
 use uringcore_quic::{CloseKind, Connection, ConnectionKey, EndpointSettings, Event};
 
 use crate::support::{Pair, Who, client_settings, server_settings, with_transport};

@@ -1,6 +1,6 @@
 //! Two HTTP/3 connections joined in memory, and parts of the wire format that tests write by hand.
 
-pub mod faults;
+pub mod violations;
 pub mod qpack;
 
 use std::collections::VecDeque;
@@ -213,9 +213,9 @@ pub fn varints(values: &[u64]) -> Vec<u8> {
 pub fn literal_section(fields: &[(&str, &str)]) -> Vec<u8> {
     let mut out = vec![0, 0];
     for (name, value) in fields {
-        uringcore_h3::qpack::integer::put(&mut out, 0x20, 3, name.len() as u64);
+        uringcore_h3::qpack::prefixed_integer::put(&mut out, 0x20, 3, name.len() as u64);
         out.extend_from_slice(name.as_bytes());
-        uringcore_h3::qpack::integer::put(&mut out, 0, 7, value.len() as u64);
+        uringcore_h3::qpack::prefixed_integer::put(&mut out, 0, 7, value.len() as u64);
         out.extend_from_slice(value.as_bytes());
     }
     out

@@ -4,7 +4,7 @@ use uringcore_h3::{Field, Priority, Signal};
 use uringcore_quic as quic;
 
 use super::Connection;
-use crate::http3::priority::apply;
+use crate::http3::response_priority::apply;
 
 impl Connection {
     /// Sets the priority of a request from its fields.

@@ -8,7 +8,7 @@ use uringcore_h3::{self as h3, Code, LocalError};
 use uringcore_quic as quic;
 
 use super::Connection;
-use crate::http3::stalls::Writing;
+use crate::http3::stalled_responses::Writing;
 
 /// Why a response was not sent. Nothing of it was.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -252,7 +252,7 @@ impl Connection {
     }
 
     /// Announces the first request that will not be processed (RFC 9114 section 5.2). Sessions are drained one by
-    /// one ([`Handle::drain`](crate::webtransport::Handle::drain)), because not all clients end sessions on GOAWAY.
+    /// one ([`SessionCommands::drain`](crate::webtransport::SessionCommands::drain)), because not all clients end sessions on GOAWAY.
     pub fn go_away(&mut self, quic: &mut quic::Connection, now: Instant) {
         let (h3, mut out) = self.h3.parts(quic, now);
         let id = h3.next_goaway_id();

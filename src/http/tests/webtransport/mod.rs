@@ -6,16 +6,16 @@ use bytes::Bytes;
 use uringcore_h3::{self as h3, Code};
 use uringcore_http::http3 as http;
 use uringcore_http::webtransport::{
-    Client, Draft, Error, Event, Handle, Limits, NO_CODE, Request, What,
+    Client, Draft, Error, Event, SessionCommands, Limits, NO_CODE, Request, EventKind,
 };
 use uringcore_quic::{self as quic, ConnectionKey, StreamEnd};
 
 use crate::support::{Pair, with_transport};
 
-mod credit;
-mod endings;
-mod hostile;
-mod pooling;
+mod flow_control;
+mod session_ends;
+mod hostile_clients;
+mod session_limit;
 
 type Fields<'a> = &'a [(&'a [u8], &'a [u8])];
 
@@ -163,7 +163,7 @@ impl Site {
     fn on<R>(
         &mut self,
         side: Side,
-        run: impl FnOnce(&mut Handle<'_>, &mut quic::Connection, Instant) -> R,
+        run: impl FnOnce(&mut SessionCommands<'_>, &mut quic::Connection, Instant) -> R,
     ) -> R {
         let now = self.pair.now;
         let key = self.keys[side as usize];
@@ -204,7 +204,7 @@ impl Site {
         self.run();
         self.accept(session, &[], None).unwrap();
         self.run();
-        let accepted = |event: &Event| matches!(event.what, What::Accepted { .. });
+        let accepted = |event: &Event| matches!(event.what, EventKind::Accepted { .. });
         assert!(self.reported[0].iter().any(accepted), "{:?}", self.reported);
         self.forget();
         session
@@ -221,7 +221,7 @@ impl Site {
         self.http_events.clear();
     }
 
-    fn take(&mut self, side: Side) -> Vec<What> {
+    fn take(&mut self, side: Side) -> Vec<EventKind> {
         let reported = std::mem::take(&mut self.reported[side as usize]);
         reported.into_iter().map(|event| event.what).collect()
     }
@@ -301,27 +301,27 @@ fn request() -> Request {
 }
 
 /// The streams that the peer opened.
-fn opened(reported: &[What]) -> Vec<u64> {
-    let opened = |what: &What| match what {
-        What::Opened { stream_id, .. } => Some(*stream_id),
+fn opened(reported: &[EventKind]) -> Vec<u64> {
+    let opened = |what: &EventKind| match what {
+        EventKind::Opened { stream_id, .. } => Some(*stream_id),
         _ => None,
     };
     reported.iter().filter_map(opened).collect()
 }
 
-fn datagrams(reported: &[What]) -> Vec<Bytes> {
-    let datagram = |what: &What| match what {
-        What::Quic(quic::Event::Datagram { data, .. }) => Some(data.clone()),
+fn datagrams(reported: &[EventKind]) -> Vec<Bytes> {
+    let datagram = |what: &EventKind| match what {
+        EventKind::Quic(quic::Event::Datagram { data, .. }) => Some(data.clone()),
         _ => None,
     };
     reported.iter().filter_map(datagram).collect()
 }
 
 /// How a session has ended, after which only `Released` may follow.
-fn ended(reported: &[What]) -> Option<(u32, &str, bool)> {
-    let reported = reported.strip_suffix(&[What::Released]).unwrap_or(reported);
+fn ended(reported: &[EventKind]) -> Option<(u32, &str, bool)> {
+    let reported = reported.strip_suffix(&[EventKind::Released]).unwrap_or(reported);
     match reported.last()? {
-        What::Ended {
+        EventKind::Ended {
             code,
             reason,
             is_clean,
@@ -360,7 +360,7 @@ fn the_newest_draft_that_both_sides_know_is_spoken() {
         site.run();
         let reported = site.take(Ours);
         let [
-            What::Accepted {
+            EventKind::Accepted {
                 fields,
                 protocol: None,
                 draft: spoken,
@@ -395,11 +395,11 @@ fn all_that_a_session_has(site: &mut Site, session: u64) {
             assert_eq!(
                 reported,
                 [
-                    What::Opened {
+                    EventKind::Opened {
                         stream_id: stream,
                         unidirectional: uni
                     },
-                    What::Quic(quic::Event::StreamReadable { stream_id: stream }),
+                    EventKind::Quic(quic::Event::StreamReadable { stream_id: stream }),
                 ]
             );
             let whole = (b"hello".to_vec(), Some(StreamEnd::Finished));
@@ -407,7 +407,7 @@ fn all_that_a_session_has(site: &mut Site, session: u64) {
             if !uni {
                 site.send(other, stream, b"and back", true);
                 site.run();
-                let readable = What::Quic(quic::Event::StreamReadable { stream_id: stream });
+                let readable = EventKind::Quic(quic::Event::StreamReadable { stream_id: stream });
                 assert!(site.take(side).contains(&readable));
                 let whole = (b"and back".to_vec(), Some(StreamEnd::Finished));
                 assert_eq!(site.read(side, stream), whole);
@@ -452,7 +452,7 @@ fn a_request_is_refused_with_a_status() {
     .unwrap();
     site.run();
     let fields = vec![("x-why".into(), "origin".into())];
-    let refused = What::Refused {
+    let refused = EventKind::Refused {
         status: 403,
         fields,
     };
@@ -477,7 +477,7 @@ fn one_of_the_protocols_that_are_offered_is_taken() {
     site.accept(session, &[], Some("chat-1")).unwrap();
     site.run();
     let reported = site.take(Ours);
-    let [What::Accepted { protocol, .. }] = &reported[..] else {
+    let [EventKind::Accepted { protocol, .. }] = &reported[..] else {
         panic!("{reported:?}")
     };
     assert_eq!(protocol.as_deref(), Some("chat-1"));
@@ -562,7 +562,7 @@ fn there_are_many_sessions_on_one_connection() {
     site.run();
     let reported = std::mem::take(&mut site.reported[1]);
     let reported = reported.iter().filter_map(|event| match event.what {
-        What::Opened { stream_id, .. } => Some((event.session_id, stream_id)),
+        EventKind::Opened { stream_id, .. } => Some((event.session_id, stream_id)),
         _ => None,
     });
     let mut reported: Vec<(u64, u64)> = reported.collect();
@@ -619,7 +619,7 @@ fn a_stream_that_comes_before_its_request_loses_nothing() {
         assert_eq!(opened(&reported), [stream_id]);
         let mut read = Vec::new();
         for what in reported {
-            if let What::Quic(quic::Event::StreamData { data, .. }) = what {
+            if let EventKind::Quic(quic::Event::StreamData { data, .. }) = what {
                 read.extend(data.to_vec());
             }
         }
@@ -645,7 +645,7 @@ fn codes_of_streams_are_the_applications() {
         handle.reset_stream(quic, stream, u32::MAX, now).unwrap();
     });
     site.run();
-    let stopped = What::Quic(quic::Event::StopSending {
+    let stopped = EventKind::Quic(quic::Event::StopSending {
         stream_id: stream,
         error_code: 0x1234_5678,
         unsent: 0,
@@ -697,7 +697,7 @@ fn both_sides_ask_for_the_end_of_a_session() {
             site.run();
         }
         assert_eq!(site.take(side), []);
-        assert_eq!(site.take(other), [What::Draining]);
+        assert_eq!(site.take(other), [EventKind::Draining]);
     }
     // The session continues nevertheless.
     all_but_the_end(&mut site, session);
@@ -711,7 +711,7 @@ fn goaway_asks_for_the_end_of_all_sessions_and_forbids_others() {
     site.on(Theirs, |handle, quic, now| handle.drain(quic, session, now));
     site.run();
     assert_eq!(site.take(Theirs), []);
-    assert_eq!(site.take(Ours), [What::Draining]);
+    assert_eq!(site.take(Ours), [EventKind::Draining]);
     // Some clients support the capsule but do not end sessions on GOAWAY.
     let capsules = site.pair.client.received(site.keys[0], session);
     assert!(
@@ -731,7 +731,7 @@ fn the_counters_are_told_with_the_end() {
     site.close(Ours, session, 0, "");
     let reported = site.take(Ours);
     let stats = reported.iter().find_map(|what| match what {
-        What::Ended { stats, .. } => Some(*stats),
+        EventKind::Ended { stats, .. } => Some(*stats),
         _ => None,
     });
     let stats = stats.unwrap();
@@ -757,7 +757,7 @@ fn what_had_come_when_the_connection_ended_is_told() {
     site.run();
     let reported = site.take(Theirs);
     let data = reported.iter().find_map(|what| match what {
-        What::Quic(quic::Event::StreamData { data, .. }) => Some(data.to_vec()),
+        EventKind::Quic(quic::Event::StreamData { data, .. }) => Some(data.to_vec()),
         _ => None,
     });
     assert_eq!(data, Some(b"last words".to_vec()), "{reported:?}");
@@ -798,7 +798,7 @@ fn streams_find_their_session_on_a_link_that_loses_and_reorders() {
         }
         let reported = std::mem::take(&mut site.reported[1]);
         let reported = reported.iter().filter_map(|event| match event.what {
-            What::Opened { stream_id, .. } => Some((event.session_id, stream_id)),
+            EventKind::Opened { stream_id, .. } => Some((event.session_id, stream_id)),
             _ => None,
         });
         let mut reported: Vec<(u64, u64)> = reported.collect();

@@ -3,7 +3,7 @@
 
 use bytes::{Buf, BufMut};
 use quinn_proto::{FrameType, TransportError, TransportErrorCode, coding::Codec};
-use uringcore_wire::{header::VERSION_1, parameters::Parameters, varint};
+use uringcore_wire::{header::VERSION_1, transport_parameters::Parameters, varint};
 
 use super::{Beginning, Versions, preferred, reserved};
 

@@ -1,0 +1,125 @@
+//! Host callbacks, as far as they decide when written bytes leave: held bytes are sent when a callback ends
+//! and `write_delay` decides so, at the latest when the turn ends.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use uringcore_quic::ConnectionKey;
+
+use crate::callback_progress::CallbackProgress;
+use crate::held_writes::Holder;
+use crate::slab::Key;
+use crate::turn::Engine;
+
+impl Engine {
+    /// The counts of the host's callbacks, for a host that does not call the engine at the end of each one.
+    pub fn callback_progress(&self) -> Arc<CallbackProgress> {
+        self.held.delay.progress().clone()
+    }
+
+    /// The host begins to run `count` callbacks.
+    pub fn begin_callbacks(&mut self, count: usize) {
+        self.held.delay.progress().begin(count);
+    }
+
+    /// The running callback handles `events` events in `parts` parts.
+    pub fn begin_parts(&mut self, parts: usize, events: usize) {
+        self.held.delay.begin_parts(parts, events);
+    }
+
+    /// A callback has ended, and `left` others follow in this turn.
+    pub fn end_callback(&mut self, left: usize) {
+        if self.held.delay.progress().end_one(left) {
+            self.end_watched_callback();
+        }
+    }
+
+    /// A callback has ended for which [`CallbackProgress::end_one`] returned true.
+    pub fn end_watched_callback(&mut self) {
+        if self.held.delay.end_callback(Instant::now) {
+            self.send_all_held();
+        }
+    }
+
+    /// A part of the running callback has ended: the events of one of several connections.
+    pub fn end_part(&mut self) {
+        if self.held.delay.end_part(Instant::now) {
+            self.send_all_held();
+        }
+    }
+
+    /// The host has written to a QUIC connection everything that it has for now.
+    pub fn quic_written(&mut self, endpoint: Key, connection: ConnectionKey) {
+        match self.held.delay.sends_quic(Instant::now) {
+            Some(now) => self.send_holder(Holder::Connection(endpoint, connection), now),
+            None => self.held.hold_connection(endpoint, connection),
+        }
+    }
+
+    /// The engine runs in an emulator, in which all code takes `factor` times as long. Delays are multiplied by
+    /// it too, so that the engine behaves as on a processor.
+    pub fn slow_down(&mut self, factor: u32) {
+        self.held.delay.slow_down(factor);
+    }
+
+    #[cold]
+    fn send_all_held(&mut self) {
+        let now = Instant::now();
+        // Not by the ring: its completions come with the next turn, and until then a stream could send nothing more.
+        let mut holders = self.held.release(now);
+        for holder in holders.drain(..) {
+            self.send_holder(holder, now);
+        }
+        self.held.reuse(holders);
+    }
+
+    fn send_holder(&mut self, holder: Holder, now: Instant) {
+        match holder {
+            Holder::Transport(key) => {
+                if let Some(transport) = self.transports.by_key.get_mut(key) {
+                    transport.life_mut().is_held = false;
+                    transport.send_now(&mut self.events);
+                }
+            }
+            Holder::Connection(endpoint, connection) => {
+                if let Some(socket) = self.quic.get(endpoint) {
+                    socket.send_connection(&mut self.driver, connection, now);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+    use std::os::fd::AsRawFd;
+
+    use uringcore_io::{Backend, DriverConfig};
+
+    use super::*;
+    use crate::transport::SharedState;
+
+    #[test]
+    fn a_transport_is_listed_once_however_often_its_held_bytes_are_asked_for() {
+        let config = DriverConfig {
+            backend: Some(Backend::Epoll),
+            ..DriverConfig::default()
+        };
+        let mut engine = Engine::new(&config).expect("an engine");
+        let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
+        let peer = TcpStream::connect(listener.local_addr().expect("address")).expect("connect");
+        let shared = SharedState::default();
+        let key = engine.transports().open_stream(peer.as_raw_fd(), shared);
+        engine.begin_callbacks(2);
+        for _ in 0..1_000 {
+            engine.transports().write_copy(key, b"x");
+            engine.transports().send_held(key);
+            let life = engine.transports.by_key.get(key).expect("open").life();
+            assert_eq!(life.shared.queued(), 0);
+        }
+        assert_eq!(engine.held.holders(), [Holder::Transport(key)]);
+        engine.flush(Instant::now());
+        assert_eq!(engine.held.holders(), []);
+    }
+}

@@ -1,0 +1,160 @@
+//! Writes of a host: sent at once, or held for a while to leave together with the writes of others.
+//!
+//! `write_delay` decides which. The bytes are in the queues of their transports; `held_writes` lists the transports.
+
+use std::time::Instant;
+
+use bytes::Bytes;
+use uringcore_io::SendMsg;
+
+use super::Transport;
+use super::commands::Transports;
+use super::lifecycle::WriteOutcome;
+use super::stream::Stream;
+use super::transport_table::TransportTable;
+use super::write_coalescer::{BLOCK_BYTES, Blocks};
+use crate::slab::Key;
+
+/// One of several pieces of bytes that are written together.
+pub enum Piece<'a> {
+    Copied(&'a [u8]),
+    Kept(Bytes),
+}
+
+impl Piece<'_> {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Copied(bytes) => bytes,
+            Self::Kept(bytes) => bytes,
+        }
+    }
+
+    fn len(&self) -> usize {
+        self.bytes().len()
+    }
+}
+
+impl Transports<'_> {
+    /// Accepts bytes for sending.
+    pub fn write(&mut self, key: Key, data: Bytes) -> WriteOutcome {
+        self.write_stream(key, |stream, blocks| {
+            accept(stream, [Piece::Kept(data)].into_iter(), blocks)
+        })
+    }
+
+    /// Accepts a copy of `data`. A copy of less than 4 KiB goes into a block that is used again, without an allocation.
+    pub fn write_copy(&mut self, key: Key, data: &[u8]) -> WriteOutcome {
+        self.write_stream(key, |stream, blocks| {
+            accept(stream, [Piece::Copied(data)].into_iter(), blocks)
+        })
+    }
+
+    /// Accepts several pieces, which leave together.
+    pub fn write_pieces<'a>(
+        &mut self,
+        key: Key,
+        pieces: impl Iterator<Item = Piece<'a>>,
+    ) -> WriteOutcome {
+        self.write_stream(key, |stream, blocks| accept(stream, pieces, blocks))
+    }
+
+    /// Accepts a datagram for sending.
+    pub fn send_datagram(&mut self, key: Key, message: SendMsg) -> WriteOutcome {
+        let Some(Transport::Datagram(socket)) = self.transports.by_key.get_mut(key) else {
+            return WriteOutcome::Lost;
+        };
+        let was_idle = socket.is_drained();
+        let outcome = socket.send(message, self.events);
+        // A datagram that would have been a reason to pause has been tried already.
+        if was_idle && !socket.is_drained() && !socket.life.shared.is_above() {
+            if self.held.delay.sends(Instant::now) {
+                socket.send_now(self.events);
+                if socket.is_drained() && !socket.life.shared.is_closing() {
+                    return outcome;
+                }
+            } else {
+                self.held
+                    .hold_transport(socket.life.key, &mut socket.life.is_held);
+            }
+        } else if socket.life.is_held {
+            self.held.delay.add_piece();
+        }
+        if socket.life.mark_dirty() {
+            self.transports.dirty.push(key);
+        }
+        outcome
+    }
+
+    /// Sends held bytes of a transport, as many as the socket accepts. A host calls this before it reads the number of
+    /// unsent bytes.
+    pub fn send_held(&mut self, key: Key) {
+        let Some(transport) = self.transports.by_key.get_mut(key) else {
+            return;
+        };
+        // The transport stays in the list: its next written bytes are held there again.
+        if transport.life().is_held {
+            transport.send_now(self.events);
+        }
+    }
+
+    fn write_stream(
+        &mut self,
+        key: Key,
+        accept: impl FnOnce(&mut Stream, &mut Blocks) -> WriteOutcome,
+    ) -> WriteOutcome {
+        let TransportTable {
+            by_key,
+            blocks,
+            dirty,
+            counts,
+            ..
+        } = &mut *self.transports;
+        let Some(Transport::Stream(stream)) = by_key.get_mut(key) else {
+            return WriteOutcome::Lost;
+        };
+        let was_idle = stream.is_idle();
+        let sends = stream.queue.direct_sends();
+        let outcome = accept(stream, blocks);
+        // A large write has been tried already.
+        if was_idle && !stream.is_drained() && stream.queue.direct_sends() == sends {
+            if self.held.delay.sends(Instant::now) {
+                stream.send_now();
+                if stream.is_idle() {
+                    counts.direct_sends += stream.queue.take_direct_sends();
+                    stream.queue.give_block_back(blocks);
+                    return outcome;
+                }
+            } else {
+                self.held
+                    .hold_transport(stream.life.key, &mut stream.life.is_held);
+            }
+        } else if stream.life.is_held {
+            self.held.delay.add_piece();
+        }
+        if stream.life.mark_dirty() {
+            dirty.push(key);
+        }
+        outcome
+    }
+}
+
+fn accept<'a>(
+    stream: &mut Stream,
+    pieces: impl Iterator<Item = Piece<'a>>,
+    blocks: &mut Blocks,
+) -> WriteOutcome {
+    if !stream.is_writable() {
+        return WriteOutcome::Lost;
+    }
+    let mut count = 0;
+    for piece in pieces {
+        count += piece.len();
+        match piece {
+            // A `Bytes` made of a `Vec` costs another allocation when the kernel borrows it.
+            _ if piece.len() < BLOCK_BYTES => stream.queue.push_copy(piece.bytes(), blocks),
+            Piece::Copied(bytes) => stream.queue.push(Bytes::copy_from_slice(bytes)),
+            Piece::Kept(bytes) => stream.queue.push(bytes),
+        }
+    }
+    stream.accepted(count)
+}

@@ -1,0 +1,440 @@
+//! Field validation: detects malformed messages (RFC 9114 sections 4.1.2, 4.2 and 4.3), received and sent ones.
+//!
+//! Not here: the grammar of the request's pseudo-header fields (`request_target.rs`); the order of frames and the length
+//! of content, which need a stream's state (`request/`).
+
+use std::borrow::Cow;
+
+use super::request_target;
+
+/// The name and the value of a field.
+pub(super) type Line<'a> = (&'a [u8], &'a [u8]);
+
+/// Why a field section is malformed.
+pub type Reason = Cow<'static, str>;
+
+/// The properties of a valid request header section that the connection needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RequestHead {
+    pub method: Method,
+    /// An extended CONNECT (RFC 9220).
+    pub has_protocol: bool,
+    pub content_length: Option<u64>,
+}
+
+/// The methods that change the allowed content of a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Method {
+    Head,
+    Connect,
+    Other,
+}
+
+impl Method {
+    /// The method of a request, valid or not.
+    pub fn of<N: AsRef<[u8]>, V: AsRef<[u8]>>(fields: &[(N, V)]) -> Self {
+        let method = fields.iter().find(|(name, _)| name.as_ref() == b":method");
+        method.map_or(Self::Other, |(_, value)| Self::named(value.as_ref()))
+    }
+
+    fn named(name: &[u8]) -> Self {
+        match name {
+            b"CONNECT" => Self::Connect,
+            b"HEAD" => Self::Head,
+            _ => Self::Other,
+        }
+    }
+}
+
+/// The properties of a valid response header section.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ResponseHead {
+    pub status: u16,
+    pub content_length: Option<u64>,
+}
+
+impl ResponseHead {
+    pub fn is_interim(&self) -> bool {
+        self.status < 200
+    }
+
+    /// True for a final status that rejects a CONNECT (RFC 9110 section 9.3.6).
+    pub fn is_refusal(&self) -> bool {
+        self.status >= 300
+    }
+
+    /// True if `content-length` must not be sent in the response (RFC 9110 section 8.6). It is allowed in answers
+    /// to HEAD and in 304, where it describes another response's content.
+    pub fn is_without_content(&self, request: Method) -> bool {
+        match self.status {
+            100..=199 | 204 => true,
+            200..=299 => request == Method::Connect,
+            _ => false,
+        }
+    }
+}
+
+/// How the target of a request is validated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TargetCheck {
+    /// RFC 9114 sections 4.3.1 and 4.4.
+    Strict,
+    /// A CONNECT request may have `:scheme` and `:path`, which section 4.4 forbids. aioquic sends and accepts them,
+    /// and programs built on it depend on that.
+    LaxConnect,
+    /// The host validates by itself.
+    Off,
+}
+
+/// Validates a request header section (RFC 9114 section 4.3.1; RFC 9220 section 3 for `:protocol`).
+pub fn validate_request<N, V>(fields: &[(N, V)]) -> Result<RequestHead, Reason>
+where
+    N: AsRef<[u8]>,
+    V: AsRef<[u8]>,
+{
+    validate_request_to(fields, TargetCheck::Strict)
+}
+
+/// Like [`validate_request`], with another validation of the request's target.
+pub fn validate_request_to<N, V>(
+    fields: &[(N, V)],
+    target_check: TargetCheck,
+) -> Result<RequestHead, Reason>
+where
+    N: AsRef<[u8]>,
+    V: AsRef<[u8]>,
+{
+    request_head(pairs(fields), target_check)
+}
+
+/// Validates the lines of a request header section.
+pub(super) fn request_head<'a>(
+    lines: impl Iterator<Item = Line<'a>>,
+    target_check: TargetCheck,
+) -> Result<RequestHead, Reason> {
+    let section = Section::read(lines, SectionKind::Request)?;
+    let name = section.method.ok_or("pseudo-header :method is missing")?;
+    request_target::check_method(name)?;
+    let method = Method::named(name);
+    if target_check == TargetCheck::Off {
+        // The host validates it.
+    } else if method == Method::Connect && section.protocol.is_none() {
+        // RFC 9114 section 4.4.
+        let has_target = section.scheme.is_some() || section.path.is_some();
+        if has_target && target_check == TargetCheck::Strict {
+            return Err("a CONNECT request has neither :scheme nor :path".into());
+        }
+        if section.authority.is_none_or(<[u8]>::is_empty) {
+            return Err("a CONNECT request needs :authority".into());
+        }
+        if let Some(authority) = section.agreed_authority()? {
+            request_target::check_authority(authority, false)?;
+            request_target::check_port(authority)?;
+        }
+    } else {
+        if method != Method::Connect && section.protocol.is_some() {
+            return Err("pseudo-header :protocol is only for CONNECT".into());
+        }
+        section.validate_target(name == b"OPTIONS")?;
+    }
+    Ok(RequestHead {
+        method,
+        has_protocol: section.protocol.is_some(),
+        content_length: section.content_length,
+    })
+}
+
+/// Validates a response header section (RFC 9114 section 4.3.2), interim or final.
+pub fn validate_response<N, V>(fields: &[(N, V)]) -> Result<ResponseHead, Reason>
+where
+    N: AsRef<[u8]>,
+    V: AsRef<[u8]>,
+{
+    response_head(pairs(fields))
+}
+
+/// Validates the lines of a response header section.
+pub(super) fn response_head<'a>(
+    lines: impl Iterator<Item = Line<'a>>,
+) -> Result<ResponseHead, Reason> {
+    let section = Section::read(lines, SectionKind::Response)?;
+    let status = section.status.ok_or("pseudo-header :status is missing")?;
+    // A three-digit integer (RFC 9110 section 15).
+    let status = match *status {
+        [a @ b'1'..=b'9', b @ b'0'..=b'9', c @ b'0'..=b'9'] => {
+            u16::from(a - b'0') * 100 + u16::from(b - b'0') * 10 + u16::from(c - b'0')
+        }
+        _ => return Err("pseudo-header :status is not a three-digit integer".into()),
+    };
+    // RFC 9114 section 4.5.
+    if status == 101 {
+        return Err("HTTP/3 has no status 101".into());
+    }
+    Ok(ResponseHead {
+        status,
+        content_length: section.content_length,
+    })
+}
+
+/// Validates a trailer section: no pseudo-header fields at all (RFC 9114 section 4.3).
+pub fn validate_trailers<N, V>(fields: &[(N, V)]) -> Result<(), Reason>
+where
+    N: AsRef<[u8]>,
+    V: AsRef<[u8]>,
+{
+    trailers(pairs(fields))
+}
+
+/// Validates the lines of a trailer section.
+pub(super) fn trailers<'a>(lines: impl Iterator<Item = Line<'a>>) -> Result<(), Reason> {
+    Section::read(lines, SectionKind::Trailers).map(|_| ())
+}
+
+fn pairs<N, V>(fields: &[(N, V)]) -> impl Iterator<Item = Line<'_>>
+where
+    N: AsRef<[u8]>,
+    V: AsRef<[u8]>,
+{
+    let lines = fields.iter();
+    lines.map(|(name, value)| (name.as_ref(), value.as_ref()))
+}
+
+/// The field lines as they are sent. White space around the values of regular fields is not part of them (RFC 9110
+/// section 5.5). Connection-specific fields have no meaning here (RFC 9114 section 4.2), so the application's are
+/// removed: many send `connection: close` with any version. A received message with either is malformed.
+pub(super) fn trimmed<N, V>(fields: &[(N, V)]) -> impl Iterator<Item = Line<'_>> + Clone
+where
+    N: AsRef<[u8]>,
+    V: AsRef<[u8]>,
+{
+    fields.iter().filter_map(|(name, value)| {
+        let (name, mut value) = (name.as_ref(), value.as_ref());
+        if is_connection_specific(name) {
+            return None;
+        }
+        if name.first() != Some(&b':') {
+            while let [b' ' | b'\t', rest @ ..] | [rest @ .., b' ' | b'\t'] = value {
+                value = rest;
+            }
+        }
+        Some((name, value))
+    })
+}
+
+/// RFC 9114 section 4.2, without `te`, which has one value that is allowed.
+fn is_connection_specific(name: &[u8]) -> bool {
+    matches!(
+        name,
+        b"connection" | b"keep-alive" | b"proxy-connection" | b"transfer-encoding" | b"upgrade"
+    )
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum SectionKind {
+    Request,
+    Response,
+    Trailers,
+}
+
+/// One pass over a field section: validates each field, and stores those that are validated together.
+#[derive(Default)]
+struct Section<'a> {
+    method: Option<&'a [u8]>,
+    scheme: Option<&'a [u8]>,
+    authority: Option<&'a [u8]>,
+    path: Option<&'a [u8]>,
+    protocol: Option<&'a [u8]>,
+    status: Option<&'a [u8]>,
+    host: Option<&'a [u8]>,
+    content_length: Option<u64>,
+}
+
+impl<'a> Section<'a> {
+    fn read(lines: impl Iterator<Item = Line<'a>>, kind: SectionKind) -> Result<Self, Reason> {
+        let mut section = Self::default();
+        let mut regular = false;
+        for (name, value) in lines {
+            validate_value(name, value)?;
+            if name.first() == Some(&b':') {
+                if regular {
+                    // RFC 9114 section 4.3.
+                    return Err(named("pseudo-header", name, "comes after regular fields"));
+                }
+                section.read_pseudo_header(name, value, kind)?;
+            } else {
+                regular = true;
+                validate_name(name)?;
+                section.read_field(name, value, kind)?;
+            }
+        }
+        Ok(section)
+    }
+
+    fn read_pseudo_header(
+        &mut self,
+        name: &[u8],
+        value: &'a [u8],
+        kind: SectionKind,
+    ) -> Result<(), Reason> {
+        let slot = match (kind, name) {
+            (SectionKind::Request, b":method") => &mut self.method,
+            (SectionKind::Request, b":scheme") => &mut self.scheme,
+            (SectionKind::Request, b":authority") => &mut self.authority,
+            (SectionKind::Request, b":path") => &mut self.path,
+            (SectionKind::Request, b":protocol") => &mut self.protocol,
+            (SectionKind::Response, b":status") => &mut self.status,
+            _ => return Err(named("pseudo-header", name, "is not allowed here")),
+        };
+        if slot.replace(value).is_some() {
+            return Err(named("pseudo-header", name, "is included twice"));
+        }
+        Ok(())
+    }
+
+    fn read_field(
+        &mut self,
+        name: &[u8],
+        value: &'a [u8],
+        kind: SectionKind,
+    ) -> Result<(), Reason> {
+        match name {
+            b"content-length" => {
+                let length = parse_content_length(value)
+                    .ok_or("content-length is not a non-negative integer")?;
+                // RFC 9110 section 8.6: two different lengths are an attack or an error.
+                if self
+                    .content_length
+                    .replace(length)
+                    .is_some_and(|previous| previous != length)
+                {
+                    return Err("content-length is included twice with different values".into());
+                }
+            }
+            // RFC 9110 section 7.2: a request has one host. In a response the field has no meaning.
+            b"host" if kind == SectionKind::Request => {
+                let previous = self.host.replace(value);
+                if previous.is_some() {
+                    return Err("field host is included twice".into());
+                }
+            }
+            // RFC 9114 section 4.2: in a request TE may only be "trailers".
+            b"te" if kind == SectionKind::Request && value.eq_ignore_ascii_case(b"trailers") => {}
+            b"te" if kind == SectionKind::Request => {
+                return Err("field te may only be \"trailers\"".into());
+            }
+            _ if name == b"te" || is_connection_specific(name) => {
+                return Err(named("field", name, "is connection-specific"));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// The required fields of a request with a target URI (RFC 9114 section 4.3.1).
+    fn validate_target(&self, is_options: bool) -> Result<(), Reason> {
+        let scheme = self.scheme.ok_or("pseudo-header :scheme is missing")?;
+        let path = self.path.ok_or("pseudo-header :path is missing")?;
+        request_target::check_scheme(scheme)?;
+        if let Some(protocol) = self.protocol {
+            request_target::check_protocol(protocol)?;
+            if self.authority.is_none() {
+                return Err("an extended CONNECT request needs :authority".into());
+            }
+        }
+        let authority = self.agreed_authority()?;
+        if request_target::has_mandatory_authority(scheme) {
+            let authority = authority.ok_or("neither :authority nor host is present")?;
+            if authority.is_empty() {
+                return Err("the authority is empty".into());
+            }
+            request_target::check_authority(authority, false)?;
+            request_target::check_absolute_path(path, is_options)
+        } else {
+            request_target::check_authority(authority.unwrap_or_default(), true)?;
+            request_target::check_path(path)
+        }
+    }
+
+    /// `:authority`, or `host` if that is missing. If both are present they must be equal (RFC 9114 section 4.3.1),
+    /// byte for byte, so that readers of either get the same value.
+    fn agreed_authority(&self) -> Result<Option<&'a [u8]>, Reason> {
+        match (self.authority, self.host) {
+            (Some(authority), Some(host)) if authority != host => {
+                Err(":authority and host differ".into())
+            }
+            (authority, host) => Ok(authority.or(host)),
+        }
+    }
+}
+
+/// A field name is a token in lower case (RFC 9110 section 5.6.2, RFC 9114 section 4.2).
+fn validate_name(name: &[u8]) -> Result<(), Reason> {
+    if name.is_empty() {
+        return Err("a field name is empty".into());
+    }
+    if !name.iter().all(|&byte| NAME_BYTES[usize::from(byte)]) {
+        let reason = if name.iter().any(u8::is_ascii_uppercase) {
+            "is not in lower case"
+        } else {
+            "has invalid characters"
+        };
+        return Err(named("field name", name, reason));
+    }
+    Ok(())
+}
+
+/// No NUL, CR or LF, and no white space around it (RFC 9110 section 5.5, RFC 9114 section 10.3).
+fn validate_value(name: &[u8], value: &[u8]) -> Result<(), Reason> {
+    // The loop has no early exit, so that the compiler can vectorise it.
+    let is_forbidden = |byte: u8| matches!(byte, 0 | b'\r' | b'\n');
+    if value
+        .iter()
+        .fold(false, |found, &byte| found | is_forbidden(byte))
+    {
+        return Err(named(
+            "the value of field",
+            name,
+            "has forbidden characters",
+        ));
+    }
+    let is_space = |byte: Option<&u8>| matches!(byte, Some(b' ' | b'\t'));
+    if is_space(value.first()) || is_space(value.last()) {
+        return Err(named(
+            "the value of field",
+            name,
+            "begins or ends with white space",
+        ));
+    }
+    Ok(())
+}
+
+fn parse_content_length(value: &[u8]) -> Option<u64> {
+    if value.is_empty() {
+        return None;
+    }
+    value.iter().try_fold(0u64, |length, &byte| {
+        let digit = byte.checked_sub(b'0').filter(|digit| *digit < 10)?;
+        length.checked_mul(10)?.checked_add(u64::from(digit))
+    })
+}
+
+/// Names are escaped and truncated: they come from the peer and end up in logs and CONNECTION_CLOSE.
+#[cold]
+fn named(what: &str, name: &[u8], reason: &str) -> Reason {
+    let shown = &name[..name.len().min(64)];
+    format!("{what} \"{}\" {reason}", shown.escape_ascii()).into()
+}
+
+/// tchar without the upper-case letters.
+pub(super) static NAME_BYTES: [bool; 256] = {
+    let mut table = [false; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        table[byte] = matches!(
+            byte as u8,
+            b'!' | b'#'..=b'\'' | b'*' | b'+' | b'-' | b'.' | b'0'..=b'9' | b'^'..=b'z' | b'|' | b'~'
+        );
+        byte += 1;
+    }
+    table
+};

@@ -1,0 +1,117 @@
+//! The request streams of a client by number: used ones, future ones, and the first impossible one.
+//!
+//! Not here: the state of open streams (`request_streams`, `request`).
+
+use std::collections::BTreeSet;
+
+/// The identifiers of request streams. QUIC opens streams in order, but their first packets may arrive in any
+/// order.
+#[derive(Debug)]
+pub(super) struct RequestStreamIds {
+    /// The lowest identifier that the peer (or we, as client) has not used yet.
+    next: u64,
+    /// Identifiers below `next` on which nothing has arrived yet; at most [`SKIPPED_MAX`], the oldest are dropped
+    /// first.
+    skipped: BTreeSet<u64>,
+    /// QUIC's limit of open requests for the client, if the host sets it.
+    max_open: Option<u64>,
+}
+
+impl RequestStreamIds {
+    pub fn new(max_open: Option<u64>) -> Self {
+        Self {
+            next: 0,
+            skipped: BTreeSet::new(),
+            max_open,
+        }
+    }
+
+    /// One above the highest used identifier.
+    pub fn next(&self) -> u64 {
+        self.next
+    }
+
+    /// The first impossible request stream of the client: QUIC lets it open another one for each that has ended,
+    /// and those were used.
+    pub fn end(&self) -> u64 {
+        let room = self.max_open.map_or(u64::MAX, |max| max.saturating_mul(4));
+        self.next.saturating_add(room)
+    }
+
+    /// Raises QUIC's limit of the client's open streams, if there is one. It never falls.
+    pub fn raise_max_open(&mut self, max: u64) {
+        if let Some(known) = &mut self.max_open {
+            *known = max.max(*known);
+        }
+    }
+
+    /// True if the stream has not begun, as far as is remembered.
+    pub fn is_unused(&self, stream_id: u64) -> bool {
+        stream_id >= self.next || self.skipped.contains(&stream_id)
+    }
+
+    /// Records that data arrived on a stream; true for the first time.
+    pub fn mark_used(&mut self, stream_id: u64) -> bool {
+        if stream_id < self.next {
+            return self.skipped.remove(&stream_id);
+        }
+        let reach = 4 * SKIPPED_MAX as u64;
+        let first = self.next.max(stream_id.saturating_sub(reach));
+        self.skipped.extend((first..stream_id).step_by(4));
+        while self.skipped.len() > SKIPPED_MAX {
+            self.skipped.pop_first();
+        }
+        self.next = stream_id + 4;
+        true
+    }
+
+    /// Frees the memory: no further stream will begin.
+    pub fn forget_skipped(&mut self) {
+        self.skipped = BTreeSet::new();
+    }
+}
+
+/// How many unused request streams are remembered: more than QUIC's usual limit of open ones. The reset of a
+/// dropped one is not answered, and its credit is lost.
+const SKIPPED_MAX: usize = 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stream_is_used_once_in_whatever_order_streams_begin() {
+        let mut ids = RequestStreamIds::new(None);
+        assert!(ids.mark_used(8));
+        assert_eq!(ids.next(), 12);
+        assert!(ids.is_unused(0) && ids.is_unused(4) && ids.is_unused(12));
+        assert!(!ids.is_unused(8));
+        assert!(ids.mark_used(4));
+        assert!(!ids.mark_used(4) && !ids.mark_used(8));
+        assert!(ids.mark_used(0));
+    }
+
+    #[test]
+    fn streams_that_were_skipped_are_remembered_up_to_a_bound() {
+        let mut ids = RequestStreamIds::new(None);
+        let far = 1 << 40;
+        ids.mark_used(far);
+        assert_eq!(ids.skipped.len(), SKIPPED_MAX);
+        assert!(ids.is_unused(far - 4) && !ids.is_unused(0));
+        ids.forget_skipped();
+        assert!(!ids.is_unused(far - 4));
+    }
+
+    #[test]
+    fn the_end_is_the_room_that_quic_leaves_beyond_the_streams_that_were_used() {
+        assert_eq!(RequestStreamIds::new(None).end(), u64::MAX);
+        let mut ids = RequestStreamIds::new(Some(2));
+        assert_eq!(ids.end(), 8);
+        ids.mark_used(4);
+        assert_eq!(ids.end(), 16);
+        ids.raise_max_open(1);
+        assert_eq!(ids.end(), 16);
+        ids.raise_max_open(3);
+        assert_eq!(ids.end(), 20);
+    }
+}

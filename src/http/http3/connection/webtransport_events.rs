@@ -1,0 +1,165 @@
+//! WebTransport beside requests: dispatches the events of sessions, and requests for sessions.
+
+use std::time::Instant;
+
+use uringcore_h3::{self as h3, Role};
+use uringcore_quic as quic;
+
+use super::Connection;
+use crate::http3::event::Event;
+use crate::http3::request_head::{Head, Refusal};
+use crate::http3::limits::Limits;
+use crate::http3::webtransport_sessions::WebTransportSessions;
+use crate::webtransport::{self, LowerLayers, SessionCommands, Sessions};
+
+impl Connection {
+    /// Attaches HTTP/3 like [`new`](Self::new), with WebTransport, whose streams are read on demand. The connection
+    /// must accept datagrams (RFC 9221).
+    pub fn with_webtransport(
+        quic: &mut quic::Connection,
+        mut settings: h3::Settings,
+        limits: Limits,
+        webtransport: webtransport::Limits,
+        now: Instant,
+    ) -> Self {
+        Sessions::prepare(&webtransport, &mut settings);
+        quic.read_on_demand();
+        let mut connection = Self::new(quic, settings, limits, now);
+        let sessions = Sessions::new(Role::Server, webtransport);
+        connection.attached = Some(Box::new(WebTransportSessions::new(sessions)));
+        connection
+    }
+
+    /// The connection's sessions, if WebTransport is enabled: commands, and events except [`Event::Session`].
+    pub fn webtransport(&mut self) -> Option<SessionCommands<'_>> {
+        let attached = self.attached.as_mut()?;
+        Some(SessionCommands::new(&mut attached.sessions, &mut self.h3))
+    }
+
+    /// Runs `run` on the sessions, and records if the last of them has ended. Only if WebTransport is enabled.
+    fn with_sessions<R>(
+        &mut self,
+        quic: &mut quic::Connection,
+        now: Instant,
+        run: impl FnOnce(&mut Sessions, &mut LowerLayers<'_>) -> R,
+    ) -> Option<R> {
+        let attached = self.attached.as_mut()?;
+        let was_drained = attached.sessions.is_drained();
+        let mut below = LowerLayers {
+            h3: &mut self.h3,
+            quic,
+            now,
+        };
+        let result = run(&mut attached.sessions, &mut below);
+        if !was_drained && attached.sessions.is_drained() {
+            self.calmed(now);
+        }
+        Some(result)
+    }
+
+    /// Passes the event to the sessions; returns it if it is HTTP's.
+    pub(super) fn route(
+        &mut self,
+        quic: &mut quic::Connection,
+        event: quic::Event,
+        now: Instant,
+    ) -> Option<quic::Event> {
+        if self.attached.is_none() {
+            return Some(event);
+        }
+        self.h3.learn_peers_datagrams(quic);
+        self.with_sessions(quic, now, |sessions, below| sessions.route(below, event))?
+    }
+
+    /// An event that follows and that is HTTP's as well.
+    pub(super) fn take_behind(&mut self) -> Option<quic::Event> {
+        self.attached.as_mut()?.sessions.take_behind()
+    }
+
+    /// Passes HTTP/3's event to the sessions; returns it if it is HTTP's.
+    pub(super) fn route_h3(
+        &mut self,
+        quic: &mut quic::Connection,
+        event: h3::Event,
+        now: Instant,
+    ) -> Option<h3::Event> {
+        if self.attached.is_none() {
+            return Some(event);
+        }
+        self.with_sessions(quic, now, |sessions, below| sessions.route_h3(below, event))?
+    }
+
+    /// Why a request for a session is refused: its stream has ended, or sessions are not supported.
+    pub(super) fn judge_session(&self, head: &Head, ended: bool) -> Option<Refusal> {
+        match head.is_webtransport {
+            false => None,
+            true if self.attached.is_none() => {
+                Some(Refusal::new(501, "the protocol is not supported"))
+            }
+            true => ended.then_some(Refusal::new(400, "a session's stream has ended")),
+        }
+    }
+
+    pub(super) fn session_asked(
+        &mut self,
+        quic: &mut quic::Connection,
+        session_id: u64,
+        head: Head,
+        now: Instant,
+    ) {
+        self.count_request();
+        let asked =
+            self.with_sessions(quic, now, |sessions, below| sessions.ask(below, session_id));
+        if let (Some(true), Some(attached)) = (asked, &mut self.attached) {
+            attached.asked.push((session_id, head));
+        }
+    }
+
+    /// After every event: reports requests for sessions that can be reported, and counts those that were abandoned.
+    pub(super) fn settle_sessions(&mut self, quic: &mut quic::Connection, now: Instant) {
+        let Some(attached) = &mut self.attached else {
+            return;
+        };
+        let is_known = self.h3.received_settings().is_some() && !quic.is_handshaking();
+        if is_known && !attached.asked.is_empty() {
+            for (session_id, head) in std::mem::take(&mut attached.asked) {
+                self.tell_session(quic, session_id, head, now);
+            }
+        }
+        let given_up = match &mut self.attached {
+            Some(attached) => attached.sessions.take_given_up(),
+            None => 0,
+        };
+        for _ in 0..given_up {
+            if !self.may_give_up(quic, now) {
+                return;
+            }
+        }
+    }
+
+    fn tell_session(
+        &mut self,
+        quic: &mut quic::Connection,
+        session_id: u64,
+        head: Head,
+        now: Instant,
+    ) {
+        let asked = self.with_sessions(quic, now, |sessions, below| {
+            sessions.judge(below, session_id, head.names_h3, &head.fields)
+        });
+        // A request that its client has abandoned meanwhile is not reported.
+        if let Some(Some(asked)) = asked {
+            self.events.push(Event::Session {
+                session_id,
+                head,
+                protocols: asked.protocols,
+                draft: asked.draft,
+            });
+        }
+    }
+
+    pub(super) fn tick_sessions(&mut self, quic: &mut quic::Connection, now: Instant) {
+        self.with_sessions(quic, now, |sessions, below| sessions.tick(below));
+        self.settle_sessions(quic, now);
+    }
+}

@@ -1,0 +1,72 @@
+//! Requests that their client abandons before they are answered: how many it may (CVE-2023-44487).
+
+use std::time::Instant;
+
+use uringcore_limits::token_bucket::{Rate, TokenBucket};
+
+use super::limits::Limits;
+
+/// The abandoned requests of one client.
+pub(super) struct RapidResetLimit {
+    allowed: TokenBucket,
+    /// One above the highest request stream with any input.
+    arrived_below: u64,
+}
+
+impl RapidResetLimit {
+    pub fn new(limits: &Limits) -> Self {
+        Self {
+            allowed: TokenBucket::new(Rate {
+                per_second: limits.early_resets_per_second,
+                burst: limits.early_resets,
+            }),
+            arrived_below: 0,
+        }
+    }
+
+    /// Something has arrived on a request stream.
+    pub fn arrived(&mut self, stream_id: u64) {
+        self.arrived_below = self.arrived_below.max(stream_id + 1);
+    }
+
+    /// True if nothing has arrived on this stream or a later one.
+    pub fn is_new(&self, stream_id: u64) -> bool {
+        stream_id >= self.arrived_below
+    }
+
+    /// Counts an abandoned request. False if the client has abandoned too many.
+    pub fn count(&mut self, now: Instant) -> bool {
+        self.allowed.try_take(now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_client_may_abandon_a_burst_and_a_rate() {
+        let now = Instant::now();
+        let limits = Limits {
+            early_resets: 2,
+            early_resets_per_second: 1.0,
+            ..Limits::default()
+        };
+        let mut abandonment = RapidResetLimit::new(&limits);
+        assert!(abandonment.count(now) && abandonment.count(now) && !abandonment.count(now));
+        let later = now + Duration::from_secs(1);
+        assert!(abandonment.count(later) && !abandonment.count(later));
+    }
+
+    #[test]
+    fn a_stream_is_new_until_it_or_a_later_one_arrived() {
+        let mut abandonment = RapidResetLimit::new(&Limits::default());
+        assert!(abandonment.is_new(0));
+        abandonment.arrived(4);
+        assert!(!abandonment.is_new(0) && !abandonment.is_new(4) && abandonment.is_new(8));
+        abandonment.arrived(0);
+        assert!(!abandonment.is_new(4));
+    }
+}

@@ -1,0 +1,37 @@
+//! The WebTransport sessions of a connection, and requests for sessions that cannot be reported yet.
+//!
+//! Not here: the sessions (`webtransport`).
+
+use super::request_head::Head;
+use crate::webtransport::Sessions;
+
+/// The sessions of a connection, and requests for sessions that cannot be reported yet.
+pub(super) struct WebTransportSessions {
+    pub sessions: Sessions,
+    /// Requests that wait until the client's draft is known and the handshake is complete. The limit of sessions
+    /// bounds them.
+    pub asked: Vec<(u64, Head)>,
+}
+
+impl WebTransportSessions {
+    pub fn new(sessions: Sessions) -> Self {
+        Self {
+            sessions,
+            asked: Vec::new(),
+        }
+    }
+
+    pub fn is_drained(&self) -> bool {
+        self.sessions.is_drained()
+    }
+
+    pub fn is_due(&self) -> bool {
+        self.sessions.is_due()
+    }
+
+    /// Frees unused capacity.
+    pub fn rest(&mut self) {
+        self.sessions.rest();
+        self.asked = Vec::new();
+    }
+}

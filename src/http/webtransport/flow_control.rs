@@ -1,0 +1,269 @@
+//! FlowControl control of one session (draft-ietf-webtrans-http3 section 5): streams and bytes, in both directions.
+//!
+//! Counters begin with the session. Arrays are by direction of streams, bidirectional first. Not here: data that
+//! waits for credit (`streams`), and QUIC's own credit.
+
+use super::capsule;
+
+/// The peer has exceeded a limit, or violated a rule about limits: WT_FLOW_CONTROL_ERROR.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Violation;
+
+#[derive(Debug)]
+pub struct FlowControl {
+    ours: Allowance,
+    peers: Grant,
+    /// BLOCKED capsules to send.
+    blocked: Vec<(u64, u64)>,
+}
+
+/// The peer's limits for us.
+#[derive(Debug)]
+struct Allowance {
+    streams: [u64; 2],
+    opened: [u64; 2],
+    data: u64,
+    sent: u64,
+    /// The limits at which we have reported that we are blocked.
+    blocked_at: [Option<u64>; 3],
+}
+
+/// Our limits for the peer.
+#[derive(Debug)]
+struct Grant {
+    streams: [u64; 2],
+    opened: [u64; 2],
+    over: [u64; 2],
+    streams_window: [u64; 2],
+    data: u64,
+    received: u64,
+    /// Bytes that the peer may have sent and that will not be read, on abandoned streams. Only this upper bound is
+    /// known.
+    given_up: u64,
+    window: u64,
+}
+
+impl FlowControl {
+    /// `allowed` is from the peer's SETTINGS, `streams_window` and `window` from ours.
+    pub fn new(allowed: ([u64; 2], u64), streams_window: [u64; 2], window: u64) -> Self {
+        Self {
+            ours: Allowance {
+                streams: allowed.0,
+                opened: [0; 2],
+                data: allowed.1,
+                sent: 0,
+                blocked_at: [None; 3],
+            },
+            peers: Grant {
+                streams: streams_window,
+                opened: [0; 2],
+                over: [0; 2],
+                streams_window,
+                data: window,
+                received: 0,
+                given_up: 0,
+                window,
+            },
+            blocked: Vec::new(),
+        }
+    }
+
+    /// True if we may open another stream. If not, a capsule reports it to the peer.
+    pub fn may_open(&mut self, unidirectional: bool) -> bool {
+        let at = usize::from(unidirectional);
+        let may = self.ours.opened[at] < self.ours.streams[at];
+        if !may {
+            let kind = capsule::STREAMS_BLOCKED[at];
+            self.say_blocked(at, kind, self.ours.streams[at]);
+        }
+        may
+    }
+
+    pub fn opened(&mut self, unidirectional: bool) {
+        self.ours.opened[usize::from(unidirectional)] += 1;
+    }
+
+    /// How many bytes we may send.
+    pub fn room(&self) -> usize {
+        let room = self.ours.data.saturating_sub(self.ours.sent);
+        usize::try_from(room).unwrap_or(usize::MAX)
+    }
+
+    pub fn sent(&mut self, count: usize) {
+        self.ours.sent += count as u64;
+    }
+
+    /// Returns the credit of bytes that were not sent.
+    pub fn not_sent(&mut self, count: usize) {
+        self.ours.sent = self.ours.sent.saturating_sub(count as u64);
+    }
+
+    /// Data waits for credit.
+    pub fn note_blocked(&mut self) {
+        self.say_blocked(2, capsule::DATA_BLOCKED, self.ours.data);
+    }
+
+    fn say_blocked(&mut self, at: usize, kind: u64, limit: u64) {
+        if self.ours.blocked_at[at].replace(limit) != Some(limit) {
+            self.blocked.push((kind, limit));
+        }
+    }
+
+    /// The peer raises the limit of our streams.
+    pub fn allow_streams(&mut self, unidirectional: bool, limit: u64) -> Result<(), Violation> {
+        let known = &mut self.ours.streams[usize::from(unidirectional)];
+        if limit > STREAMS_MAX {
+            return Err(Violation);
+        }
+        raise(known, limit)
+    }
+
+    /// The peer raises the limit of our bytes.
+    pub fn allow_data(&mut self, limit: u64) -> Result<(), Violation> {
+        raise(&mut self.ours.data, limit)
+    }
+
+    /// The peer has opened a stream.
+    pub fn peer_opened(&mut self, unidirectional: bool) -> Result<(), Violation> {
+        let at = usize::from(unidirectional);
+        self.peers.opened[at] += 1;
+        match self.peers.opened[at] <= self.peers.streams[at] {
+            true => Ok(()),
+            false => Err(Violation),
+        }
+    }
+
+    /// Counts bytes of the peer that were read.
+    pub fn received(&mut self, count: usize) -> Result<(), Violation> {
+        self.peers.received += count as u64;
+        match self.peers.received <= self.peers.data {
+            true => Ok(()),
+            false => Err(Violation),
+        }
+    }
+
+    /// A stream of the peer has ended.
+    pub fn peer_closed(&mut self, unidirectional: bool) {
+        self.peers.over[usize::from(unidirectional)] += 1;
+    }
+
+    /// A stream was abandoned with at most `unread_max` unread bytes.
+    pub fn gave_up(&mut self, unread_max: u64) {
+        self.peers.given_up = self.peers.given_up.saturating_add(unread_max);
+    }
+
+    /// The capsules to send, as types and values. Credit is given in steps of half the window, so that one capsule
+    /// covers many streams.
+    pub fn take_due(&mut self) -> Vec<(u64, u64)> {
+        let mut due = std::mem::take(&mut self.blocked);
+        let peers = &mut self.peers;
+        for at in 0..2 {
+            let limit = peers.over[at].saturating_add(peers.streams_window[at]);
+            let limit = limit.min(STREAMS_MAX);
+            let step = (peers.streams_window[at] / 2).max(1);
+            if limit >= peers.streams[at].saturating_add(step) {
+                peers.streams[at] = limit;
+                due.push((capsule::MAX_STREAMS[at], limit));
+            }
+        }
+        let limit = peers.received.saturating_add(peers.given_up);
+        let limit = limit.saturating_add(peers.window).min(DATA_MAX);
+        if limit >= peers.data + (peers.window / 2).max(1) {
+            peers.data = limit;
+            due.push((capsule::MAX_DATA, limit));
+        }
+        due
+    }
+}
+
+/// WT_STREAMS_BLOCKED capsules are ignored, but their value must be a possible limit.
+pub(super) fn check_blocked(streams: Option<u64>) -> Result<(), Violation> {
+    match streams {
+        Some(limit) if limit > STREAMS_MAX => Err(Violation),
+        _ => Ok(()),
+    }
+}
+
+/// Capsules arrive in order, so no limit may be lower than the previous one. draft-16 requires each to be higher,
+/// which draft-15 does not, and the two cannot be distinguished.
+fn raise(known: &mut u64, limit: u64) -> Result<(), Violation> {
+    if limit < *known {
+        return Err(Violation);
+    }
+    *known = limit;
+    Ok(())
+}
+
+/// The highest possible limit (RFC 9000 section 4.6).
+const STREAMS_MAX: u64 = 1 << 60;
+const DATA_MAX: u64 = (1 << 62) - 1;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn streams_and_bytes_are_bounded_both_ways() {
+        let mut flow = FlowControl::new(([1, 0], 10), [2, 4], 100);
+        assert!(flow.may_open(false) && !flow.may_open(true) && !flow.may_open(true));
+        flow.opened(false);
+        assert!(!flow.may_open(false));
+        // Each limit is reported once.
+        let blocked = [
+            (capsule::STREAMS_BLOCKED[1], 0),
+            (capsule::STREAMS_BLOCKED[0], 1),
+        ];
+        assert_eq!(flow.take_due(), blocked);
+        assert_eq!(flow.allow_streams(false, 0), Err(Violation));
+        assert_eq!(flow.allow_streams(false, STREAMS_MAX + 1), Err(Violation));
+        // A limit may be repeated.
+        assert_eq!(flow.allow_streams(false, 1), Ok(()));
+        assert!(!flow.may_open(false));
+        assert_eq!(flow.allow_streams(false, 2), Ok(()));
+        assert!(flow.may_open(false));
+        flow.sent(10);
+        assert_eq!(flow.room(), 0);
+        flow.not_sent(4);
+        assert_eq!(flow.room(), 4);
+        assert_eq!(flow.allow_data(9), Err(Violation));
+        assert_eq!(flow.allow_data(10), Ok(()));
+        assert_eq!(flow.room(), 4);
+        assert_eq!(flow.allow_data(11), Ok(()));
+        assert_eq!(flow.room(), 5);
+    }
+
+    #[test]
+    fn credit_is_given_for_what_is_over() {
+        let mut flow = FlowControl::new(([0, 0], 0), [2, 4], 100);
+        assert_eq!(flow.peer_opened(false), Ok(()));
+        assert_eq!(flow.peer_opened(false), Ok(()));
+        assert_eq!(flow.peer_opened(false), Err(Violation));
+        flow.peer_closed(false);
+        assert_eq!(flow.take_due(), [(capsule::MAX_STREAMS[0], 3)]);
+        flow.peer_closed(true);
+        assert_eq!(flow.take_due(), []);
+        flow.peer_closed(true);
+        assert_eq!(flow.take_due(), [(capsule::MAX_STREAMS[1], 6)]);
+        assert_eq!(flow.received(49), Ok(()));
+        assert_eq!(flow.take_due(), []);
+        assert_eq!(flow.received(1), Ok(()));
+        assert_eq!(flow.take_due(), [(capsule::MAX_DATA, 150)]);
+        flow.gave_up(100);
+        assert_eq!(flow.take_due(), [(capsule::MAX_DATA, 250)]);
+        assert_eq!(flow.received(201), Err(Violation));
+    }
+
+    #[test]
+    fn credit_has_an_end() {
+        let mut flow = FlowControl::new(([0, 0], 0), [2, 4], DATA_MAX - 1_000);
+        for _ in 0..9 {
+            flow.gave_up(DATA_MAX - 1_000);
+        }
+        assert_eq!(flow.take_due(), []);
+        let mut flow = FlowControl::new(([0, 0], 0), [2, 4], DATA_MAX / 2);
+        for _ in 0..9 {
+            flow.gave_up(DATA_MAX / 2);
+        }
+        assert_eq!(flow.take_due(), [(capsule::MAX_DATA, DATA_MAX)]);
+    }
+}

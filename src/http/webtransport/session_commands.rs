@@ -1,0 +1,306 @@
+//! The commands of sessions.
+
+use std::time::Instant;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use uringcore_h3::Code;
+use uringcore_quic::{self as quic, DatagramError, Priority, Received, StreamError};
+use uringcore_wire::varint;
+
+use super::event::Event;
+use super::session::{Error, SessionStats};
+use super::sessions::{LowerLayers, Sessions};
+use super::{Draft, draft};
+use crate::h3_driver::H3Driver;
+
+/// Commands and events of a connection's sessions, for both roles.
+///
+/// The methods get the QUIC connection of the sessions. Sessions are identified by their CONNECT streams, streams
+/// by their own identifiers. Commands for a session that has ended fail. After commands
+/// [`poll_event`](Self::poll_event) may have events.
+pub struct SessionCommands<'a> {
+    pub(super) sessions: &'a mut Sessions,
+    pub(super) h3: &'a mut H3Driver,
+}
+
+impl<'a> SessionCommands<'a> {
+    pub(crate) fn new(sessions: &'a mut Sessions, h3: &'a mut H3Driver) -> Self {
+        Self { sessions, h3 }
+    }
+
+    /// The next event.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.sessions.poll_event()
+    }
+
+    // Sessions -----------------------------------------------------------------------------------
+
+    /// Accepts a session on a server, with one of the client's protocols or none. `fields` are sent with the
+    /// response, in addition to those that the drafts define.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Gone`] if the session is answered or has ended, and if its client accepts no response at all, which
+    /// ends it. [`Error::Invalid`] for a protocol that was not offered and for fields that make a message
+    /// malformed, and [`Error::TooLarge`]: then nothing was sent.
+    pub fn accept(
+        &mut self,
+        quic: &mut quic::Connection,
+        session_id: u64,
+        fields: &[(&[u8], &[u8])],
+        protocol: Option<&str>,
+        now: Instant,
+    ) -> Result<(), Error> {
+        self.run(quic, now, |sessions, below| {
+            sessions.accept(below, session_id, fields, protocol)
+        })
+    }
+
+    /// Refuses a session on a server, with a status from 300 on. Only its `Released` event follows. Fields that are
+    /// too large for the client are left out; if it accepts no response at all its stream is reset
+    /// (H3_REQUEST_REJECTED).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Gone`] if the session is answered or has ended; [`Error::Invalid`] for another status and for
+    /// fields that make a message malformed: then nothing was sent.
+    pub fn refuse(
+        &mut self,
+        quic: &mut quic::Connection,
+        session_id: u64,
+        status: u16,
+        fields: &[(&[u8], &[u8])],
+        now: Instant,
+    ) -> Result<(), Error> {
+        self.run(quic, now, |sessions, below| {
+            sessions.refuse(below, session_id, status, fields)
+        })
+    }
+
+    /// Closes a session with a code and a reason, of which 1,024 bytes are sent. `Ended` follows at once. A session
+    /// that is not open is aborted instead.
+    pub fn close(
+        &mut self,
+        quic: &mut quic::Connection,
+        session_id: u64,
+        code: u32,
+        reason: &str,
+        now: Instant,
+    ) {
+        self.run(quic, now, |sessions, below| {
+            sessions.close(below, session_id, code, reason);
+        });
+    }
+
+    /// Aborts a session: resets and stops its CONNECT stream with this code. `Ended` follows.
+    pub fn abort(
+        &mut self,
+        quic: &mut quic::Connection,
+        session_id: u64,
+        code: Code,
+        now: Instant,
+    ) {
+        self.run(quic, now, |sessions, below| {
+            sessions.abort(below, session_id, code, "");
+        });
+    }
+
+    /// Requests the peer to end a session (section 4.7). Both sides continue until one of them closes it;
+    /// this emits no event.
+    pub fn drain(&mut self, quic: &mut quic::Connection, session_id: u64, now: Instant) {
+        self.run(quic, now, |sessions, below| {
+            sessions.drain(below, session_id)
+        });
+    }
+
+    /// The connection has ended, and so every session.
+    pub fn connection_lost(&mut self) {
+        self.sessions.connection_lost();
+    }
+
+    /// The draft of a session, once the peer's SETTINGS have arrived.
+    pub fn draft(&self, session_id: u64) -> Option<Draft> {
+        self.sessions.draft(session_id)
+    }
+
+    pub fn stats(&self, session_id: u64) -> Option<SessionStats> {
+        let session = self.sessions.table.get(&session_id)?;
+        Some(session.stats)
+    }
+
+    /// The number of sessions that are pending or open.
+    pub fn sessions(&self) -> usize {
+        self.sessions.table.len()
+    }
+
+    /// The number of streams stored for sessions: theirs, and those that wait for one.
+    pub fn streams(&self) -> usize {
+        let sessions = &self.sessions;
+        sessions.streams.len() + sessions.unidentified.len() + sessions.early.streams()
+    }
+
+    /// True if there is no session, and none that is closing.
+    pub fn is_drained(&self) -> bool {
+        self.sessions.is_drained()
+    }
+
+    // Streams ------------------------------------------------------------------------------------
+
+    /// Opens the next stream in a session; `None` while the peer allows no more, until `StreamsAvailable`.
+    pub fn open_stream(
+        &mut self,
+        quic: &mut quic::Connection,
+        session_id: u64,
+        unidirectional: bool,
+        now: Instant,
+    ) -> Result<Option<u64>, Error> {
+        self.run(quic, now, |sessions, below| {
+            sessions.open_stream(below, session_id, unidirectional)
+        })
+    }
+
+    /// Like [`quic::Connection::send_stream`]. Data beyond the session's credit waits here.
+    pub fn send_stream(
+        &mut self,
+        quic: &mut quic::Connection,
+        stream_id: u64,
+        data: Bytes,
+        fin: bool,
+        now: Instant,
+    ) -> Result<(), StreamError> {
+        self.run(quic, now, |sessions, below| {
+            sessions.send_stream(below, stream_id, data, fin)
+        })
+    }
+
+    /// True if the host must wait before it sends more on a stream: `StreamWritable`, `StreamAbandoned` or
+    /// `StopSending` follows.
+    pub fn is_stream_full(&self, quic: &quic::Connection, stream_id: u64) -> bool {
+        self.sessions.is_stream_full(quic, stream_id)
+    }
+
+    /// True if data of ours, or its end, is not sent or not acknowledged.
+    pub fn is_sending(&self, quic: &quic::Connection, stream_id: u64) -> bool {
+        self.sessions.is_sending(quic, stream_id)
+    }
+
+    /// True if a stream that this side has finished in a session is not wholly acknowledged.
+    pub fn is_finishing(&self, session_id: u64) -> bool {
+        self.sessions.is_finishing(session_id)
+    }
+
+    /// Like [`quic::Connection::read_stream`], with the application's code of a reset.
+    pub fn read_stream(
+        &mut self,
+        quic: &mut quic::Connection,
+        stream_id: u64,
+        max: usize,
+        now: Instant,
+    ) -> Received {
+        self.run(quic, now, |sessions, below| {
+            sessions.read_stream(below, stream_id, max)
+        })
+    }
+
+    /// Resets our side of a stream with an application's code.
+    pub fn reset_stream(
+        &mut self,
+        quic: &mut quic::Connection,
+        stream_id: u64,
+        code: u32,
+        now: Instant,
+    ) -> Result<(), StreamError> {
+        self.run(quic, now, |sessions, below| {
+            sessions.reset_stream(below, stream_id, code)
+        })
+    }
+
+    /// Sends STOP_SENDING with an application's code. Nothing more is read.
+    pub fn stop_stream(
+        &mut self,
+        quic: &mut quic::Connection,
+        stream_id: u64,
+        code: u32,
+        now: Instant,
+    ) -> Result<(), StreamError> {
+        self.run(quic, now, |sessions, below| {
+            sessions.stop_stream(below, stream_id, code)
+        })
+    }
+
+    /// Serves a stream before less urgent ones (RFC 9218).
+    pub fn set_priority(
+        &mut self,
+        quic: &mut quic::Connection,
+        stream_id: u64,
+        priority: Priority,
+    ) -> Result<(), StreamError> {
+        match self.sessions.streams.contains_key(&stream_id) {
+            true => quic.set_priority(stream_id, priority),
+            false => Err(StreamError::Over),
+        }
+    }
+
+    /// Releases a stream: it has no more events. If it is not finished it is reset, if it is not read to its end it
+    /// is stopped, with code 0; a finished stream is still delivered.
+    pub fn forget_stream(&mut self, quic: &mut quic::Connection, stream_id: u64, now: Instant) {
+        self.run(quic, now, |sessions, below| {
+            sessions.forget_stream(below, stream_id);
+        });
+    }
+
+    // Datagrams ----------------------------------------------------------------------------------
+
+    /// Queues a datagram. When the connection's queue is full the oldest are dropped.
+    pub fn send_datagram(
+        &mut self,
+        quic: &mut quic::Connection,
+        session_id: u64,
+        data: &[u8],
+    ) -> Result<(), DatagramError> {
+        let session = self.sessions.table.get_mut(&session_id);
+        let Some(session) = session.filter(|session| session.is_open) else {
+            return Err(DatagramError::Closed);
+        };
+        let peer = self.h3.received_settings();
+        if !peer.is_some_and(draft::takes_datagrams) {
+            return Err(DatagramError::Unsupported);
+        }
+        let quarter = session_id / 4;
+        let mut datagram = BytesMut::with_capacity(varint::size(quarter) + data.len());
+        varint::put(&mut datagram, quarter);
+        datagram.put_slice(data);
+        quic.send_datagram(datagram.freeze())
+            .map_err(|error| match error {
+                DatagramError::TooLarge { max } => DatagramError::TooLarge {
+                    max: max.saturating_sub(varint::size(quarter)),
+                },
+                other => other,
+            })?;
+        session.stats.datagrams_sent += 1;
+        Ok(())
+    }
+
+    /// The limit of a session's datagram in bytes now; `None` if a side accepts none.
+    pub fn max_datagram_size(&self, quic: &mut quic::Connection, session_id: u64) -> Option<usize> {
+        let peer = self.h3.received_settings();
+        let size = quic
+            .max_datagram_size()
+            .filter(|_| peer.is_some_and(draft::takes_datagrams))?;
+        Some(size.saturating_sub(varint::size(session_id / 4)))
+    }
+
+    fn run<R>(
+        &mut self,
+        quic: &mut quic::Connection,
+        now: Instant,
+        run: impl FnOnce(&mut Sessions, &mut LowerLayers<'_>) -> R,
+    ) -> R {
+        let mut below = LowerLayers {
+            h3: self.h3,
+            quic,
+            now,
+        };
+        run(self.sessions, &mut below)
+    }
+}

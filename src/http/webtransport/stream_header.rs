@@ -1,0 +1,111 @@
+//! The first bytes of a stream, which show if it belongs to HTTP/3 or to a session.
+//!
+//! Not here: the bytes after them.
+
+use bytes::{Bytes, BytesMut};
+use uringcore_h3::frame::{frame_type, is_unidirectional, stream_type};
+use uringcore_wire::varint;
+
+/// The owner of a stream, from its first bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StreamOwner {
+    /// Unknown: `lacks` more bytes are needed at least, and reading that many does not read beyond the header.
+    Unknown { lacks: usize },
+    /// The stream does not belong to a session.
+    Http,
+    /// The stream belongs to the session of this request.
+    Session { session_id: u64 },
+}
+
+/// Parses the first bytes of a stream (draft-ietf-webtrans-http3 sections 4.2 and 4.3).
+pub fn look(stream_id: u64, bytes: &[u8]) -> StreamOwner {
+    if bytes.is_empty() {
+        return StreamOwner::Unknown { lacks: SIZE_MIN };
+    }
+    let lacks = |bytes: &[u8]| match varint::size_at(bytes) {
+        Some(size) => size - bytes.len(),
+        None => 1,
+    };
+    let signal = match is_unidirectional(stream_id) {
+        true => stream_type::WEBTRANSPORT,
+        false => frame_type::WEBTRANSPORT_STREAM,
+    };
+    match varint::get(bytes) {
+        None => StreamOwner::Unknown {
+            lacks: lacks(bytes),
+        },
+        Some((kind, _)) if kind != signal => StreamOwner::Http,
+        Some((_, used)) => match varint::get(&bytes[used..]) {
+            Some((session_id, _)) => StreamOwner::Session { session_id },
+            None => StreamOwner::Unknown {
+                lacks: lacks(&bytes[used..]),
+            },
+        },
+    }
+}
+
+/// The header of a stream of ours.
+pub fn written(stream_id: u64, session_id: u64) -> Bytes {
+    let mut header = BytesMut::with_capacity(SIZE_MAX);
+    let signal = match is_unidirectional(stream_id) {
+        true => stream_type::WEBTRANSPORT,
+        false => frame_type::WEBTRANSPORT_STREAM,
+    };
+    varint::put(&mut header, signal);
+    varint::put(&mut header, session_id);
+    header.freeze()
+}
+
+/// The shortest header of a session's stream: both signals take two bytes.
+const SIZE_MIN: usize = 3;
+const SIZE_MAX: usize = 2 + varint::SIZE_MAX;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The result of reading a stream only as far as `look` requires.
+    fn read(stream_id: u64, data: &[u8]) -> (StreamOwner, usize) {
+        let mut have = 0;
+        loop {
+            let whose = look(stream_id, &data[..have]);
+            match whose {
+                StreamOwner::Unknown { lacks } if have + lacks <= data.len() => have += lacks,
+                _ => return (whose, have),
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_is_read_behind_a_header() {
+        for session_id in [0, 4, 60, 64, 16_384, 1 << 40] {
+            for stream_id in [1, 4, 2, 3] {
+                let header = written(stream_id, session_id);
+                let data = [&header[..], b"data"].concat();
+                let expected = StreamOwner::Session { session_id };
+                assert_eq!(read(stream_id, &data), (expected, header.len()));
+                for end in 0..header.len() {
+                    let cut = look(stream_id, &header[..end]);
+                    assert!(matches!(cut, StreamOwner::Unknown { lacks: 1.. }));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn other_streams_are_https() {
+        // HEADERS; the types of the control and QPACK streams; each other's signals.
+        assert_eq!(read(0, b"\x01\x05abcde").0, StreamOwner::Http);
+        assert_eq!(read(2, b"\x00\x04\x00").0, StreamOwner::Http);
+        assert_eq!(look(2, b"\x02"), StreamOwner::Http);
+        assert_eq!(look(0, b"\x40\x54"), StreamOwner::Http);
+        assert_eq!(look(2, b"\x40\x41"), StreamOwner::Http);
+    }
+
+    #[test]
+    fn a_signal_in_a_longer_form_is_the_same() {
+        // RFC 9000 section 16: only frame types of QUIC must use the shortest encoding.
+        let data = b"\x80\x00\x00\x41\x40\x04rest";
+        assert_eq!(read(0, data), (StreamOwner::Session { session_id: 4 }, 6));
+    }
+}

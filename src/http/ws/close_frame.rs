@@ -1,0 +1,100 @@
+//! The status code and reason of a closed connection (RFC 6455 section 7.4).
+
+use super::status_code;
+use super::violation::Violation;
+
+/// The content of a Close frame.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Close {
+    /// 1005 if there is none.
+    pub code: u16,
+    pub reason: String,
+}
+
+impl Close {
+    /// The stream ended without a Close frame.
+    pub fn abnormal() -> Self {
+        Self {
+            code: status_code::ABNORMAL,
+            reason: String::new(),
+        }
+    }
+
+    /// Reads a Close frame's payload (RFC 6455 section 5.5.1).
+    pub(super) fn read(payload: &[u8]) -> Result<Self, Violation> {
+        let [high, low, reason @ ..] = payload else {
+            return match payload.is_empty() {
+                true => Ok(Self {
+                    code: status_code::NO_STATUS,
+                    reason: String::new(),
+                }),
+                false => Err(Violation::protocol("a close frame with half a status code")),
+            };
+        };
+        let code = u16::from_be_bytes([*high, *low]);
+        if !Self::is_sendable(code) {
+            return Err(Violation::protocol("a status code that may not be sent"));
+        }
+        let reason = std::str::from_utf8(reason)
+            .map_err(|_| Violation::new(status_code::INVALID_PAYLOAD, "a close reason that is not UTF-8"))?;
+        Ok(Self {
+            code,
+            reason: reason.to_owned(),
+        })
+    }
+
+    /// True if a Close frame may carry this code (RFC 6455 sections 7.4.1 and 7.4.2, and later IANA registrations).
+    pub fn is_sendable(code: u16) -> bool {
+        matches!(code, 1000..=1003 | 1007..=1014 | 3000..=4999)
+    }
+
+    /// A Close frame's payload. The reason is truncated to fit a control frame (RFC 6455 section 5.5).
+    pub fn payload(code: u16, reason: &str) -> Vec<u8> {
+        let mut end = reason.len().min(REASON_MAX);
+        while !reason.is_char_boundary(end) {
+            end -= 1;
+        }
+        let mut payload = code.to_be_bytes().to_vec();
+        payload.extend_from_slice(&reason.as_bytes()[..end]);
+        payload
+    }
+}
+
+/// The limit of a control frame's payload, less the code.
+const REASON_MAX: usize = 123;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reason_is_cut_between_characters() {
+        let payload = Close::payload(1000, &"ä".repeat(100));
+        assert_eq!(payload.len(), 2 + 122);
+        let read = Close::read(&payload).unwrap();
+        assert_eq!((read.code, read.reason), (1000, "ä".repeat(61)));
+    }
+
+    #[test]
+    fn codes_that_only_an_endpoint_may_say_to_itself_are_refused() {
+        for code in [
+            0,
+            999,
+            1004,
+            1005,
+            1006,
+            1015,
+            1016,
+            2000,
+            2999,
+            5000,
+            u16::MAX,
+        ] {
+            let refused = Close::read(&code.to_be_bytes()).unwrap_err();
+            assert_eq!(refused.code, status_code::PROTOCOL_ERROR, "{code}");
+        }
+        assert_eq!(Close::read(b"").unwrap().code, status_code::NO_STATUS);
+        assert_eq!(Close::read(b"\x03").unwrap_err().code, 1002);
+        assert_eq!(Close::read(b"\x03\xe8\xff").unwrap_err().code, 1007);
+    }
+}

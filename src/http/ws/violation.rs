@@ -1,0 +1,20 @@
+//! Protocol violations by the peer.
+
+use super::status_code;
+
+/// A reason to fail the connection (RFC 6455 section 7.1.7), with its status code.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Violation {
+    pub code: u16,
+    pub reason: &'static str,
+}
+
+impl Violation {
+    pub(super) const fn new(code: u16, reason: &'static str) -> Self {
+        Self { code, reason }
+    }
+
+    pub(super) const fn protocol(reason: &'static str) -> Self {
+        Self::new(status_code::PROTOCOL_ERROR, reason)
+    }
+}

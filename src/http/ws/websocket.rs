@@ -1,0 +1,399 @@
+//! One WebSocket: its state, its received data, and the messages that wait for the application.
+//!
+//! This file holds state only. Sending, and the reaction to the application's messages, belong to the host.
+//!
+//! Bounds: the server's limit of waiting messages, and [`HELD_HIGH_WATER`] bytes with the unfinished message included.
+//! Above either the client is stopped. If the application is waiting, one message of the largest size may still arrive,
+//! provided the client has a [`Permit`] left.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::{Buf, BytesMut};
+use uringcore_limits::semaphore::{Permit, Semaphore};
+
+use super::close_frame::Close;
+use super::violation::Violation;
+use super::frame::Side;
+use super::reader::{Event, Reader};
+
+/// The limits of one WebSocket.
+#[derive(Debug, Clone)]
+pub struct Limits {
+    /// Bytes of a message.
+    pub message_max: usize,
+    /// Messages that wait for the application, at least one.
+    pub queue_max: usize,
+    /// The interval of our Pings, if any.
+    pub ping_interval: Option<Duration>,
+    /// The time to answer a Ping, if limited.
+    pub ping_timeout: Option<Duration>,
+}
+
+/// A server's WebSocket on one stream.
+pub struct Socket {
+    pub phase: Phase,
+    reader: Reader,
+    limits: Limits,
+    /// The application has received the connect message.
+    pub connect_reported: bool,
+    /// Messages for the application, and the bytes they hold.
+    queue: VecDeque<Event>,
+    queued_bytes: usize,
+    /// Received data that is read when the queue has room, or after the handshake.
+    unread: BytesMut,
+    /// No data follows `unread`.
+    fin: bool,
+    /// The application waits in `receive`.
+    pub is_awaited: bool,
+    /// The content of the last message to the application.
+    pub ended: Option<Close>,
+    /// The application closed the connection.
+    pub closed_by_application: bool,
+    /// The Ping to answer: of several the last, as RFC 6455 section 5.5.3 allows.
+    pub pong: Option<Vec<u8>>,
+    next_ping: Option<Instant>,
+    ping: Option<Pinged>,
+    pings: u32,
+    pub permits: Arc<Semaphore>,
+    /// Held while more is stored than the ordinary bound allows.
+    permit: Option<Permit>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Phase {
+    /// The application has not answered.
+    Connecting,
+    /// The application answers with an HTTP response.
+    Denied,
+    Open,
+    /// Our Close has been sent, or never will be.
+    Closed,
+}
+
+/// A Ping that waits for its Pong.
+struct Pinged {
+    payload: [u8; 4],
+    since: Instant,
+}
+
+/// Why reading stops.
+pub enum Stop {
+    Closed(Close),
+    Violation(Violation),
+    /// The stream ended without a Close frame.
+    Lost,
+}
+
+impl Socket {
+    /// `ended`: no data follows the request. `permits`: the client's permits for large messages.
+    pub fn new(limits: &Limits, ended: bool, permits: Arc<Semaphore>) -> Self {
+        Self {
+            permits,
+            permit: None,
+            phase: Phase::Connecting,
+            reader: Reader::new(Side::Server, limits.message_max),
+            limits: limits.clone(),
+            connect_reported: false,
+            queue: VecDeque::new(),
+            queued_bytes: 0,
+            unread: BytesMut::new(),
+            fin: ended,
+            is_awaited: false,
+            ended: None,
+            closed_by_application: false,
+            pong: None,
+            next_ping: None,
+            ping: None,
+            pings: 0,
+        }
+    }
+
+    /// Reads as many messages as may wait, and leaves the rest of `input`.
+    fn read(&mut self, input: &mut &[u8]) -> Option<Stop> {
+        while self.queue.len() < self.limits.queue_max {
+            match self.reader.read(input) {
+                Ok(Some(Event::Ping(payload))) => self.pong = Some(payload),
+                Ok(Some(Event::Pong(payload))) => {
+                    self.ping.take_if(|ping| payload == ping.payload);
+                }
+                Ok(Some(Event::Close(close))) => return Some(Stop::Closed(close)),
+                Ok(Some(message)) => {
+                    self.is_awaited = false;
+                    self.queued_bytes += message.size();
+                    self.queue.push_back(message);
+                }
+                Ok(None) => return None,
+                Err(fault) => return Some(Stop::Violation(fault)),
+            }
+        }
+        None
+    }
+
+    /// Handles received data.
+    pub fn received(&mut self, data: &[u8], ended: bool) -> Option<Stop> {
+        self.fin |= ended;
+        match self.phase {
+            Phase::Open if self.unread.is_empty() => {
+                let mut rest = data;
+                let stop = self.read(&mut rest);
+                self.unread.extend_from_slice(rest);
+                stop.or_else(|| self.lost())
+            }
+            Phase::Open => {
+                self.unread.extend_from_slice(data);
+                self.read_on()
+            }
+            Phase::Connecting => {
+                self.unread.extend_from_slice(data);
+                None
+            }
+            Phase::Denied | Phase::Closed => None,
+        }
+    }
+
+    /// Resumes reading after the queue was full.
+    pub fn read_on(&mut self) -> Option<Stop> {
+        let mut unread = std::mem::take(&mut self.unread);
+        let mut rest = &unread[..];
+        let stop = self.read(&mut rest);
+        let read = unread.len() - rest.len();
+        // `advance` moves no data: there may be very many small messages.
+        unread.advance(read);
+        self.unread = unread;
+        stop.or_else(|| self.lost())
+    }
+
+    /// `Stop::Lost` if all data has been read and none follows.
+    fn lost(&self) -> Option<Stop> {
+        (self.fin && self.unread.is_empty()).then_some(Stop::Lost)
+    }
+
+    pub fn next_message(&mut self) -> Option<Event> {
+        let message = self.queue.pop_front()?;
+        self.queued_bytes -= message.size();
+        Some(message)
+    }
+
+    /// The memory of all received data that the application has not taken.
+    pub fn held_bytes(&self) -> usize {
+        self.queued_bytes + self.unread.capacity() + self.reader.reserved_bytes()
+    }
+
+    /// True if the client must wait for the application.
+    pub fn is_full(&mut self) -> bool {
+        let held = self.queued_bytes + self.unread.len() + self.reader.held_bytes();
+        let is_large = held > HELD_HIGH_WATER;
+        if !is_large {
+            self.permit = None;
+        }
+        let is_over = self.fin || matches!(self.phase, Phase::Denied | Phase::Closed);
+        let is_full = self.queue.len() >= self.limits.queue_max || is_large;
+        // Before the handshake is done nothing is read, even if the application waits.
+        let is_read = self.is_awaited && self.phase == Phase::Open;
+        is_full && !is_over && !(is_read && self.may_hold(is_large))
+    }
+
+    fn may_hold(&mut self, is_large: bool) -> bool {
+        if is_large && self.permit.is_none() {
+            self.permit = self.permits.take();
+        }
+        !is_large || self.permit.is_some()
+    }
+
+    /// Handles the application's accept.
+    pub fn open(&mut self, now: Instant) -> Option<Stop> {
+        self.phase = Phase::Open;
+        // An interval beyond the clock's range means no Pings.
+        let interval = self.limits.ping_interval;
+        self.next_ping = interval.and_then(|interval| now.checked_add(interval));
+        self.read_on()
+    }
+
+    /// Ends the socket: queued messages are still delivered, then `close`.
+    pub fn end(&mut self, close: Close) {
+        self.phase = Phase::Closed;
+        self.unread = BytesMut::new();
+        self.permit = None;
+        self.pong = None;
+        self.reader.stop();
+        self.ended.get_or_insert(close);
+    }
+
+    /// The payload of a Ping that is due.
+    pub fn take_ping(&mut self, now: Instant) -> Option<[u8; 4]> {
+        let interval = self.limits.ping_interval?;
+        let is_due = self.next_ping.is_some_and(|next| next <= now);
+        if self.phase != Phase::Open || self.ping.is_some() || !is_due {
+            return None;
+        }
+        self.next_ping = now.checked_add(interval);
+        // The counter may wrap: only one Ping at a time waits for its answer.
+        self.pings = self.pings.wrapping_add(1);
+        let payload = self.pings.to_be_bytes();
+        if self.limits.ping_timeout.is_some() {
+            self.ping = Some(Pinged {
+                payload,
+                since: now,
+            });
+        }
+        Some(payload)
+    }
+
+    /// True if a Ping was not answered in time. False while the application blocks reading of the answer.
+    pub fn is_unresponsive(&mut self, now: Instant) -> bool {
+        let is_full = self.is_full();
+        match (&mut self.ping, self.limits.ping_timeout) {
+            (Some(ping), Some(timeout)) if self.phase == Phase::Open => {
+                if is_full {
+                    ping.since = now;
+                }
+                now.saturating_duration_since(ping.since) > timeout
+            }
+            _ => false,
+        }
+    }
+}
+
+/// Bytes that may wait for the application before the client is stopped.
+const HELD_HIGH_WATER: usize = 256 * 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Opcode, status_code, frame};
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn limits() -> Limits {
+        Limits {
+            message_max: 1 << 20,
+            queue_max: 2,
+            ping_interval: Some(10 * SECOND),
+            ping_timeout: Some(5 * SECOND),
+        }
+    }
+
+    fn open(now: Instant, permits: &Arc<Semaphore>) -> Socket {
+        let mut socket = Socket::new(&limits(), false, permits.clone());
+        assert!(socket.open(now).is_none());
+        socket
+    }
+
+    #[test]
+    fn an_interval_that_no_clock_reaches_is_no_interval() {
+        let now = Instant::now();
+        let limits = Limits {
+            ping_interval: Some(Duration::MAX),
+            ..limits()
+        };
+        let mut socket = Socket::new(&limits, false, Semaphore::new(1));
+        assert!(socket.open(now).is_none());
+        assert_eq!(socket.take_ping(now + 1000 * SECOND), None);
+    }
+
+    fn receive(socket: &mut Socket, opcode: Opcode, payload: &[u8]) {
+        let bytes = frame(opcode, payload, Some([1, 2, 3, 4]));
+        assert!(socket.received(&bytes, false).is_none());
+    }
+
+    #[test]
+    fn what_comes_before_the_handshake_is_done_waits() {
+        let mut socket = Socket::new(&limits(), false, Semaphore::new(0));
+        receive(&mut socket, Opcode::Text, b"early");
+        assert!(socket.next_message().is_none());
+        assert!(socket.open(Instant::now()).is_none());
+        assert_eq!(socket.next_message(), Some(Event::Text("early".into())));
+    }
+
+    #[test]
+    fn the_queue_has_a_bound_and_the_end_comes_behind_it() {
+        let mut socket = open(Instant::now(), &Semaphore::new(0));
+        for number in 0..3 {
+            assert_eq!(socket.is_full(), number == 2);
+            receive(&mut socket, Opcode::Binary, &[number]);
+        }
+        assert!(socket.received(b"", true).is_none());
+        assert_eq!(socket.next_message(), Some(Event::Binary(vec![0])));
+        assert!(matches!(socket.read_on(), Some(Stop::Lost)));
+        assert_eq!(socket.next_message(), Some(Event::Binary(vec![1])));
+        assert_eq!(socket.next_message(), Some(Event::Binary(vec![2])));
+    }
+
+    #[test]
+    fn only_an_application_that_waits_has_a_large_message_come_and_one_a_permit() {
+        let permits = Semaphore::new(1);
+        let begun = frame(Opcode::Binary, &vec![0; HELD_HIGH_WATER + 10], Some([0; 4]));
+        let (part, rest) = begun.split_at(HELD_HIGH_WATER + 15);
+        let mut sockets = [(); 2].map(|()| open(Instant::now(), &permits));
+        for socket in &mut sockets {
+            assert!(socket.received(part, false).is_none());
+            assert!(socket.is_full());
+            socket.is_awaited = true;
+        }
+        let [one, other] = &mut sockets;
+        assert!(!one.is_full());
+        assert!(other.is_full());
+        assert!(!permits.take_wanted());
+        assert!(one.received(rest, false).is_none());
+        assert_eq!(
+            one.next_message().map(|message| message.size()),
+            Some(HELD_HIGH_WATER + 10)
+        );
+        assert!(!one.is_full());
+        assert!(permits.take_wanted() && !permits.take_wanted());
+        assert!(!other.is_full());
+    }
+
+    #[test]
+    fn a_ping_is_answered_in_time_or_the_client_is_deaf() {
+        let begin = Instant::now();
+        let mut socket = open(begin, &Semaphore::new(0));
+        assert_eq!(socket.take_ping(begin + 9 * SECOND), None);
+        let payload = socket.take_ping(begin + 10 * SECOND).unwrap();
+        // One Ping at a time.
+        assert_eq!(socket.take_ping(begin + 20 * SECOND), None);
+        assert!(!socket.is_unresponsive(begin + 15 * SECOND));
+        receive(&mut socket, Opcode::Pong, &payload);
+        assert!(!socket.is_unresponsive(begin + 16 * SECOND));
+        socket.take_ping(begin + 20 * SECOND).unwrap();
+        receive(&mut socket, Opcode::Pong, b"of another");
+        // Not unresponsive while the application blocks reading of the answer.
+        receive(&mut socket, Opcode::Text, b"1");
+        receive(&mut socket, Opcode::Text, b"2");
+        assert!(!socket.is_unresponsive(begin + 40 * SECOND));
+        while socket.next_message().is_some() {}
+        assert!(!socket.is_unresponsive(begin + 45 * SECOND));
+        assert!(socket.is_unresponsive(begin + 46 * SECOND));
+    }
+
+    #[test]
+    fn the_first_end_is_the_one_that_is_told() {
+        let mut socket = open(Instant::now(), &Semaphore::new(0));
+        receive(&mut socket, Opcode::Ping, b"of several");
+        receive(&mut socket, Opcode::Ping, b"the last");
+        assert_eq!(socket.pong.as_deref(), Some(&b"the last"[..]));
+        socket.end(Close::abnormal());
+        socket.end(Close {
+            code: status_code::NORMAL,
+            reason: String::new(),
+        });
+        assert_eq!(socket.ended, Some(Close::abnormal()));
+        assert_eq!((socket.phase, socket.pong.take()), (Phase::Closed, None));
+        receive(&mut socket, Opcode::Text, b"too late");
+        assert!(socket.next_message().is_none());
+    }
+
+    #[test]
+    fn the_ping_after_the_last_number_is_the_first_and_its_answer_counts() {
+        let begin = Instant::now();
+        let mut socket = open(begin, &Semaphore::new(0));
+        socket.pings = u32::MAX;
+        let payload = socket.take_ping(begin + 10 * SECOND).unwrap();
+        assert_eq!(payload, [0; 4]);
+        receive(&mut socket, Opcode::Pong, &payload);
+        assert!(!socket.is_unresponsive(begin + 16 * SECOND));
+        assert_eq!(socket.take_ping(begin + 20 * SECOND), Some([0, 0, 0, 1]));
+    }
+}
