@@ -101,7 +101,7 @@ mod tests {
     use crate::transport::SharedState;
 
     #[test]
-    fn a_transport_is_listed_once_however_often_its_held_bytes_are_asked_for() {
+    fn a_transport_with_held_bytes_is_listed_once_despite_repeated_flushes() {
         let config = DriverConfig {
             backend: Some(Backend::Epoll),
             ..DriverConfig::default()

@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_route_survives_its_token() {
+    fn a_route_is_restored_from_its_token() {
         let route = Route::new(
             Owner::Quic,
             9,

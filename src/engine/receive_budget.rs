@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn much_at_once_slows_the_turns_after_it() {
+    fn many_completions_at_once_lower_the_budget_of_later_turns() {
         let mut receive_budget = ReceiveBudget::new();
         assert_eq!(receive_budget.next_turn(), usize::MAX);
         receive_budget.note(BYTES_PER_TURN);
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn more_is_tried_and_given_up_where_it_is_too_much() {
+    fn the_budget_grows_and_falls_again_if_the_turns_get_too_long() {
         let mut receive_budget = ReceiveBudget::new();
         receive_budget.note(BYTES_PER_TURN + 1);
         let mut tried = 0;

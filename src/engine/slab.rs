@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_does_not_find_its_successor() {
+    fn a_stale_key_does_not_find_the_slots_next_entry() {
         let mut table = Slab::default();
         let first = table.insert_with(|_| 1);
         assert_eq!(table.remove(first), Some(1));
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_survives_its_integer_form() {
+    fn a_key_is_restored_from_its_integer() {
         let key = Key {
             index: 77,
             generation: 513,
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_of_the_last_generation_does_not_find_its_successor() {
+    fn a_stale_key_of_the_last_generation_does_not_find_the_next_entry() {
         let mut table = Slab::default();
         let first = table.insert_with(|_| 1);
         table.remove(first);

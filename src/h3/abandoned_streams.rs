@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn data_is_refused_until_the_stream_has_ended() {
+    fn data_of_an_abandoned_stream_is_refused_until_it_ends() {
         let mut streams = AbandonedStreams::default();
         assert!(!streams.receive(4, false));
         streams.note(4);
@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_is_forgotten_first() {
+    fn the_oldest_abandoned_stream_is_forgotten_first() {
         let mut streams = AbandonedStreams::default();
         let ids = (0..=ABANDONED_MAX as u64).map(|number| number * 4);
         ids.for_each(|id| streams.note(id));

@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn those_that_are_wanted_are_found_however_the_data_is_cut() {
+    fn wanted_capsules_are_found_in_pieces_of_any_size() {
         let expected = [(0x2843, b"abcd".to_vec()), (0x2843, Vec::new())];
         assert_eq!(all(&mut Capsules::default(), &written()), expected);
         let mut capsules = Capsules::default();
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_inside_of_a_capsule_shows() {
+    fn an_end_inside_a_capsule_is_detected() {
         let out = written();
         for length in 0..=out.len() {
             let mut capsules = Capsules::default();
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_too_long_is_refused_before_it_is_kept() {
+    fn a_capsule_above_the_limit_is_refused_before_it_is_buffered() {
         let mut data = Bytes::from_static(b"\x68\x43\x09");
         let refused = Capsules::default().next(&mut data, longest);
         assert_eq!(refused, Err(TooLong));

@@ -462,7 +462,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_room_that_a_flood_of_events_needed_is_not_kept() {
+    fn the_capacity_of_a_flood_of_events_is_freed() {
         let mut queue: VecDeque<u64> = (0..10_000).collect();
         while pop(&mut queue).is_some() {}
         assert!(queue.capacity() <= QUEUE_KEPT_MAX);

@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_word_about_a_stream_counts_once() {
+    fn the_last_priority_of_a_stream_is_returned_once() {
         let mut priorities = EarlyPriorities::default();
         priorities.keep(4, Priority::parse(b"u=1"));
         priorities.keep(4, Priority::parse(b"u=5"));
@@ -39,7 +39,7 @@ mod tests {
     }
 
     #[test]
-    fn streams_beyond_the_bound_are_left_out_and_known_ones_updated() {
+    fn streams_beyond_the_bound_are_ignored_and_known_ones_updated() {
         let mut priorities = EarlyPriorities::default();
         for number in 0..=EARLY_PRIORITIES_MAX as u64 {
             priorities.keep(number * 4, Priority::parse(b"u=1"));

@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn identifiers_only_go_down() {
+    fn goaway_identifiers_never_increase() {
         let mut goaway = GoAway::new(Role::Server);
         goaway.send(8).unwrap();
         goaway.send(8).unwrap();
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_names_request_streams_and_a_client_anything() {
+    fn a_server_names_request_streams_and_a_client_any_push_id() {
         let (mut server, mut client) = (GoAway::new(Role::Server), GoAway::new(Role::Client));
         assert!(matches!(server.send(3), Err(LocalError::InvalidId(_))));
         client.send(3).unwrap();
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_from_the_identifier_on_are_excluded_and_later_ones_cannot_be_let_in() {
+    fn requests_from_the_goaway_identifier_on_stay_excluded() {
         let mut goaway = GoAway::new(Role::Server);
         assert_eq!(goaway.next_id(12), 12);
         assert!(!goaway.excludes_request(400));

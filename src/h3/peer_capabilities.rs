@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_is_enabled_before_settings_arrive() {
+    fn no_setting_is_enabled_before_settings_arrive() {
         let mut peer = PeerCapabilities::default();
         assert_eq!(peer.setting(setting::H3_DATAGRAM), None);
         assert!(!peer.is_enabled(setting::H3_DATAGRAM));
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn http_datagrams_need_those_of_quic_as_far_as_is_known() {
+    fn http_datagrams_require_quic_datagrams() {
         let settings = PeerSettings::from_pairs(vec![(setting::H3_DATAGRAM, 1)]);
         let mut peer = PeerCapabilities::default();
         peer.check_settings(&settings).unwrap();

@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stream_is_used_once_in_whatever_order_streams_begin() {
+    fn a_stream_is_used_once_in_any_order_of_streams() {
         let mut ids = RequestStreamIds::new(None);
         assert!(ids.mark_used(8));
         assert_eq!(ids.next(), 12);
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_is_the_room_that_quic_leaves_beyond_the_streams_that_were_used() {
+    fn the_end_is_the_first_stream_above_quics_limit() {
         assert_eq!(RequestStreamIds::new(None).end(), u64::MAX);
         let mut ids = RequestStreamIds::new(Some(2));
         assert_eq!(ids.end(), 8);

@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_there_again_and_gives_way_to_work() {
+    fn a_kept_item_is_returned_until_a_working_holder_needs_its_permit() {
         let mut permits = FairPermits::new();
         let ids: Vec<_> = (0..8).map(|item| keeping(&mut permits, 1, item)).collect();
         assert_eq!(permits.take(ids[3]), Taken::Kept(3));
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn the_client_that_keeps_the_most_makes_room() {
+    fn the_client_with_the_most_kept_items_loses_its_oldest() {
         let mut permits = FairPermits::new();
         keeping(&mut permits, 9, 90);
         for item in 0..7 {
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn one_client_works_with_half_of_all_and_the_next_one_finds_room() {
+    fn one_client_gets_half_of_the_permits_and_the_next_finds_one() {
         let mut permits = FairPermits::<u8, u32>::new();
         let ids: Vec<_> = (0..8).map(|_| permits.join(1, MAX)).collect();
         let taken: Vec<_> = ids.iter().map(|id| permits.take(*id)).collect();
@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn whose_client_works_with_the_least_is_next() {
+    fn a_free_permit_goes_to_the_client_that_works_with_the_fewest() {
         let mut permits = FairPermits::<u8, u32>::new();
         let join = |permits: &mut FairPermits<u8, u32>, client| permits.join(client, 2);
         let (first, second) = (join(&mut permits, 1), join(&mut permits, 2));
@@ -406,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn an_item_without_a_place_is_given_back() {
+    fn an_item_of_a_holder_without_a_permit_is_returned() {
         let mut permits = FairPermits::<u8, u32>::new();
         let id = permits.join(1, MAX);
         assert_eq!(permits.keep(id, 5), Some(5));
@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_done_no_more_places_are_used_than_there_are() {
+    fn random_calls_never_use_more_permits_than_the_maximum() {
         let mut seed = 7_u64;
         let mut draw = |below: u64| {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);

@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_of_data_is_over_although_idle_connections_stay() {
+    fn a_flood_of_data_ends_although_idle_connections_remain() {
         let (now, budget) = (Instant::now(), Budget::new(1 << 30));
         let [mut many, mut flooder] = [1, 2].map(|last| budget.enter(address(last)));
         many.set_fixed(256 << 20);
@@ -430,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_is_an_ipv4_address_or_an_ipv6_subscriber() {
+    fn an_address_block_is_an_ipv4_address_or_an_ipv6_64_prefix() {
         let of = |text: &str| AddressBlock::from(text.parse::<IpAddr>().unwrap());
         assert_eq!(of("192.0.2.1"), of("::ffff:192.0.2.1"));
         assert_ne!(of("192.0.2.1"), of("192.0.2.2"));
@@ -444,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn one_account_alone_may_hold_half_and_two_a_third_each() {
+    fn one_account_may_hold_half_of_the_budget_and_two_a_third_each() {
         let budget = Budget::new(600 * KIB);
         let [mut one, mut sibling, mut other] = [1, 1, 2].map(|last| budget.enter(address(last)));
         one.set(200 * KIB);
@@ -463,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_connection_held_is_given_back_with_it_and_so_is_the_account() {
+    fn a_dropped_connection_releases_its_bytes_and_its_account() {
         let budget = Budget::new(100 * KIB);
         let mut holding = budget.enter(address(1));
         holding.set(50 * KIB);
@@ -477,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_that_moves_takes_what_it_holds_along() {
+    fn a_connection_that_changes_its_address_moves_its_bytes_to_the_new_account() {
         let budget = Budget::new(600 * KIB);
         let mut holding = budget.enter(address(1));
         holding.set(50 * KIB);
@@ -492,7 +492,7 @@ mod tests {
     }
 
     #[test]
-    fn credit_is_promised_while_the_share_has_room_for_it() {
+    fn credit_is_reserved_only_within_the_share() {
         let budget = Budget::new(600 * KIB);
         let [mut one, mut other] = [1, 2].map(|last| budget.enter(address(last)));
         assert!(one.promise(200 * KIB));
@@ -506,7 +506,7 @@ mod tests {
     }
 
     #[test]
-    fn the_excess_leads_a_little_below_the_limit() {
+    fn shedding_the_excess_ends_below_the_limit() {
         let budget = Budget::new(80 * KIB);
         let mut holding = budget.enter(address(1));
         holding.set(80 * KIB);
@@ -517,7 +517,7 @@ mod tests {
     }
 
     #[test]
-    fn an_account_with_little_is_not_short_when_others_exceed_the_budget() {
+    fn a_small_account_is_not_short_of_memory_when_others_exceed_the_budget() {
         let budget = Budget::new(640 * KIB);
         let [mut heavy, mut light] = [1, 2].map(|last| budget.enter(address(last)));
         heavy.set(636 * KIB);

@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_can_be_taken_at_once_and_the_rest_at_the_rate() {
+    fn a_burst_is_available_at_once_and_later_tokens_at_the_rate() {
         let (mut bucket, begin) = bucket();
         let taken = |bucket: &mut TokenBucket, at| (0..9).filter(|_| bucket.try_take(at)).count();
         assert_eq!(taken(&mut bucket, begin), 4);
@@ -85,14 +85,14 @@ mod tests {
     }
 
     #[test]
-    fn a_quiet_time_saves_no_more_than_a_burst() {
+    fn an_idle_time_fills_the_bucket_with_one_burst() {
         let (mut bucket, begin) = bucket();
         let later = begin + Duration::from_secs(3600);
         assert_eq!((0..9).filter(|_| bucket.try_take(later)).count(), 4);
     }
 
     #[test]
-    fn a_token_that_is_owed_is_paid_first() {
+    fn a_negative_count_is_refilled_before_a_token_is_available() {
         let (mut bucket, begin) = bucket();
         for _ in 0..5 {
             bucket.take(begin);
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn half_a_burst_is_the_border_of_half_empty() {
+    fn the_bucket_is_half_empty_below_half_a_burst() {
         let (mut bucket, begin) = bucket();
         bucket.take(begin);
         bucket.take(begin);

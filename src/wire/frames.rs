@@ -313,7 +313,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ack_ranges_cover_what_they_say_and_no_more() {
+    fn ack_ranges_cover_exactly_their_packet_numbers() {
         // Largest 100, first range 2 (98..=100), gap 3, range 4 (89..=93), gap 0, range 0 (87).
         let payload = [0x02, 0x40, 100, 0, 2, 2, 3, 4, 0, 0, 0x01];
         let frames: Vec<_> = Frames::new(&payload).map(|(_, _, frame)| frame).collect();
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn every_frame_type_is_stepped_over() {
+    fn every_frame_type_is_skipped_by_its_length() {
         let frames: &[&[u8]] = &[
             &[0x03, 5, 0, 0, 5, 1, 2, 3],
             &[0x04, 0, 1, 2],

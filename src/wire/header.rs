@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn type_bits_of_version_2() {
+    fn version_2_rotates_the_packet_type_bits() {
         // Initial, 0-RTT, Handshake, Retry.
         for (v1, v2) in [(0xc3, 0xd3), (0xd0, 0xe0), (0xe1, 0xf1), (0xf0, 0xc0)] {
             assert_eq!((shift_type(v1), unshift_type(v2)), (v2, v1));

@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn an_integer_in_more_bytes_than_it_needs_is_read_all_the_same() {
+    fn an_integer_in_a_longer_form_than_needed_is_read() {
         for value in [0, 63, 64, 16_383, 16_384, 1 << 40] {
             for wide in [1, 2, 4, 8].into_iter().filter(|wide| *wide >= size(value)) {
                 let mut bytes = vec![0; wide];

@@ -61,7 +61,7 @@ mod tests {
     };
 
     #[test]
-    fn version_negotiation_is_read_as_it_was_written() {
+    fn a_written_version_negotiation_packet_is_read_back() {
         for version in [0x1a2a_3a4a_u32, 0xface_b00c] {
             let mut first = vec![0xc0];
             first.extend(version.to_be_bytes());

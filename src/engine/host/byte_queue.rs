@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_come_out_in_the_order_in_which_they_went_in() {
+    fn bytes_leave_in_the_order_of_their_arrival() {
         let mut queue = ByteQueue::default();
         let (mut pushed, mut taken) = (Vec::new(), Vec::new());
         for (byte, step) in (0..=u8::MAX).cycle().zip(0..10_000) {
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_that_of_the_bytes_that_wait() {
+    fn the_queue_frees_the_memory_of_read_bytes() {
         let mut queue = ByteQueue::default();
         let piece = [7; 100_003];
         queue.push(&[1; 5]);

@@ -48,7 +48,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     #[test]
-    fn without_a_reason_there_is_no_limit() {
+    fn without_a_deadline_the_turn_may_block_forever() {
         let unasked = || -> Instant { panic!("this clock must not be read") };
         let timeout = PollTimeout::default()
             .at_most(None)
@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_reason_ends_the_sleep() {
+    fn the_earliest_deadline_is_the_time_out() {
         let now = Instant::now();
         let timeout = |timer: u32, deadline: u32, limit: u32| {
             PollTimeout::default()
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_over_due_leaves_no_time() {
+    fn an_overdue_deadline_gives_a_time_out_of_zero() {
         let now = Instant::now() + SECOND;
         let passed = PollTimeout::default().until(Some(now - SECOND), || now);
         assert_eq!(passed.timeout(), Some(Duration::ZERO));
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_may_say_anything() {
+    fn any_value_of_the_clock_gives_a_valid_time_out() {
         assert_eq!(PollTimeout::seconds(0.25), SECOND / 4);
         for none in [-1.0, -0.0, f64::NAN, f64::NEG_INFINITY] {
             assert_eq!(PollTimeout::seconds(none), Duration::ZERO, "{none}");

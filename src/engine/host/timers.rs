@@ -296,7 +296,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn equal_times_come_in_the_order_in_which_they_were_set() {
+    fn timers_of_equal_time_expire_in_the_order_of_their_creation() {
         let mut timers = Timers::default();
         for item in 0..100 {
             timers.push(f64::from(item % 3), item);
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_due_later_stays() {
+    fn a_timer_stays_until_it_is_due() {
         let mut timers = Timers::default();
         timers.push(2.0, "later");
         timers.push(1.0, "now");
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_good_once() {
+    fn a_timer_key_is_valid_once() {
         let mut timers = Timers::default();
         let first = timers.push(1.0, 1);
         assert_eq!(timers.remove(first), Some(1));
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_leaves_no_memory_behind() {
+    fn the_memory_of_a_burst_of_timers_is_freed() {
         let mut timers = Timers::default();
         let keys: Vec<_> = (0..10_000).map(|item| timers.push(0.0, item)).collect();
         assert!(keys.iter().all(|key| timers.remove(*key).is_some()));
@@ -346,7 +346,7 @@ mod tests {
 
     /// Time-outs of one length that are cancelled, behind one that stays: neither the run nor the slots grow.
     #[test]
-    fn vacancies_do_not_collect() {
+    fn vacant_slots_do_not_accumulate() {
         let mut timers = Timers::default();
         timers.push(0.0, 0);
         let mut live = VecDeque::new();
@@ -368,7 +368,7 @@ mod tests {
 
     /// Against a list that is sorted anew each time; half of the times come in order.
     #[test]
-    fn random_lives_are_those_of_a_sorted_list() {
+    fn random_operations_match_a_sorted_list() {
         let mut random = 1_u64;
         let mut next = move |below: u64| {
             random = random
@@ -410,7 +410,7 @@ mod tests {
 
     /// Numbers of places in the run go from 2^32 - 1 to 0 while timers are set, removed, moved and due.
     #[test]
-    fn places_are_found_where_their_numbers_wrap() {
+    fn heap_positions_are_found_when_slot_numbers_wrap() {
         let mut timers = Timers {
             first: u32::MAX - 100,
             ..Timers::default()

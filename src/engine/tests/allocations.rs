@@ -49,7 +49,7 @@ impl Connection {
 }
 
 #[test]
-fn quic_connections_that_write_by_turns_within_a_callback_are_listed_once() {
+fn quic_connections_that_write_alternately_in_a_callback_are_listed_once() {
     for backend in BACKENDS {
         let mut engine = engine(backend);
         let socket = std::net::UdpSocket::bind("127.0.0.1:0").expect("bind");
@@ -80,7 +80,7 @@ fn quic_connections_that_write_by_turns_within_a_callback_are_listed_once() {
 }
 
 #[test]
-fn a_small_write_that_the_socket_takes_at_once_allocates_nothing() {
+fn a_small_write_that_is_sent_at_once_allocates_nothing() {
     for backend in BACKENDS {
         let mut engine = engine(backend);
         let mut one = connection(&mut engine);
@@ -123,7 +123,7 @@ fn small_writes_that_go_through_the_driver_allocate_nothing() {
 }
 
 #[test]
-fn bytes_of_somebodys_own_cost_no_more_than_their_making() {
+fn written_bytes_objects_are_sent_without_a_further_allocation() {
     for backend in BACKENDS {
         let mut engine = engine(backend);
         let mut pair = [connection(&mut engine), connection(&mut engine)];
@@ -159,7 +159,7 @@ fn a_head_and_a_body_are_sent_without_an_allocation() {
 }
 
 #[test]
-fn a_small_write_behind_a_send_that_waits_allocates_once_at_most() {
+fn a_small_write_behind_a_pending_send_allocates_at_most_once() {
     for backend in BACKENDS {
         let mut engine = engine(backend);
         let mut one = stalled(&mut engine);

@@ -12,7 +12,7 @@ fn hash(entry: &Entry) -> usize {
 }
 
 #[test]
-fn nothing_is_found_before_anything_is_kept() {
+fn an_empty_cache_finds_no_entry() {
     let direct_mapped_cache = DirectMappedCache::<Entry>::default();
     for hash in [0, 1, usize::MAX] {
         assert_eq!(direct_mapped_cache.get(hash), None);
@@ -21,7 +21,7 @@ fn nothing_is_found_before_anything_is_kept() {
 }
 
 #[test]
-fn what_is_kept_is_found_by_its_hash() {
+fn an_entry_is_found_by_its_hash() {
     let mut direct_mapped_cache = DirectMappedCache::default();
     for entry in [(0, "a"), (1, "b"), (6, "c"), (usize::MAX, "d")] {
         assert_eq!(direct_mapped_cache.keep(entry, hash), None);
@@ -31,7 +31,7 @@ fn what_is_kept_is_found_by_its_hash() {
 }
 
 #[test]
-fn the_same_hash_takes_the_place_and_what_was_there_comes_back() {
+fn an_entry_with_an_equal_hash_replaces_and_returns_the_old_one() {
     let mut direct_mapped_cache = DirectMappedCache::default();
     direct_mapped_cache.keep((5, "old"), hash);
     assert_eq!(direct_mapped_cache.keep((5, "new"), hash), Some((5, "old")));
@@ -40,7 +40,7 @@ fn the_same_hash_takes_the_place_and_what_was_there_comes_back() {
 }
 
 #[test]
-fn places_grow_until_two_hashes_have_one_each() {
+fn the_cache_grows_until_two_hashes_have_different_slots() {
     let mut direct_mapped_cache = DirectMappedCache::default();
     direct_mapped_cache.keep((3, "other"), hash);
     // The lowest bit in which these differ is 128, so they have different slots only among all 256.
@@ -52,7 +52,7 @@ fn places_grow_until_two_hashes_have_one_each() {
 }
 
 #[test]
-fn two_that_differ_beyond_the_last_place_share_one() {
+fn hashes_that_differ_only_above_the_largest_size_share_a_slot() {
     let mut direct_mapped_cache = DirectMappedCache::default();
     direct_mapped_cache.keep((7, "first"), hash);
     direct_mapped_cache.keep((8, "other"), hash);
@@ -66,7 +66,7 @@ fn two_that_differ_beyond_the_last_place_share_one() {
 }
 
 #[test]
-fn no_more_are_kept_than_there_are_places() {
+fn the_cache_keeps_at_most_its_number_of_slots() {
     let mut direct_mapped_cache = DirectMappedCache::default();
     let gone = (0..1000_usize)
         .filter_map(|hash| direct_mapped_cache.keep((hash, ""), self::hash))
@@ -77,7 +77,7 @@ fn no_more_are_kept_than_there_are_places() {
 
 /// The drop of an entry may run the host's program, so the caller drops it.
 #[test]
-fn nothing_is_dropped_inside() {
+fn the_cache_returns_replaced_entries_instead_of_dropping_them() {
     let mut direct_mapped_cache = DirectMappedCache::default();
     let all: Vec<_> = (0..600_usize).map(Rc::new).collect();
     let mut out = Vec::new();

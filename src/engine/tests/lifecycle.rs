@@ -118,7 +118,7 @@ fn name(event: &EngineEvent) -> &'static str {
 }
 
 #[test]
-fn a_close_with_nothing_to_send_is_told_in_its_place() {
+fn a_close_with_an_empty_queue_queues_its_event_at_once() {
     for mut case in Case::all() {
         case.write(10);
         case.engine.transports().close(case.key);
@@ -136,7 +136,7 @@ fn a_close_with_nothing_to_send_is_told_in_its_place() {
 }
 
 #[test]
-fn a_close_with_a_queue_is_told_when_the_queue_is_sent() {
+fn a_close_with_unsent_bytes_is_reported_when_they_are_sent() {
     for mut case in Case::all() {
         case.fill();
         case.engine.transports().close(case.key);
@@ -162,7 +162,7 @@ fn a_close_with_a_queue_is_told_when_the_queue_is_sent() {
 }
 
 #[test]
-fn an_abort_drops_the_queue_of_a_closing_transport_and_is_told_once() {
+fn an_abort_drops_the_queue_of_a_closing_transport_and_is_reported_once() {
     for mut case in Case::all() {
         case.fill();
         case.engine.transports().close(case.key);
@@ -181,7 +181,7 @@ fn an_abort_drops_the_queue_of_a_closing_transport_and_is_told_once() {
 
 /// The kernel accepted the queue before the event that `close` has queued was taken.
 #[test]
-fn a_queue_that_was_sent_meanwhile_is_told_in_the_place_of_the_close() {
+fn a_queue_sent_before_the_close_event_is_taken_is_reported_in_order() {
     for mut case in Case::all() {
         case.fill();
         case.engine.transports().close(case.key);
@@ -211,7 +211,7 @@ fn a_queue_that_was_sent_meanwhile_is_told_in_the_place_of_the_close() {
 }
 
 #[test]
-fn a_failure_is_told_before_the_end() {
+fn a_failure_is_reported_before_the_end() {
     for mut case in Case::all() {
         let gone = std::mem::replace(
             &mut case.peer,
@@ -233,7 +233,7 @@ fn a_failure_is_told_before_the_end() {
 }
 
 #[test]
-fn what_is_asked_for_is_told_when_the_queue_is_empty() {
+fn a_requested_flush_event_comes_when_the_queue_is_empty() {
     for mut case in Case::all() {
         assert!(
             case.engine.transports().notify_when_flushed(case.key),

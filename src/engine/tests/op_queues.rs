@@ -43,7 +43,7 @@ fn everyone(_: Key) -> bool {
 // Queues ----------------------------------------------------------------------------------------------
 
 #[test]
-fn the_directions_of_a_socket_and_other_sockets_wait_for_nobody() {
+fn directions_and_sockets_do_not_wait_for_each_other() {
     let mut op_queues = OpQueues::default();
     op_queues.join(key(1), FD, SOCKET, SocketOp::Recv(10));
     op_queues.join(key(2), FD, SOCKET, send(b"x"));
@@ -52,7 +52,7 @@ fn the_directions_of_a_socket_and_other_sockets_wait_for_nobody() {
 }
 
 #[test]
-fn operations_of_one_direction_start_one_after_the_other() {
+fn operations_of_one_direction_start_one_by_one() {
     let mut op_queues = OpQueues::default();
     let ops = [
         SocketOp::Recv(1),
@@ -77,7 +77,7 @@ fn operations_of_one_direction_start_one_after_the_other() {
 }
 
 #[test]
-fn who_stopped_waiting_in_line_is_passed_over() {
+fn a_cancelled_operation_is_skipped_in_its_queue() {
     let mut op_queues = OpQueues::default();
     for index in 0..5 {
         op_queues.join(key(index), FD, SOCKET, SocketOp::Recv(1));
@@ -93,7 +93,7 @@ fn who_stopped_waiting_in_line_is_passed_over() {
 }
 
 #[test]
-fn an_operation_that_had_left_frees_no_queue_when_it_ends() {
+fn a_cancelled_operation_does_not_free_the_queue_when_it_completes() {
     let mut op_queues = OpQueues::default();
     op_queues.join(key(0), FD, SOCKET, SocketOp::Recv(1));
     op_queues.leave(OpQueueId::read(FD), key(0), everyone);
@@ -110,7 +110,7 @@ fn an_operation_that_had_left_frees_no_queue_when_it_ends() {
 }
 
 #[test]
-fn the_next_in_line_belongs_to_its_own_socket() {
+fn the_next_operation_comes_from_the_queue_of_the_same_socket() {
     let mut op_queues = OpQueues::default();
     op_queues.join(key(0), FD, SOCKET, SocketOp::Recv(1));
     op_queues.join(key(1), FD, SOCKET + 1, SocketOp::Recv(1));
@@ -124,7 +124,7 @@ fn the_next_in_line_belongs_to_its_own_socket() {
 // Short sends ----------------------------------------------------------------------------------------
 
 #[test]
-fn a_short_send_goes_on_before_others() {
+fn a_short_send_continues_before_later_operations() {
     let mut op_queues = OpQueues::default();
     let queue_id = OpQueueId::write(FD);
     op_queues.join(key(0), FD, SOCKET, send(b"abcdef"));
@@ -152,7 +152,7 @@ fn a_short_send_goes_on_before_others() {
 }
 
 #[test]
-fn nothing_is_left_of_what_was_sent_whole_failed_or_was_no_stream_of_bytes() {
+fn complete_failed_and_datagram_sends_have_no_rest() {
     let mut op_queues = OpQueues::default();
     let queue_id = OpQueueId::write(FD);
     op_queues.join(key(0), FD, SOCKET, send(b"abc"));
@@ -180,7 +180,7 @@ fn nothing_is_left_of_what_was_sent_whole_failed_or_was_no_stream_of_bytes() {
 // Tries ----------------------------------------------------------------------------------------------
 
 #[test]
-fn a_system_call_is_tried_unless_an_operation_of_that_direction_is_under_way() {
+fn a_system_call_is_tried_unless_that_direction_is_busy() {
     let mut op_queues = OpQueues::default();
     op_queues.join(key(0), FD, SOCKET, SocketOp::Recv(1));
     assert!(!op_queues.may_try(OpQueueId::read(FD)));
@@ -190,7 +190,7 @@ fn a_system_call_is_tried_unless_an_operation_of_that_direction_is_under_way() {
 }
 
 #[test]
-fn who_is_answered_at_once_again_and_again_waits_for_the_next_turn() {
+fn repeated_immediate_results_wait_for_the_next_turn() {
     let mut op_queues = OpQueues::default();
     let answers = |op_queues: &mut OpQueues| {
         let tries = (0..100).filter(|_| op_queues.may_try(OpQueueId::read(FD)));
@@ -225,7 +225,7 @@ fn operations_before_a_try(op_queues: &mut OpQueues) -> u32 {
 }
 
 #[test]
-fn vain_tries_become_rarer_and_one_that_finds_something_ends_that() {
+fn failed_tries_become_rarer_until_one_succeeds() {
     let mut op_queues = OpQueues::default();
     let mut pauses = Vec::new();
     for _ in 0..7 {
@@ -245,7 +245,7 @@ fn vain_tries_become_rarer_and_one_that_finds_something_ends_that() {
 // Looks ----------------------------------------------------------------------------------------------
 
 #[test]
-fn sockets_are_looked_at_from_time_to_time_and_once_before_a_long_sleep() {
+fn sockets_are_checked_periodically_and_once_before_a_long_wait() {
     let mut op_queues = OpQueues::default();
     let start = Instant::now();
     let at = |ms: u64| start + Duration::from_millis(ms);
@@ -266,7 +266,7 @@ fn sockets_are_looked_at_from_time_to_time_and_once_before_a_long_sleep() {
 }
 
 #[test]
-fn without_operations_nobody_asks_the_clock() {
+fn without_operations_the_clock_is_not_read() {
     let mut op_queues = OpQueues::default();
     let nobody = || -> Instant { panic!("the clock was read") };
     assert_eq!(op_queues.begin_turn(nobody), []);
@@ -278,7 +278,7 @@ fn without_operations_nobody_asks_the_clock() {
 }
 
 #[test]
-fn a_host_that_comes_back_from_a_rest_looks_at_once() {
+fn a_host_that_was_stopped_checks_its_sockets_at_once() {
     let mut op_queues = OpQueues::default();
     let start = Instant::now();
     op_queues.join(key(0), FD, SOCKET, SocketOp::Recv(1));
@@ -294,7 +294,7 @@ fn a_host_that_comes_back_from_a_rest_looks_at_once() {
 // Memory ---------------------------------------------------------------------------------------------
 
 #[test]
-fn a_descriptor_takes_room_for_itself_alone_however_high_its_number() {
+fn a_high_descriptor_number_takes_the_memory_of_one_entry() {
     let mut op_queues = OpQueues::default();
     for fd in [1_000_000, RawFd::MAX, -1] {
         assert!(op_queues.may_try(OpQueueId::read(fd)));
@@ -307,7 +307,7 @@ fn a_descriptor_takes_room_for_itself_alone_however_high_its_number() {
 }
 
 #[test]
-fn descriptors_that_are_not_used_any_more_are_forgotten() {
+fn unused_descriptors_are_forgotten() {
     let mut op_queues = OpQueues::default();
     let mut peak = 0;
     // One operation waits all the time. Each of the other descriptors is used in one turn.
@@ -335,7 +335,7 @@ fn descriptors_that_are_not_used_any_more_are_forgotten() {
 }
 
 #[test]
-fn those_who_gave_up_waiting_in_line_are_forgotten() {
+fn cancelled_operations_are_removed_from_the_queue() {
     let mut op_queues = OpQueues::default();
     op_queues.join(key(0), FD, SOCKET, SocketOp::Recv(1));
     for index in 1..1000 {
@@ -422,7 +422,7 @@ impl Host {
 }
 
 #[test]
-fn sends_arrive_whole_and_in_order_however_full_the_socket() {
+fn sends_arrive_whole_and_in_order_through_a_full_socket() {
     for backend in BACKENDS {
         let mut host = Host::new(backend);
         let (ours, mut peer) = tcp_pair();
@@ -444,7 +444,7 @@ fn sends_arrive_whole_and_in_order_however_full_the_socket() {
 }
 
 #[test]
-fn receives_get_the_bytes_in_the_order_in_which_they_asked() {
+fn receives_get_the_bytes_in_the_order_of_their_start() {
     for backend in BACKENDS {
         let mut host = Host::new(backend);
         let (ours, mut peer) = tcp_pair();
@@ -466,7 +466,7 @@ fn receives_get_the_bytes_in_the_order_in_which_they_asked() {
 }
 
 #[test]
-fn after_a_receive_that_brought_all_it_could_a_try_is_worth_it() {
+fn a_full_receive_is_followed_by_an_immediate_try() {
     for (most, is_worth_it) in [(4, true), (5, false)] {
         for backend in BACKENDS {
             let mut host = Host::new(backend);

@@ -48,7 +48,7 @@ fn read_piece_by_piece(
 }
 
 #[test]
-fn a_reader_that_pauses_after_each_piece_has_each_byte_held_once_at_most() {
+fn a_reader_that_pauses_after_each_piece_has_each_byte_copied_at_most_once() {
     for backend in BACKENDS {
         let mut engine = engine(backend);
         let (fd, mut peer) = tcp_pair();
@@ -66,7 +66,7 @@ fn a_reader_that_pauses_after_each_piece_has_each_byte_held_once_at_most() {
 /// While there is a backlog no receive is armed. So the bound is one receive before its cancellation: the buffers of
 /// the pool, and once more the buffers that returned to the pool meanwhile.
 #[test]
-fn what_is_held_is_bounded_by_the_buffers() {
+fn the_backlog_is_bounded_by_the_receive_buffers() {
     for backend in BACKENDS {
         let config = DriverConfig {
             backend: Some(backend),
@@ -91,7 +91,7 @@ fn what_is_held_is_bounded_by_the_buffers() {
 /// A host may leave events in the queue, when an exception ends its run. Data that arrives for a reader that has
 /// paused since comes after them.
 #[test]
-fn what_was_left_in_the_queue_goes_before_what_arrives_for_a_paused_reader() {
+fn queued_data_precedes_data_that_arrives_during_a_pause() {
     for backend in BACKENDS {
         let mut engine = engine(backend);
         let (fd, mut peer) = tcp_pair();
@@ -125,7 +125,7 @@ fn what_was_left_in_the_queue_goes_before_what_arrives_for_a_paused_reader() {
 }
 
 #[test]
-fn a_datagram_is_held_once_at_most_by_a_reader_that_pauses_after_each() {
+fn a_reader_that_pauses_after_each_datagram_has_each_copied_at_most_once() {
     for backend in BACKENDS {
         for size in [DatagramSize::Buffer, DatagramSize::Large] {
             let mut engine = engine(backend);
@@ -170,7 +170,7 @@ const COUNT: u32 = 200;
 /// The host receives large data itself, until small data comes again. The end of the stream is reported after it, and
 /// a paused reader gets nothing.
 #[test]
-fn large_receives_are_left_to_the_host_and_small_ones_are_not() {
+fn only_large_receives_are_left_to_the_host() {
     for backend in BACKENDS {
         let mut engine = engine(backend);
         let (fd, peer) = tcp_pair();
@@ -244,7 +244,7 @@ fn large_receives_are_left_to_the_host_and_small_ones_are_not() {
 /// A receive that filled its buffer is followed by another one of its stream, and after those two by the other
 /// streams' receives.
 #[test]
-fn a_full_receive_is_followed_by_a_second_and_then_by_those_of_others() {
+fn a_full_receive_is_followed_by_one_more_before_other_sockets() {
     const ROOM: usize = 4096;
     for backend in BACKENDS {
         let mut engine = engine(backend);
@@ -287,7 +287,7 @@ fn a_full_receive_is_followed_by_a_second_and_then_by_those_of_others() {
 
 /// A reader that waits a turn gets one piece per turn, even if more has arrived.
 #[test]
-fn what_a_reader_has_scheduled_comes_before_its_next_bytes() {
+fn callbacks_that_a_reader_schedules_run_before_its_next_data() {
     for backend in BACKENDS {
         for room in [120 * 1024, 16 * 1024] {
             let mut engine = engine(backend);

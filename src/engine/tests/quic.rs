@@ -200,7 +200,7 @@ fn exchange(host: &mut Host, client_socket: UdpSocket, size: usize) -> u64 {
 }
 
 #[test]
-fn bytes_go_there_and_back_and_nothing_is_left() {
+fn echoed_bytes_arrive_and_leave_no_state() {
     for backend in BACKENDS {
         let mut host = Host::new(backend);
         let before = host.engine.stats().driver.in_flight;
@@ -252,7 +252,7 @@ fn a_dead_port_ends_the_handshake_at_once() {
 
 /// An error that stays in a socket's queue wakes an epoll loop again and again.
 #[test]
-fn dead_ports_at_once_leave_no_error_in_the_queue() {
+fn several_dead_ports_leave_no_error_in_the_error_queue() {
     for (backend, count) in BACKENDS
         .into_iter()
         .flat_map(|one| (1..12).map(move |n| (one, n)))
@@ -288,7 +288,7 @@ fn dead_ports_at_once_leave_no_error_in_the_queue() {
 
 /// One socket, a dead server and a live one: the error of one connection does not affect the other.
 #[test]
-fn a_dead_port_is_no_matter_to_other_connections() {
+fn a_dead_port_does_not_affect_other_connections() {
     for backend in BACKENDS {
         let mut host = Host::new(backend);
         let (dead, dead_addr) = socket();
@@ -314,7 +314,7 @@ fn a_dead_port_is_no_matter_to_other_connections() {
 }
 
 #[test]
-fn datagrams_of_any_size_and_content_are_survived() {
+fn random_datagrams_of_any_size_do_no_harm() {
     for backend in BACKENDS {
         let mut host = Host::new(backend);
         let (server_socket, server_addr) = socket();

@@ -52,7 +52,7 @@ fn on_each_backend(test: impl Fn(Backend)) {
 }
 
 #[test]
-fn an_engine_that_does_not_turn_holds_no_client_up() {
+fn a_blocked_engine_does_not_delay_clients() {
     on_each_backend(|backend| {
         let listener = listener();
         let mut engines = [engine(backend), engine(backend)];
@@ -73,7 +73,7 @@ fn an_engine_that_does_not_turn_holds_no_client_up() {
 }
 
 #[test]
-fn a_shared_listener_brings_one_client_a_turn() {
+fn a_shared_listener_accepts_one_client_a_turn() {
     on_each_backend(|backend| {
         let listener = listener();
         let mut engine = engine(backend);
@@ -88,7 +88,7 @@ fn a_shared_listener_brings_one_client_a_turn() {
 }
 
 #[test]
-fn a_shared_listener_that_is_stopped_before_its_event_is_taken_has_accepted_nothing() {
+fn a_shared_listener_stopped_before_its_event_is_taken_accepts_no_client() {
     on_each_backend(|backend| {
         let listener = listener();
         let mut engine = engine(backend);
@@ -107,7 +107,7 @@ fn a_shared_listener_that_is_stopped_before_its_event_is_taken_has_accepted_noth
 }
 
 #[test]
-fn a_listener_becomes_a_shared_one_and_loses_no_client() {
+fn a_listener_that_becomes_shared_loses_no_client() {
     on_each_backend(|backend| {
         let listener = listener();
         let mut busy = engine(backend);
@@ -128,7 +128,7 @@ fn a_listener_becomes_a_shared_one_and_loses_no_client() {
 }
 
 #[test]
-fn a_shared_datagram_socket_brings_one_a_turn_and_keeps_the_rest() {
+fn a_shared_datagram_socket_receives_one_datagram_a_turn() {
     on_each_backend(|backend| {
         for size in [DatagramSize::Buffer, DatagramSize::Large] {
             let mut engine = engine(backend);
@@ -178,7 +178,7 @@ fn a_shared_datagram_socket_brings_one_a_turn_and_keeps_the_rest() {
 }
 
 #[test]
-fn an_attempt_in_vain_keeps_its_queue() {
+fn a_failed_attempt_keeps_its_place_in_the_queue() {
     let listener = listener();
     let queue_id = OpQueueId::new(listener.as_raw_fd(), Direction::Read);
     let key = |index| Key {

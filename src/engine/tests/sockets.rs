@@ -301,7 +301,7 @@ fn a_watcher_is_level_triggered_until_it_is_removed() {
 }
 
 #[test]
-fn a_watcher_registered_again_does_not_hear_its_predecessor() {
+fn a_new_watcher_gets_no_event_of_its_predecessor() {
     for backend in BACKENDS {
         let mut engine = engine(backend);
         let ours = UdpSocket::bind("127.0.0.1:0").expect("bind");
@@ -334,7 +334,7 @@ fn a_watcher_registered_again_does_not_hear_its_predecessor() {
 }
 
 #[test]
-fn an_operation_answers_once_and_frees_its_key() {
+fn an_operation_completes_once_and_frees_its_key() {
     for backend in BACKENDS {
         let mut engine = engine(backend);
         let (reader, writer) = std::io::pipe().expect("pipe");

@@ -10,7 +10,7 @@ use uringcore_engine::{Engine, EngineEvent, SharedState, WriteOutcome};
 use uringcore_io::net;
 
 #[test]
-fn what_is_written_arrives_whole_and_in_order() {
+fn written_bytes_arrive_whole_and_in_order() {
     for backend in BACKENDS {
         let mut engine = engine(backend);
         let (fd, mut peer) = tcp_pair();
@@ -68,7 +68,7 @@ fn a_message_at_the_end_of_a_receive_buffer_arrives_in_one_piece() {
 }
 
 #[test]
-fn the_queue_rises_above_high_water_once_and_falls_once() {
+fn crossing_the_high_and_low_marks_is_reported_once_each() {
     for backend in BACKENDS {
         let mut engine = engine(backend);
         let (fd, mut peer) = tcp_pair();
@@ -109,7 +109,7 @@ fn the_queue_rises_above_high_water_once_and_falls_once() {
 }
 
 #[test]
-fn a_producer_that_fills_the_queue_again_before_it_is_told_goes_on_later() {
+fn a_producer_that_refills_the_queue_before_its_event_resumes_later() {
     for backend in BACKENDS {
         let mut engine = engine(backend);
         let (fd, mut peer) = tcp_pair();
@@ -155,7 +155,7 @@ fn a_producer_that_fills_the_queue_again_before_it_is_told_goes_on_later() {
 }
 
 #[test]
-fn another_producer_is_told_to_pause_and_only_then_to_go_on() {
+fn a_new_producer_is_paused_before_it_is_resumed() {
     for backend in BACKENDS {
         let mut engine = engine(backend);
         let (fd, _peer) = tcp_pair();
@@ -319,7 +319,7 @@ fn abort_drops_the_queue() {
 }
 
 #[test]
-fn what_was_written_in_the_turn_of_an_abort_is_tried_first() {
+fn bytes_written_in_the_turn_of_an_abort_are_tried_first() {
     for backend in BACKENDS {
         let mut engine = engine(backend);
         let (fd, mut peer) = tcp_pair();
@@ -337,7 +337,7 @@ fn what_was_written_in_the_turn_of_an_abort_is_tried_first() {
 }
 
 #[test]
-fn a_close_after_a_write_that_the_socket_takes_is_quiet_at_once() {
+fn a_close_after_a_complete_write_ends_at_once() {
     for backend in BACKENDS {
         let mut engine = engine(backend);
         let (fd, mut peer) = tcp_pair();
@@ -357,7 +357,7 @@ fn a_close_after_a_write_that_the_socket_takes_is_quiet_at_once() {
 }
 
 #[test]
-fn what_grows_large_is_sent_at_once() {
+fn a_queue_that_grows_large_is_sent_at_once() {
     for backend in BACKENDS {
         let mut engine = engine(backend);
         let (fd, peer) = tcp_pair();
@@ -380,7 +380,7 @@ fn what_grows_large_is_sent_at_once() {
 }
 
 #[test]
-fn a_large_write_that_the_socket_takes_pauses_nobody() {
+fn a_large_write_that_is_sent_at_once_pauses_no_producer() {
     for backend in BACKENDS {
         let mut engine = engine(backend);
         let (fd, mut peer) = tcp_pair();
@@ -400,7 +400,7 @@ fn a_large_write_that_the_socket_takes_pauses_nobody() {
 }
 
 #[test]
-fn an_error_while_paused_waits_behind_what_came_before_it() {
+fn an_error_during_a_pause_follows_the_data_before_it() {
     for backend in BACKENDS {
         let mut engine = engine(backend);
         let (fd, mut peer) = tcp_pair();

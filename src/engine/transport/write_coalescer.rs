@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_cut_off_stays_as_it_is_while_more_is_written_behind_it() {
+    fn a_piece_cut_from_a_block_is_unchanged_by_later_writes() {
         let (mut coalescer, mut blocks) = (WriteCoalescer::default(), Blocks::default());
         coalescer.push(b"first ", &mut blocks);
         coalescer.push(b"second", &mut blocks);
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_comes_back_only_when_nothing_of_it_is_in_flight() {
+    fn a_block_is_reused_only_when_none_of_its_bytes_are_in_flight() {
         let (mut coalescer, mut blocks) = (WriteCoalescer::default(), Blocks::default());
         coalescer.push(b"sent at once", &mut blocks);
         coalescer.give_back(&mut blocks);

@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn any_number_of_bytes_can_be_sent_of_pieces_and_gathered_writes() {
+    fn sends_of_any_length_drain_pieces_and_gathered_writes() {
         let lengths = [10, BLOCK_BYTES, 20, 30];
         let total: usize = lengths.iter().sum();
         for count in 0..=total {
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn writes_after_a_large_one_are_gathered_behind_it() {
+    fn small_writes_after_a_large_one_are_gathered() {
         let mut queue = queue_of(&[10, 10, BLOCK_BYTES, 10, 10]);
         assert_eq!((queue.pieces.len(), queue.coalescer.bytes().len()), (2, 20));
         queue.seal();

@@ -114,7 +114,7 @@ impl Loop {
 }
 
 #[test]
-fn the_first_write_of_all_leaves_at_once() {
+fn the_very_first_write_is_sent_at_once() {
     let mut one = Loop::new();
     one.begin(50, one.now);
     assert!(one.write());
@@ -136,7 +136,7 @@ fn short_callbacks_that_write_share_the_end_of_the_turn() {
 }
 
 #[test]
-fn a_long_turn_of_short_callbacks_sends_now_and_then() {
+fn a_long_turn_of_short_callbacks_sends_periodically() {
     let mut one = Loop::new();
     one.busy_turn(1_001);
     one.write();
@@ -148,7 +148,7 @@ fn a_long_turn_of_short_callbacks_sends_now_and_then() {
 }
 
 #[test]
-fn what_quic_sends_within_a_turn_is_apart() {
+fn quic_sends_within_a_turn_are_spaced() {
     let mut one = Loop::new();
     one.is_quic = true;
     one.wake(51);
@@ -172,7 +172,7 @@ fn what_quic_sends_within_a_turn_is_apart() {
 }
 
 #[test]
-fn each_answer_of_long_callbacks_leaves_at_once() {
+fn each_write_of_long_callbacks_is_sent_at_once() {
     for time in [Duration::from_micros(100), Duration::from_millis(1), LONG] {
         let mut one = Loop::new();
         one.wake(50);
@@ -187,7 +187,7 @@ fn each_answer_of_long_callbacks_leaves_at_once() {
 }
 
 #[test]
-fn a_lone_callback_holds_nothing_back() {
+fn the_only_callback_of_a_turn_sends_at_once() {
     for is_quic in [false, true] {
         let mut one = Loop::new();
         one.is_quic = is_quic;
@@ -202,7 +202,7 @@ fn a_lone_callback_holds_nothing_back() {
 }
 
 #[test]
-fn a_lone_callback_that_was_idle_sends_its_first_quic_pieces_at_once() {
+fn after_an_idle_time_the_only_callback_sends_its_first_quic_pieces_at_once() {
     let mut one = Loop::new();
     one.is_quic = true;
     for _ in 0..100 {
@@ -216,7 +216,7 @@ fn a_lone_callback_that_was_idle_sends_its_first_quic_pieces_at_once() {
 }
 
 #[test]
-fn held_bytes_do_not_wait_for_long_callbacks_behind_them() {
+fn held_bytes_are_sent_before_later_long_callbacks() {
     let mut one = Loop::new();
     one.write();
     one.end_turn();
@@ -240,7 +240,7 @@ fn held_bytes_do_not_wait_for_long_callbacks_behind_them() {
 }
 
 #[test]
-fn what_a_callback_writes_again_and_again_at_short_intervals_leaves_at_once() {
+fn repeated_writes_of_a_callback_at_short_intervals_are_sent_at_once() {
     let mut one = Loop::new();
     one.write();
     one.end_turn();
@@ -276,7 +276,7 @@ fn parts_of_a_callback_share_its_end_like_callbacks() {
 }
 
 #[test]
-fn turns_inside_a_callback_do_not_count_for_those_behind_it() {
+fn turns_inside_a_callback_do_not_count_for_later_callbacks() {
     let mut one = Loop::new();
     one.write();
     one.end_turn();
@@ -295,7 +295,7 @@ fn turns_inside_a_callback_do_not_count_for_those_behind_it() {
 }
 
 #[test]
-fn outside_of_callbacks_everything_leaves_at_once() {
+fn writes_outside_callbacks_are_sent_at_once() {
     let mut one = Loop::new();
     one.busy_turn(1);
     one.end_callback();
@@ -306,7 +306,7 @@ fn outside_of_callbacks_everything_leaves_at_once() {
 }
 
 #[test]
-fn a_head_and_its_body_leave_at_once_where_nothing_was_sent_for_a_while() {
+fn after_an_idle_time_a_head_and_its_body_are_sent_at_once() {
     let mut one = Loop::new();
     // Most writes of busy times came in pieces.
     one.delay.in_pieces = IN_PIECES_MAX;
@@ -319,7 +319,7 @@ fn a_head_and_its_body_leave_at_once_where_nothing_was_sent_for_a_while() {
 }
 
 #[test]
-fn computing_behind_a_held_write_makes_the_next_ones_leave_at_once() {
+fn after_computing_behind_a_held_write_the_next_writes_are_sent_at_once() {
     let mut one = Loop::new();
     one.write();
     one.end_turn();
@@ -349,7 +349,7 @@ fn computing_behind_a_held_write_makes_the_next_ones_leave_at_once() {
 }
 
 #[test]
-fn writes_share_sends_again_some_time_after_computing() {
+fn writes_share_sends_again_after_a_time_without_computing() {
     for time in [COMPUTING, COMPUTING * 30, PROMPT_MAX] {
         let mut one = Loop::new();
         one.write();
@@ -377,7 +377,7 @@ fn writes_share_sends_again_some_time_after_computing() {
 }
 
 #[test]
-fn an_answer_before_computing_waits_once_however_many_others_are_written_between() {
+fn a_write_before_computing_is_held_at_most_once_despite_other_writes() {
     let mut one = Loop::new();
     one.write();
     one.end_turn();
@@ -433,7 +433,7 @@ fn prompt_after(time: Duration, pass: impl Fn(&mut Loop, Duration)) -> Duration 
 }
 
 #[test]
-fn to_be_stopped_behind_a_write_is_not_computing() {
+fn a_stopped_thread_does_not_count_as_computing() {
     for time in [COMPUTING, COMPUTING * 30] {
         let computed = prompt_after(time, Loop::work);
         assert_eq!(prompt_after(time, Loop::block), computed, "a system call");
@@ -466,7 +466,7 @@ fn usage_is_not_read_before_a_callback_has_computed() {
 }
 
 #[test]
-fn a_system_that_says_nothing_of_its_threads_computes() {
+fn without_thread_statistics_a_pause_counts_as_computing() {
     let prompt = prompt_after(COMPUTING, |one, time| {
         one.delay.usage = || None;
         one.stop(time);
@@ -475,7 +475,7 @@ fn a_system_that_says_nothing_of_its_threads_computes() {
 }
 
 #[test]
-fn a_lone_write_needs_no_clock() {
+fn the_only_write_of_a_turn_reads_no_clock() {
     let mut one = Loop::new();
     for _ in 0..100 {
         one.wake(1);
@@ -491,7 +491,7 @@ fn a_lone_write_needs_no_clock() {
 }
 
 #[test]
-fn a_head_and_its_body_of_a_lone_callback_become_one_send() {
+fn a_head_and_its_body_of_the_only_callback_become_one_send() {
     for computing in [60, 100, 200, 300].map(Duration::from_micros) {
         let mut one = Loop::new();
         let mut sends = 0;
@@ -519,7 +519,7 @@ fn a_head_and_its_body_of_a_lone_callback_become_one_send() {
 }
 
 #[test]
-fn an_emulator_holds_what_a_processor_holds() {
+fn an_emulator_holds_the_writes_that_a_processor_holds() {
     const FACTOR: u32 = 50;
     for callbacks in [2, 90, 1_000] {
         for is_quic in [false, true] {

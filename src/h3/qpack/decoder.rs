@@ -560,7 +560,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_room_that_a_large_input_needed_is_not_kept() {
+    fn the_capacity_for_a_large_input_is_freed() {
         let mut decoder = Decoder::new(DecoderSettings {
             max_table_capacity: 4096,
             blocked_streams: 0,

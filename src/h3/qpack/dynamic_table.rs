@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn inserting_evicts_the_oldest_and_the_size_is_what_the_rfc_counts() {
+    fn an_insertion_evicts_the_oldest_entries_and_counts_the_rfcs_size() {
         let mut table = DynamicTable::default();
         table.set_capacity(70);
         assert!(table.insert(Bytes::from_static(b"a"), Bytes::from_static(b"1")));

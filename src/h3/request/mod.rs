@@ -453,7 +453,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stream_without_anything_to_hold_is_small() {
+    fn a_stream_without_buffered_data_is_small() {
         assert!(size_of::<RequestStream>() <= 200);
     }
 }

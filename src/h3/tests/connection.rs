@@ -91,7 +91,7 @@ fn a_message_is_one_write_and_long_content_a_second_one() {
 }
 
 #[test]
-fn content_that_no_final_response_precedes_is_refused_with_its_header_section() {
+fn content_of_an_interim_response_is_refused_with_its_header_section() {
     let mut pair = Pair::new(Feed::Whole);
     pair.client.send_headers(0, &GET, true).unwrap();
     pair.pump();
@@ -172,7 +172,7 @@ fn a_post_with_interim_responses_and_trailers_on_both_sides() {
 }
 
 #[test]
-fn a_fin_of_its_own_ends_the_message() {
+fn a_separate_fin_ends_the_message() {
     let mut pair = Pair::new(Feed::Whole);
     pair.client.send_headers(0, &GET, false).unwrap();
     pair.pump();
@@ -262,7 +262,7 @@ fn a_connect_tunnel_carries_data_and_nothing_else() {
 }
 
 #[test]
-fn datagrams_carry_their_request() {
+fn datagrams_carry_their_request_stream() {
     let settings = Settings {
         h3_datagram: true,
         ..Settings::default()
@@ -296,7 +296,7 @@ fn datagrams_carry_their_request() {
 }
 
 #[test]
-fn goaway_refuses_what_comes_after_it() {
+fn goaway_refuses_later_requests() {
     both_feeds(|feed| {
         let mut pair = Pair::new(feed);
         pair.client.send_headers(0, &GET, true).unwrap();
@@ -350,7 +350,7 @@ fn goaway_refuses_what_comes_after_it() {
 }
 
 #[test]
-fn a_client_makes_no_request_after_any_goaway() {
+fn a_client_opens_no_request_after_goaway() {
     // RFC 9114 section 5.2: the first of two names the highest possible stream.
     let mut pair = Pair::new(Feed::Whole);
     pair.server.send_goaway((1 << 62) - 4).unwrap();
@@ -490,7 +490,7 @@ fn resets_and_stop_sending_reach_the_application() {
 }
 
 #[test]
-fn a_request_reset_before_it_was_seen_is_answered_by_a_reset() {
+fn a_request_reset_before_its_first_byte_is_answered_by_a_reset() {
     let mut pair = Pair::new(Feed::Whole);
     pair.server
         .handle_stream_data(0, Bytes::from_static(b"\x01"), false);
@@ -562,7 +562,7 @@ fn a_request_refused_after_goaway_is_not_reset_twice() {
 }
 
 #[test]
-fn streams_passed_over_are_remembered_within_a_bound() {
+fn skipped_streams_are_remembered_up_to_a_bound() {
     let mut pair = Pair::new(Feed::Whole);
     let far = 4 * 1_000_000_000;
     pair.server.handle_stream_reset(far, 0x10c);
@@ -619,7 +619,7 @@ fn white_space_around_a_sent_value_is_left_out() {
 }
 
 #[test]
-fn content_length_is_not_sent_where_there_can_be_no_content() {
+fn content_length_is_not_sent_with_a_status_without_content() {
     let connect = [(":method", "CONNECT"), (":authority", "a:443")];
     for (request, status, is_sent) in [
         (&GET[..], "103", false),
@@ -709,7 +709,7 @@ fn webtransport_streams_of_both_kinds_and_both_sides() {
 }
 
 #[test]
-fn a_webtransport_stream_that_is_reset_says_so() {
+fn a_reset_of_a_webtransport_stream_is_reported() {
     let mut pair = Pair::with_settings(
         Feed::Whole,
         webtransport_settings(),
@@ -844,7 +844,7 @@ fn settings_are_sent_first_and_in_order() {
 }
 
 #[test]
-fn many_requests_leave_nothing_behind() {
+fn many_finished_requests_leave_no_state() {
     let mut pair = Pair::new(Feed::Whole);
     for request in 0..2000u64 {
         let stream_id = request * 4;

@@ -26,7 +26,7 @@ fn endless() -> Vec<u8> {
 }
 
 #[test]
-fn what_unfinished_field_sections_take_together_is_bounded() {
+fn the_bytes_of_all_incomplete_field_sections_are_bounded() {
     for (settings, bound) in [
         (Settings::default(), 4 * 65_536),
         (
@@ -58,7 +58,7 @@ fn what_unfinished_field_sections_take_together_is_bounded() {
 }
 
 #[test]
-fn unfinished_promises_count_too() {
+fn incomplete_promises_count_too() {
     let settings = Settings {
         max_push_id: Some(8),
         ..Settings::default()
@@ -73,7 +73,7 @@ fn unfinished_promises_count_too() {
 }
 
 #[test]
-fn a_field_section_that_ends_however_it_ends_gives_its_room_back() {
+fn a_field_section_releases_its_bytes_however_it_ends() {
     let mut server = ready(Server, Settings::default());
     let request = headers_frame(&[&GET[..], &[("x", &"y".repeat(60_000))]].concat());
     let (start, end) = request.split_at(50_000);
@@ -94,7 +94,7 @@ fn a_field_section_that_ends_however_it_ends_gives_its_room_back() {
 }
 
 #[test]
-fn a_host_can_tell_and_end_what_has_not_become_a_request() {
+fn a_host_can_find_and_end_streams_without_a_complete_request() {
     let mut server = ready(Server, Settings::default());
     assert!(!server.awaits_headers(0));
     give(&mut server, 0, &endless());
@@ -194,7 +194,7 @@ fn a_request_too_large_can_be_answered() {
 }
 
 #[test]
-fn as_much_as_is_allowed_is_taken() {
+fn a_field_section_of_the_largest_allowed_size_is_accepted() {
     let settings = Settings {
         max_field_section_size: 1_024,
         max_fields: 10,
@@ -218,7 +218,7 @@ fn as_much_as_is_allowed_is_taken() {
 }
 
 #[test]
-fn the_limit_is_announced() {
+fn the_field_section_limit_is_announced_in_settings() {
     let settings = Settings {
         max_field_section_size: 1_024,
         ..Settings::default()
@@ -229,7 +229,7 @@ fn the_limit_is_announced() {
 }
 
 #[test]
-fn what_nobody_can_answer_is_given_up() {
+fn too_large_trailers_and_responses_reset_their_stream() {
     // Trailers after a reported request, and a response.
     let many = headers_frame(&[("x", ""); 2_049]);
     let mut server = answering(Settings::default());
@@ -276,7 +276,7 @@ fn the_number_of_lines_is_bounded_for_hosts_that_do_not_answer() {
 // QPACK.
 
 #[test]
-fn a_section_that_unfolds_too_far_ends_its_stream_only() {
+fn a_section_that_decompresses_beyond_the_limit_ends_only_its_stream() {
     let mut decoder = Decoder::new(DecoderSettings {
         max_table_capacity: 4096,
         blocked_streams: 0,
@@ -300,7 +300,7 @@ fn a_section_that_unfolds_too_far_ends_its_stream_only() {
 }
 
 #[test]
-fn a_huffman_code_unfolds_no_further_than_its_section_may() {
+fn a_huffman_string_is_decoded_up_to_the_limit_of_its_section() {
     // Five bits a letter.
     let mut code = Vec::new();
     huffman::encode(&[b'a'; 80_000], &mut code);
@@ -311,7 +311,7 @@ fn a_huffman_code_unfolds_no_further_than_its_section_may() {
 }
 
 #[test]
-fn a_reference_repeated_for_ever_is_refused_where_the_lines_are_too_many() {
+fn endlessly_repeated_references_are_bounded_by_the_number_of_lines() {
     let mut decoder = Decoder::new(DecoderSettings {
         max_table_capacity: 0,
         blocked_streams: 0,
@@ -324,7 +324,7 @@ fn a_reference_repeated_for_ever_is_refused_where_the_lines_are_too_many() {
 }
 
 #[test]
-fn an_instruction_in_single_bytes_is_what_it_is_as_a_whole() {
+fn an_instruction_in_single_bytes_has_the_effect_of_a_whole_one() {
     let mut decoder = decoder(4096, 16);
     decoder.handle_encoder_stream(b"\x3f\xe1\x1f").unwrap();
     let name = vec![b'n'; 1_000];
@@ -346,7 +346,7 @@ fn an_instruction_in_single_bytes_is_what_it_is_as_a_whole() {
 }
 
 #[test]
-fn what_blocked_streams_hold_is_bounded() {
+fn the_bytes_of_blocked_streams_are_bounded() {
     for (max_blocked_size, pieces_max) in [(2 * 1024 * 1024, 32), (200_000, 3)] {
         let settings = Settings {
             max_blocked_size,
@@ -413,7 +413,7 @@ fn promising() -> QueuedConnection {
 const ALLOWANCE: u64 = 4_096;
 
 #[test]
-fn frames_that_lead_to_nothing_are_counted() {
+fn useless_frames_are_counted() {
     let grease = frame(0x21, b"");
     assert_eq!(taken(busy(), |to, _| give(to, 0, &grease)), ALLOWANCE);
     assert_eq!(taken(busy(), |to, _| give(to, 2, &grease)), ALLOWANCE);
@@ -450,7 +450,7 @@ fn promises_are_counted() {
 }
 
 #[test]
-fn streams_that_lead_to_nothing_are_counted() {
+fn useless_streams_are_counted() {
     for fin in [false, true] {
         let open = |to: &mut QueuedConnection, count: u64| {
             to.handle_stream_data(14 + count * 4, Bytes::from_static(b"\x21data"), fin);
@@ -460,7 +460,7 @@ fn streams_that_lead_to_nothing_are_counted() {
 }
 
 #[test]
-fn instructions_of_qpack_without_messages_are_counted() {
+fn qpack_instructions_without_messages_are_counted() {
     let with = |stream_id, start: &'static [u8]| {
         let mut server = busy();
         give(&mut server, stream_id, start);
@@ -483,7 +483,7 @@ fn instructions_of_qpack_without_messages_are_counted() {
 }
 
 #[test]
-fn messages_allow_for_what_comes_with_them() {
+fn messages_raise_the_budget_of_useless_frames() {
     let mut server = ready(Server, Settings::default());
     give(&mut server, 6, b"\x02\x3f\xe1\x1f");
     let grease = frame(0x1f * 7 + 0x21, b"abc");
@@ -512,7 +512,7 @@ fn messages_allow_for_what_comes_with_them() {
 }
 
 #[test]
-fn content_allows_for_what_comes_with_it() {
+fn content_raises_the_budget_of_useless_frames() {
     let mut server = busy();
     let piece = [frame(0x0, b"x"), frame(0x21, b"")].concat();
     for _ in 0..10_000 {

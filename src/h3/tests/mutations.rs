@@ -187,12 +187,12 @@ fn outcome(
 }
 
 #[test]
-fn mutated_traffic_has_one_outcome_however_it_is_cut() {
+fn mutated_traffic_has_one_outcome_in_pieces_of_any_size() {
     try_mutations(new_server, &traffic());
 }
 
 #[test]
-fn mutated_pushes_have_one_outcome_however_they_are_cut() {
+fn mutated_pushes_have_one_outcome_in_pieces_of_any_size() {
     let original = pushing_traffic();
     let whole = outcome(new_client, &original, Feed::Whole).unwrap();
     let promises = |event: &&Event| matches!(event, Event::PushPromise { .. });

@@ -104,7 +104,7 @@ fn a_push_is_promised_and_sent() {
 }
 
 #[test]
-fn a_promise_may_be_the_last_before_the_end() {
+fn a_promise_may_be_the_last_frame_of_its_stream() {
     let mut client = client(accepting(0));
     let response = [headers_frame(&OK), promise(0)].concat();
     client.handle_stream_data(0, response.into(), true);
@@ -123,7 +123,7 @@ fn a_promise_may_be_the_last_before_the_end() {
 }
 
 #[test]
-fn the_clients_limit_holds() {
+fn the_clients_max_push_id_bounds_promises() {
     let mut pair = pair(Feed::Whole, 0);
     pair.server
         .send_push_promise(0, PUSH_STREAM, &STYLE)
@@ -142,7 +142,7 @@ fn the_clients_limit_holds() {
 }
 
 #[test]
-fn misuse_is_told_and_changes_nothing() {
+fn misuse_is_refused_and_changes_nothing() {
     let mut pair = pair(Feed::Whole, 8);
     let server = &mut pair.server;
     assert!(matches!(
@@ -239,7 +239,7 @@ fn a_pushed_response_to_head_has_a_length_and_no_content() {
 }
 
 #[test]
-fn a_push_is_given_up_from_either_side() {
+fn either_side_can_cancel_a_push() {
     let mut pair = pair(Feed::Whole, 8);
     for push in 0..3 {
         let stream_id = PUSH_STREAM + 4 * push;

@@ -229,7 +229,7 @@ fn may_block_stays_within_the_peers_limit() {
 }
 
 #[test]
-fn a_full_table_evicts_only_what_nobody_needs() {
+fn a_full_table_evicts_only_unreferenced_entries() {
     let mut encoder = encoder(256, true, 256, 100);
     let mut decoder = decoder(256, 100);
     // Twice each, so that each is inserted; acknowledgments are withheld, so that nothing may be evicted.
@@ -274,7 +274,7 @@ fn a_full_table_evicts_only_what_nobody_needs() {
 }
 
 #[test]
-fn acknowledgments_wait_for_company_but_insertions_and_cancellations_do_not() {
+fn acknowledgments_are_delayed_and_insertions_and_cancellations_are_not() {
     let mut decoder = decoder(220, 16);
     assert!(!decoder.wants_flush());
     decoder

@@ -70,7 +70,7 @@ fn section_4_1_a_response_has_a_final_header_section() {
 }
 
 #[test]
-fn section_4_1_what_is_late_on_a_refused_stream_is_no_new_request() {
+fn section_4_1_late_data_on_a_refused_stream_is_not_a_new_request() {
     let mut server = ready(Server, Settings::default());
     server.handle_stream_data(0, headers_frame(&[(":method", "GET")]).into(), false);
     assert_eq!(server.open_requests(), 0);
@@ -81,7 +81,7 @@ fn section_4_1_what_is_late_on_a_refused_stream_is_no_new_request() {
 }
 
 #[test]
-fn section_4_1_a_server_may_read_no_more_of_a_request_and_answer_it() {
+fn section_4_1_a_server_may_stop_reading_a_request_and_answer_it() {
     let mut pair = Pair::new(Feed::Whole);
     pair.client.send_headers(0, &GET, false).unwrap();
     pair.pump();
@@ -200,7 +200,7 @@ fn section_4_2_connection_specific_fields_are_malformed() {
 }
 
 #[test]
-fn section_4_2_te_says_trailers_in_requests_and_nothing_else() {
+fn section_4_2_te_is_trailers_in_requests_and_malformed_otherwise() {
     malformed_with(&[("te", "gzip")]);
     malformed_with(&[("te", "trailers, gzip")]);
     malformed_response(&[(":status", "200"), ("te", "trailers")]);
@@ -236,7 +236,7 @@ fn section_4_2_2_the_peers_limit_is_kept() {
 }
 
 #[test]
-fn section_4_2_2_a_peer_that_takes_no_section_at_all_is_told_nothing() {
+fn section_4_2_2_a_peer_with_a_limit_of_0_gets_no_field_section() {
     let none = Settings {
         max_field_section_size: 0,
         ..Settings::default()
@@ -410,7 +410,7 @@ fn section_4_4_a_refused_connect_has_an_ordinary_response_and_a_request_without_
 }
 
 #[test]
-fn section_4_4_trailers_of_a_connect_request_are_taken_once_it_was_refused() {
+fn section_4_4_trailers_of_a_refused_connect_request_are_accepted() {
     let connect = headers_frame(&[(":method", "CONNECT"), (":authority", "a:1")]);
     for (status, is_taken) in [("200", false), ("404", true)] {
         let mut server = ready(Server, Settings::default());
@@ -610,7 +610,7 @@ fn section_7_2_3_to_7_2_7_control_frames_do_not_belong_on_request_streams() {
 }
 
 #[test]
-fn section_7_2_3_cancel_push_names_a_push_that_can_be() {
+fn section_7_2_3_cancel_push_names_an_allowed_push() {
     let cancel = |id| [frame(CANCEL_PUSH, &varints(&[id]))];
     control_frames_close(Server, &cancel(0), ID_ERROR);
     control_frames_close(Client, &cancel(0), ID_ERROR);
@@ -653,7 +653,7 @@ fn section_7_2_4_1_the_settings_of_http_2_are_reserved() {
 }
 
 #[test]
-fn section_7_2_4_1_any_value_is_taken() {
+fn section_7_2_4_1_any_value_of_an_integer_setting_is_accepted() {
     let payload = varints(&[
         0x1,
         varint::MAX,
@@ -755,14 +755,14 @@ fn section_9_unknown_frames_settings_and_streams_are_ignored() {
 // Section 10.3: intermediary-encapsulation attacks.
 
 #[test]
-fn section_10_3_what_cannot_stand_in_a_field_name_is_malformed() {
+fn section_10_3_forbidden_bytes_in_a_field_name_are_malformed() {
     for name in ["", "x y", "x:y", "x\u{e9}", "x\n", "\"x\""] {
         malformed_with(&[(name, "1")]);
     }
 }
 
 #[test]
-fn section_10_3_what_cannot_stand_in_a_field_value_is_malformed() {
+fn section_10_3_forbidden_bytes_in_a_field_value_are_malformed() {
     for value in ["a\0b", "a\rb", "a\nb", " a", "a\t"] {
         malformed_with(&[("x", value)]);
     }
@@ -785,7 +785,7 @@ fn rfc_9297_section_2_1_a_datagram_begins_with_a_quarter_stream_id() {
 }
 
 #[test]
-fn rfc_9297_section_2_1_a_datagram_names_a_stream_that_can_be() {
+fn rfc_9297_section_2_1_a_datagram_names_a_possible_request_stream() {
     for (quarter, code) in [(0, None), (2, None), (3, Some(ID_ERROR))] {
         let settings = Settings {
             h3_datagram: true,

@@ -64,7 +64,7 @@ fn section_2_1_2_more_blocked_streams_than_allowed_are_an_error() {
 // Section 2.2.1: blocked decoding, and impossible references.
 
 #[test]
-fn section_2_2_1_a_blocked_section_keeps_the_insert_count_that_it_came_with() {
+fn section_2_2_1_a_blocked_section_keeps_its_required_insert_count() {
     // A table of two entries: encoded counts repeat after four insertions.
     let mut decoder = decoder(64, 16);
     assert_eq!(
@@ -219,7 +219,7 @@ fn section_4_4_1_an_acknowledgment_of_no_section_is_an_error() {
 }
 
 #[test]
-fn section_4_4_3_an_increment_of_zero_or_beyond_what_was_sent_is_an_error() {
+fn section_4_4_3_an_increment_of_zero_or_beyond_the_sent_insertions_is_an_error() {
     decoder_stream_closes(b"\x00");
     decoder_stream_closes(b"\x01");
 }
@@ -227,7 +227,7 @@ fn section_4_4_3_an_increment_of_zero_or_beyond_what_was_sent_is_an_error() {
 // Section 4.5: field line representations.
 
 #[test]
-fn section_4_5_a_field_section_that_is_cut_is_an_error() {
+fn section_4_5_a_truncated_field_section_is_an_error() {
     section_fails(b"");
     section_fails(b"\x00");
     section_fails(b"\x00\x00\xff");

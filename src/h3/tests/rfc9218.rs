@@ -67,7 +67,7 @@ fn section_4_parameters_have_defaults_and_are_read() {
 }
 
 #[test]
-fn section_4_what_is_unknown_or_out_of_range_or_of_another_type_is_ignored() {
+fn section_4_parameters_that_are_unknown_out_of_range_or_of_another_type_are_ignored() {
     for (value, urgency, incremental) in [
         ("u=8", 3, false),
         ("u=-1, i", 3, true),
@@ -159,7 +159,7 @@ fn section_5_the_lines_of_the_field_are_one_dictionary() {
 // Section 7: reprioritization.
 
 #[test]
-fn section_7_an_update_of_an_open_request_is_told_at_once() {
+fn section_7_an_update_of_an_open_request_is_reported_at_once() {
     for feed in FEEDS {
         let mut pair = Pair::new(feed);
         pair.client.send_headers(0, &GET, true).unwrap();
@@ -180,7 +180,7 @@ fn section_7_an_update_of_an_open_request_is_told_at_once() {
 }
 
 #[test]
-fn section_7_an_update_that_comes_first_is_told_with_the_request() {
+fn section_7_an_update_before_its_request_is_reported_with_the_request() {
     for feed in FEEDS {
         let mut server = ready(Server, Settings::default());
         let frames = [update(REQUEST, 4, "u=1"), update(REQUEST, 4, "u=6, i")];
@@ -199,7 +199,7 @@ fn section_7_an_update_that_comes_first_is_told_with_the_request() {
 }
 
 #[test]
-fn section_7_an_update_of_a_request_that_has_begun_is_told_with_it() {
+fn section_7_an_update_during_the_header_section_is_reported_with_the_request() {
     let mut server = ready(Server, Settings::default());
     let request = headers_frame(&GET);
     let (start, end) = request.split_at(3);
@@ -211,7 +211,7 @@ fn section_7_an_update_of_a_request_that_has_begun_is_told_with_it() {
 }
 
 #[test]
-fn section_7_an_update_of_a_request_that_was_passed_over_is_kept() {
+fn section_7_an_update_of_a_skipped_request_stream_is_kept() {
     let mut server = ready(Server, Settings::default());
     server.handle_stream_data(8, headers_frame(&GET).into(), true);
     say(&mut server, &[update(REQUEST, 4, "u=0")]);
@@ -220,7 +220,7 @@ fn section_7_an_update_of_a_request_that_was_passed_over_is_kept() {
 }
 
 #[test]
-fn section_7_an_update_of_a_request_that_is_over_is_ignored() {
+fn section_7_an_update_of_a_finished_request_is_ignored() {
     let mut pair = Pair::new(Feed::Whole);
     pair.client.send_headers(0, &GET, true).unwrap();
     pair.pump();
@@ -330,7 +330,7 @@ fn section_7_2_an_update_of_a_push_names_one_that_was_promised() {
 }
 
 #[test]
-fn section_7_2_an_update_has_its_element() {
+fn section_7_2_an_update_without_its_element_identifier_is_an_error() {
     for frame_type in [REQUEST, PUSH] {
         for payload in [&b""[..], b"\x40"] {
             let broken = frame(frame_type, payload);

@@ -105,7 +105,7 @@ fn section_3_the_setting_is_0_or_1() {
 }
 
 #[test]
-fn section_3_the_setting_is_not_taken_back() {
+fn section_3_the_setting_is_not_revoked() {
     let settings = |value| frame(0x4, &varints(&[id::ENABLE_CONNECT_PROTOCOL, value]));
     // HTTP/3 has no second SETTINGS to change it with.
     let frames = [settings(1), settings(0)];

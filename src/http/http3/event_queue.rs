@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_of_content_that_follow_each_other_are_one_event() {
+    fn adjacent_pieces_of_content_are_one_event() {
         let mut queue = EventQueue::default();
         queue.push_content(0, Bytes::from_static(b"a"), false);
         queue.push_content(0, Bytes::from_static(b"b"), false);
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn events_of_a_held_stream_come_when_it_is_released_and_count_until_then() {
+    fn events_of_a_held_stream_are_counted_until_its_release() {
         let mut queue = EventQueue::default();
         queue.hold(4);
         queue.push_content(4, Bytes::from_static(b"late"), true);

@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn applications_of_abandoned_requests_fill_the_connection() {
+    fn applications_of_abandoned_requests_count_against_the_limit() {
         let stream_ids = Vec::from_iter((0..8).map(|index| index * 4));
         let mut exchanges = opened(&stream_ids);
         for stream_id in &stream_ids[..4] {
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_paused_stream_stops_the_time_of_all_contents() {
+    fn a_paused_stream_stops_the_body_time_out_of_all_requests() {
         let (begin, limits) = (Instant::now(), Limits::default());
         let mut exchanges = Exchanges::default();
         exchanges.open(0, Exchange::new(false));
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn responses_that_wait_for_the_connection_continue_in_their_order() {
+    fn responses_that_wait_for_connection_credit_continue_in_order() {
         let (now, limits) = (Instant::now(), Limits::default());
         let mut exchanges = opened(&[0, 4, 8, 12]);
         for (stream_id, place) in [(8, Some(0)), (0, Some(1)), (4, None)] {

@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_kept_of_streams_whose_header_sections_have_come() {
+    fn streams_with_complete_header_sections_leave_no_deadline() {
         let now = Instant::now();
         let mut unfinished = HeaderDeadlines::default();
         // One that never ends, and a client that makes requests beside it.

@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_connection_rests_once_until_something_arrives() {
+    fn an_idle_connection_frees_its_capacity_once_until_data_arrives() {
         let begin = Instant::now();
         let mut quiet = IdleTimer::new(begin);
         let later = begin + RESTS_AFTER + Duration::from_millis(1);

@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_client_may_abandon_a_burst_and_a_rate() {
+    fn a_client_may_reset_a_burst_of_requests_and_more_at_the_rate() {
         let now = Instant::now();
         let limits = Limits {
             early_resets: 2,
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_is_new_until_it_or_a_later_one_arrived() {
+    fn a_stream_is_new_until_data_arrives_on_it_or_on_a_later_one() {
         let mut abandonment = RapidResetLimit::new(&Limits::default());
         assert!(abandonment.is_new(0));
         abandonment.arrived(4);

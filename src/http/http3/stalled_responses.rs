@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn responses_of_which_nothing_is_read_are_found_once_if_they_were_whole() {
+    fn unread_whole_responses_are_reported_once() {
         let (begin, limits) = (Instant::now(), limits());
         let mut stalls = StalledResponses::default();
         let new = || Writing::new(100, Priority::default(), &limits, begin);
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn each_place_is_behind_the_last() {
+    fn each_waiting_response_gets_the_next_place() {
         let mut stalls = StalledResponses::default();
         assert_eq!([stalls.take_place(), stalls.take_place()], [0, 1]);
     }

@@ -252,7 +252,7 @@ fn aborted(reported: &[Event]) -> Vec<u64> {
 }
 
 #[test]
-fn a_request_is_told_in_the_terms_of_any_version_and_answered() {
+fn a_request_is_reported_without_http3s_pseudo_fields_and_answered() {
     let mut site = Site::new(Limits::default());
     let mut lines = GET.to_vec();
     lines.extend([("cookie", "a=1"), ("x-other", "x"), ("cookie", "b=2")]);
@@ -305,7 +305,7 @@ fn a_request_is_told_in_the_terms_of_any_version_and_answered() {
 }
 
 #[test]
-fn requests_that_no_application_can_be_asked_have_a_refusal() {
+fn requests_that_no_application_can_handle_have_a_refusal() {
     let with = |name: &'static str, value: &'static str| {
         let line = |&(known, old)| (known, if known == name { value } else { old });
         GET.iter().map(line).collect::<Vec<_>>()
@@ -335,7 +335,7 @@ fn requests_that_no_application_can_be_asked_have_a_refusal() {
 }
 
 #[test]
-fn a_session_is_refused_where_nobody_has_attached_webtransport() {
+fn a_session_request_is_refused_if_webtransport_is_disabled() {
     for token in ["webtransport", "webtransport-h3"] {
         let mut site = Site::new(Limits::default());
         let mut lines = GET.to_vec();
@@ -352,7 +352,7 @@ fn a_session_is_refused_where_nobody_has_attached_webtransport() {
 }
 
 #[test]
-fn a_client_that_speaks_of_early_data_means_one_thing() {
+fn repeated_early_data_fields_become_a_single_1() {
     let mut site = Site::new(Limits::default());
     let mut lines = GET.to_vec();
     lines.extend([
@@ -371,7 +371,7 @@ fn a_client_that_speaks_of_early_data_means_one_thing() {
 }
 
 #[test]
-fn a_header_section_that_is_too_large_is_to_be_answered_with_431() {
+fn a_too_large_header_section_is_answered_with_431() {
     let long = "x".repeat(70_000);
     for more in [vec![("x-large", &*long)], vec![("x", ""); 3_000]] {
         let mut site = Site::new(Limits::default());
@@ -397,7 +397,7 @@ fn a_header_section_that_is_too_large_is_to_be_answered_with_431() {
 }
 
 #[test]
-fn content_comes_in_pieces_and_its_end_once() {
+fn content_arrives_in_pieces_and_ends_once() {
     let mut site = Site::new(Limits::default());
     site.ask(0, POST, false);
     site.browser.send_data(0, "one".into(), false).unwrap();
@@ -435,7 +435,7 @@ fn more_requests_at_once_than_allowed_are_rejected_unprocessed() {
 }
 
 #[test]
-fn a_client_that_has_made_its_requests_is_told_of_once() {
+fn the_request_limit_of_a_connection_is_reported_and_later_requests_are_refused() {
     let limits = Limits {
         requests: Some(2),
         ..Limits::default()
@@ -484,7 +484,7 @@ fn requests_that_cross_the_first_goaway_are_served() {
 }
 
 #[test]
-fn requests_given_up_early_are_an_attack_when_they_are_many() {
+fn many_early_resets_close_the_connection() {
     let limits = Limits {
         early_resets: 3,
         early_resets_per_second: 1.0,
@@ -513,7 +513,7 @@ fn requests_given_up_early_are_an_attack_when_they_are_many() {
 }
 
 #[test]
-fn applications_that_go_on_after_their_response_have_a_bound_and_are_no_attack() {
+fn applications_that_run_on_after_their_response_are_bounded_without_closing_the_connection() {
     let limits = Limits {
         open_requests: 2,
         early_resets: 1,
@@ -541,7 +541,7 @@ fn applications_that_go_on_after_their_response_have_a_bound_and_are_no_attack()
 }
 
 #[test]
-fn a_stream_that_its_client_reads_is_told_of_while_others_are_not_read() {
+fn a_stream_that_its_client_reads_becomes_writable_beside_unread_ones() {
     let mut site = Site::with(Limits::default(), |transport| {
         transport.max_stream_data = 20_000;
     });
@@ -563,7 +563,7 @@ fn a_stream_that_its_client_reads_is_told_of_while_others_are_not_read() {
 }
 
 #[test]
-fn a_connection_is_not_drained_while_a_request_is_on_its_way_in() {
+fn a_connection_is_not_drained_while_a_request_is_arriving() {
     let mut site = Site::new(Limits::default());
     site.raw(0, &[1, 30, 0, 0], false);
     assert!(
@@ -576,7 +576,7 @@ fn a_connection_is_not_drained_while_a_request_is_on_its_way_in() {
 }
 
 #[test]
-fn content_that_comes_when_the_host_is_done_is_no_request_on_its_way_in() {
+fn late_content_of_a_finished_request_does_not_delay_draining() {
     let mut site = Site::new(Limits::default());
     site.ask(0, POST, false);
     site.respond(0, b"no more, please", true).unwrap();
@@ -589,7 +589,7 @@ fn content_that_comes_when_the_host_is_done_is_no_request_on_its_way_in() {
 }
 
 #[test]
-fn a_stream_that_is_reset_before_anything_came_counts_too() {
+fn a_stream_reset_before_its_first_byte_counts_as_an_early_reset() {
     let limits = Limits {
         early_resets: 3,
         early_resets_per_second: 0.001,
@@ -647,7 +647,7 @@ fn a_header_section_that_never_ends_is_refused_in_time() {
 }
 
 #[test]
-fn content_that_is_waited_for_has_its_time_and_what_trickles_in_has_it_once() {
+fn awaited_content_has_a_time_out_that_slow_content_does_not_extend() {
     let limits = Limits {
         body_timeout: Duration::from_secs(10),
         body_rate: 100,
@@ -685,7 +685,7 @@ fn content_that_is_waited_for_has_its_time_and_what_trickles_in_has_it_once() {
 }
 
 #[test]
-fn a_client_that_takes_nothing_of_a_response_loses_it() {
+fn an_unread_response_is_abandoned() {
     let mut site = Site::with(Limits::default(), |transport| {
         transport.idle_timeout = Duration::ZERO;
         transport.max_stream_data = 20_000;
@@ -705,7 +705,7 @@ fn a_client_that_takes_nothing_of_a_response_loses_it() {
 }
 
 #[test]
-fn a_whole_response_of_which_nothing_is_taken_is_given_up_when_its_host_is_done() {
+fn an_unread_whole_response_is_abandoned_after_its_host_is_done() {
     let mut site = Site::with(Limits::default(), |transport| {
         transport.idle_timeout = Duration::ZERO;
         transport.max_stream_data = 20_000;
@@ -730,7 +730,7 @@ fn a_whole_response_of_which_nothing_is_taken_is_given_up_when_its_host_is_done(
 }
 
 #[test]
-fn there_is_room_again_when_the_client_has_read() {
+fn a_full_queue_has_room_again_when_the_client_reads() {
     let mut site = Site::new(Limits::default());
     site.ask(0, GET, true);
     site.respond(0, &vec![0; 3 << 20], false).unwrap();
@@ -742,7 +742,7 @@ fn there_is_room_again_when_the_client_has_read() {
 }
 
 #[test]
-fn all_responses_of_a_connection_together_have_a_bound() {
+fn the_unsent_bytes_of_all_responses_of_a_connection_are_bounded() {
     let mut site = Site::with(Limits::default(), |transport| {
         transport.max_stream_data = 20_000;
     });
@@ -773,7 +773,7 @@ fn all_responses_of_a_connection_together_have_a_bound() {
 }
 
 #[test]
-fn what_is_sent_to_a_client_that_wants_no_more_is_refused_at_once() {
+fn sends_after_stop_sending_are_refused_at_once() {
     let mut site = Site::new(Limits::default());
     site.ask(0, GET, true);
     site.respond(0, b"x", false).unwrap();
@@ -789,7 +789,7 @@ fn what_is_sent_to_a_client_that_wants_no_more_is_refused_at_once() {
 }
 
 #[test]
-fn a_request_that_is_reset_before_its_end_is_over_and_the_others_go_on() {
+fn a_reset_request_ends_and_the_others_continue() {
     let mut site = Site::new(Limits::default());
     site.ask(0, POST, false);
     site.browser.send_data(0, "all".into(), false).unwrap();
@@ -804,7 +804,7 @@ fn a_request_that_is_reset_before_its_end_is_over_and_the_others_go_on() {
 }
 
 #[test]
-fn a_connection_without_requests_is_told_of_however_often_it_pings() {
+fn a_connection_without_requests_is_reported_as_idle_despite_pings() {
     let mut site = Site::new(Limits::default());
     site.ask(0, GET, true);
     for _ in 0..13 {
@@ -827,7 +827,7 @@ fn a_connection_without_requests_is_told_of_however_often_it_pings() {
 }
 
 #[test]
-fn a_head_that_the_client_does_not_take_is_refused_and_nothing_is_sent() {
+fn a_head_above_the_clients_limit_is_refused_and_nothing_is_sent() {
     let settings = h3::Settings {
         max_field_section_size: 40,
         ..h3::Settings::default()
@@ -850,7 +850,7 @@ fn a_head_that_the_client_does_not_take_is_refused_and_nothing_is_sent() {
 }
 
 #[test]
-fn a_connection_that_has_rested_goes_on_where_it_was() {
+fn a_connection_continues_after_it_has_freed_its_capacity() {
     let mut site = Site::new(Limits::default());
     for turn in 0..4 {
         // Identical lines each time: from the second one on they are in the tables of both sides.
@@ -877,7 +877,7 @@ fn a_connection_that_has_rested_goes_on_where_it_was() {
 }
 
 #[test]
-fn content_that_is_asked_for_after_the_end_is_not_waited_for() {
+fn content_requested_after_the_end_has_no_time_out() {
     let mut site = Site::with(Limits::default(), |transport| {
         transport.idle_timeout = Duration::ZERO
     });

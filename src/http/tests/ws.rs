@@ -46,7 +46,7 @@ fn text(value: &str) -> Event {
 }
 
 #[test]
-fn section_5_2_frames_of_all_lengths_are_read_as_they_were_sent() {
+fn section_5_2_frames_of_all_lengths_are_read_back() {
     for length in [0, 1, 15, 16, 17, 125, 126, 127, 65_535, 65_536, 100_000] {
         let payload: Vec<u8> = (0..length).map(|at| at as u8).collect();
         let bytes = frame(Opcode::Binary, &payload, Some(KEY));
@@ -112,7 +112,7 @@ fn section_5_4_fragments_are_one_message_and_control_frames_come_between_them() 
 }
 
 #[test]
-fn section_5_4_what_is_out_of_order_is_an_error() {
+fn section_5_4_fragments_out_of_order_are_an_error() {
     assert_eq!(refused(&sent(0x80, b"x")), status_code::PROTOCOL_ERROR);
     let inside = [sent(0x01, b"x"), sent(0x81, b"y")].concat();
     assert_eq!(refused(&inside), status_code::PROTOCOL_ERROR);
@@ -132,7 +132,7 @@ fn section_5_5_control_frames_are_short_and_whole() {
 }
 
 #[test]
-fn section_5_5_1_nothing_is_read_behind_a_close() {
+fn section_5_5_1_frames_after_a_close_are_not_read() {
     let close = Close {
         code: 4001,
         reason: "enough".into(),
@@ -156,7 +156,7 @@ fn section_8_1_text_is_utf_8_across_fragments() {
 }
 
 #[test]
-fn section_10_4_a_message_that_is_too_big_is_refused_by_its_length_alone() {
+fn section_10_4_a_too_big_message_is_refused_by_its_length_alone() {
     let exact = sent(0x82, &[0; 100]);
     assert!(read_within(&exact, 100).is_ok());
     assert_eq!(read_within(&exact, 99).unwrap_err().code, status_code::TOO_BIG);
@@ -176,7 +176,7 @@ fn section_10_4_a_message_that_is_too_big_is_refused_by_its_length_alone() {
 }
 
 #[test]
-fn what_comes_of_any_bytes_does_not_hang_on_how_they_are_cut() {
+fn the_result_of_any_bytes_is_independent_of_the_size_of_pieces() {
     // Valid frames with some bytes changed.
     let mut random = 24_301_u64;
     let mut next = |below: usize| {

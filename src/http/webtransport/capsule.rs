@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn a_written_capsule_is_read_back() {
         let closed = |code, reason: &str| Capsule::Close {
             code,
             reason: reason.into(),

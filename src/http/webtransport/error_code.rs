@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn codes_are_mapped_as_the_drafts_table_says() {
+    fn error_codes_are_mapped_as_in_the_drafts_table() {
         assert_eq!(to_wire(0), FIRST);
         assert_eq!(to_wire(u32::MAX), LAST);
         // draft-02 section 8.5 names the end of its range of eight bits.
@@ -50,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn other_numbers_are_no_applications() {
+    fn other_codes_are_not_application_codes() {
         // Including those that draft-02 section 8.5 skips.
         for number in [
             0,

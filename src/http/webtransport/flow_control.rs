@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn credit_is_given_for_what_is_over() {
+    fn credit_is_granted_for_finished_streams_and_read_bytes() {
         let mut flow = FlowControl::new(([0, 0], 0), [2, 4], 100);
         assert_eq!(flow.peer_opened(false), Ok(()));
         assert_eq!(flow.peer_opened(false), Ok(()));
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn credit_has_an_end() {
+    fn credit_stops_at_the_protocols_maximum() {
         let mut flow = FlowControl::new(([0, 0], 0), [2, 4], DATA_MAX - 1_000);
         for _ in 0..9 {
             flow.gave_up(DATA_MAX - 1_000);

@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn strings_are_read_and_all_else_voids_the_field() {
+    fn a_member_that_is_not_a_string_voids_the_field() {
         for (values, expected) in [
             (&[r#""a", "b";q=1,"c d""#][..], &["a", "b", "c d"][..]),
             (&[r#""a""#, r#""b""#], &["a", "b"]),
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn written_protocols_are_read_back() {
         let protocols = ["moq-00", r#"a"b\c"#, ""];
         let value = written(protocols).unwrap();
         let line = (OFFERED.into(), value.into());

@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_read_behind_a_header() {
+    fn bytes_after_a_stream_header_are_not_read() {
         for session_id in [0, 4, 60, 64, 16_384, 1 << 40] {
             for stream_id in [1, 4, 2, 3] {
                 let header = written(stream_id, session_id);
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn other_streams_are_https() {
+    fn other_streams_belong_to_http3() {
         // HEADERS; the types of the control and QPACK streams; each other's signals.
         assert_eq!(read(0, b"\x01\x05abcde").0, StreamOwner::Http);
         assert_eq!(read(2, b"\x00\x04\x00").0, StreamOwner::Http);
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_signal_in_a_longer_form_is_the_same() {
+    fn a_signal_value_in_a_longer_varint_is_recognized() {
         // RFC 9000 section 16: only frame types of QUIC must use the shortest encoding.
         let data = b"\x80\x00\x00\x41\x40\x04rest";
         assert_eq!(read(0, data), (StreamOwner::Session { session_id: 4 }, 6));

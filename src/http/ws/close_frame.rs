@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn codes_that_only_an_endpoint_may_say_to_itself_are_refused() {
+    fn status_codes_for_local_use_are_refused() {
         for code in [
             0,
             999,

@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interval_that_no_clock_reaches_is_no_interval() {
+    fn an_unreachable_ping_interval_disables_pings() {
         let now = Instant::now();
         let limits = Limits {
             ping_interval: Some(Duration::MAX),
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_before_the_handshake_is_done_waits() {
+    fn data_before_the_end_of_the_handshake_waits() {
         let mut socket = Socket::new(&limits(), false, Semaphore::new(0));
         receive(&mut socket, Opcode::Text, b"early");
         assert!(socket.next_message().is_none());
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn the_queue_has_a_bound_and_the_end_comes_behind_it() {
+    fn the_queue_is_bounded_and_the_end_follows_its_messages() {
         let mut socket = open(Instant::now(), &Semaphore::new(0));
         for number in 0..3 {
             assert_eq!(socket.is_full(), number == 2);
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn only_an_application_that_waits_has_a_large_message_come_and_one_a_permit() {
+    fn a_large_message_is_read_only_for_a_waiting_application_with_a_permit() {
         let permits = Semaphore::new(1);
         let begun = frame(Opcode::Binary, &vec![0; HELD_HIGH_WATER + 10], Some([0; 4]));
         let (part, rest) = begun.split_at(HELD_HIGH_WATER + 15);
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ping_is_answered_in_time_or_the_client_is_deaf() {
+    fn a_client_that_does_not_answer_a_ping_in_time_is_unresponsive() {
         let begin = Instant::now();
         let mut socket = open(begin, &Semaphore::new(0));
         assert_eq!(socket.take_ping(begin + 9 * SECOND), None);
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_end_is_the_one_that_is_told() {
+    fn only_the_first_end_is_reported() {
         let mut socket = open(Instant::now(), &Semaphore::new(0));
         receive(&mut socket, Opcode::Ping, b"of several");
         receive(&mut socket, Opcode::Ping, b"the last");
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ping_after_the_last_number_is_the_first_and_its_answer_counts() {
+    fn ping_numbers_wrap_around_and_answers_still_count() {
         let begin = Instant::now();
         let mut socket = open(begin, &Semaphore::new(0));
         socket.pings = u32::MAX;

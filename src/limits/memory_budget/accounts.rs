@@ -163,7 +163,7 @@ mod tests {
     const KIB: usize = 1 << 10;
 
     #[test]
-    fn classes_double_and_accounts_move_late() {
+    fn classes_double_in_size_and_small_changes_keep_the_class() {
         assert_eq!(
             [0, 64 * KIB - 1, 64 * KIB, 128 * KIB].map(class_of),
             [0, 0, 1, 2]
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn the_heaviest_of_many_accounts_is_found_without_a_look_at_all() {
+    fn the_largest_of_many_accounts_is_found_by_a_bounded_search() {
         let budget = Budget::new(1 << 30);
         let address = |number: u32| IpAddr::from(number.to_be_bytes());
         let mut holdings: Vec<_> = (0..5_000)

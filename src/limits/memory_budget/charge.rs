@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn charges_add_up_and_are_given_back() {
+    fn charges_add_up_and_are_released_on_drop() {
         let queued = Arc::new(Queued::default());
         let mut charges = [(); 2].map(|()| Charge::new(queued.clone()));
         charges[0].set(10);

@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_flood_ends_once_and_another_soon_after_waits() {
+    fn a_flood_ends_once_and_the_end_of_a_second_one_is_delayed() {
         let begin = Instant::now();
         let flood = FloodRecovery::within(0);
         assert_eq!(flood.look(begin, [LEAST - 1, 0]), None);
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_that_comes_back_is_not_over() {
+    fn a_flood_that_grows_again_has_not_ended() {
         let now = Instant::now();
         let flood = FloodRecovery::within(0);
         flood.look(now, [4 * LEAST, 0]);
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn idle_connections_do_not_hide_that_data_has_gone_nor_data_that_connections_have() {
+    fn the_fall_of_one_kind_is_seen_beside_a_steady_load_of_the_other() {
         let now = Instant::now();
         for (before, after) in [([8, 4], [8, 0]), ([4, 8], [0, 8])] {
             let flood = FloodRecovery::within(0);
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_part_of_a_large_budget_is_no_flood_and_much_is_in_every_budget() {
+    fn a_peak_counts_as_a_flood_from_a_sixteenth_of_the_budget_within_bounds() {
         let now = Instant::now();
         for (limit, least) in [
             (PART * LEAST * 3 / 2, LEAST * 3 / 2),

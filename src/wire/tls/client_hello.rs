@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn tickets_are_found_once_the_hello_is_whole() {
+    fn tickets_are_found_only_in_a_whole_client_hello() {
         let psk = [
             0, 43, 0, 3, 2, 3, 4, 0, 41, 0, 19, 0, 17, 0, 3, b'o', b'n', b'e', 1, 2, 3, 4, 0, 2,
             b't', b'w', 5, 6, 7, 8,
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_shows_none() {
+    fn a_malformed_client_hello_has_no_tickets() {
         let none = Some(Vec::new());
         assert_eq!(shown_tickets(&hello(&[])), none);
         assert_eq!(shown_tickets(&hello(&[0, 41, 0, 2, 0, 9])), none);

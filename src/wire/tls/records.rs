@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_inside_of_a_record_is_told_so() {
+    fn a_stream_inside_a_record_is_reported_as_such() {
         let mut boundaries = RecordBoundaries::default();
         boundaries.push(&record(100));
         assert!(!boundaries.is_inside_record(0));
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_tls_is_left_to_the_library() {
+    fn bytes_that_are_not_tls_are_passed_to_the_library() {
         for garbage in [
             &b"GET / HTTP/1.1\r\n"[..],
             &[22, 2, 0, 0, 1, 0],

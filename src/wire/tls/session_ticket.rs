@@ -79,7 +79,7 @@ mod tests {
     use crate::tls::message;
 
     #[test]
-    fn what_is_written_is_read() {
+    fn a_written_ticket_is_read_back() {
         for early_data in [false, true] {
             let ticket = NewSessionTicket {
                 lifetime: Duration::from_secs(7_200),

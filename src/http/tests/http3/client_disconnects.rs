@@ -68,7 +68,7 @@ fn responses_to_a_client_that_was_closed_for_its_resets_are_refused_as_gone() {
 }
 
 #[test]
-fn requests_behind_the_resets_that_closed_their_connection_are_not_told() {
+fn requests_after_the_reset_that_closed_the_connection_are_not_reported() {
     let mut site = site(1);
     site.ask(0, GET, true);
     site.ask(4, GET, true);
@@ -87,7 +87,7 @@ fn requests_behind_the_resets_that_closed_their_connection_are_not_told() {
 }
 
 #[test]
-fn a_request_whose_response_is_not_wanted_before_its_head_is_whole_is_not_told() {
+fn a_request_stopped_before_its_head_is_complete_is_not_reported() {
     let mut site = site(10);
     let head = headers_frame(POST);
     let (first, rest) = head.split_at(head.len() / 2);
@@ -107,7 +107,7 @@ fn a_request_whose_response_is_not_wanted_before_its_head_is_whole_is_not_told()
 }
 
 #[test]
-fn an_order_of_frames_that_http_does_not_know_is_the_hosts_fault_while_its_client_is_there() {
+fn sends_in_a_wrong_order_are_the_hosts_error_while_the_client_is_connected() {
     let mut site = site(10);
     site.ask(0, GET, true);
     let content = Bytes::from_static(b"content before a head");
@@ -117,7 +117,7 @@ fn an_order_of_frames_that_http_does_not_know_is_the_hosts_fault_while_its_clien
 }
 
 #[test]
-fn responses_that_wait_for_the_connection_go_on_in_their_order_and_those_that_are_over_do_not() {
+fn responses_that_wait_for_connection_credit_continue_in_order_unless_they_ended() {
     let mut site = Site::with(Limits::default(), |transport| {
         transport.max_stream_data = 20_000;
     });

@@ -27,7 +27,7 @@ fn queued(site: &mut Site, stream_id: u64) -> usize {
 }
 
 #[test]
-fn a_client_that_does_not_take_what_qpack_says_of_its_requests_is_given_up() {
+fn a_client_without_credit_for_the_decoder_stream_is_closed() {
     let mut site = site_without_credit();
     let (mut next, mut most) = (0, 0);
     while site.closed_with().is_none() {
@@ -57,7 +57,7 @@ fn a_client_that_does_not_take_what_qpack_says_of_its_requests_is_given_up() {
 }
 
 #[test]
-fn a_client_that_acknowledges_table_entries_before_they_are_sent_is_given_up() {
+fn a_client_that_acknowledges_table_entries_before_they_are_sent_is_closed() {
     let mut site = site_without_credit();
     let (mut turn, mut most) = (0, 0);
     while site.closed_with().is_none() {

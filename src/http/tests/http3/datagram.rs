@@ -122,7 +122,7 @@ fn datagrams_go_both_ways_beside_the_stream_of_their_request() {
 }
 
 #[test]
-fn datagrams_come_in_capsules_and_capsules_that_are_unknown_are_ignored() {
+fn datagrams_are_read_from_capsules_and_unknown_capsules_are_ignored() {
     let mut site = site_of_capsules();
     site.ask(0, CONNECT_UDP, false);
     site.accept(0);
@@ -172,7 +172,7 @@ fn a_stream_that_ends_inside_a_capsule_is_malformed() {
 }
 
 #[test]
-fn a_datagram_that_is_too_long_for_any_network_is_not_kept() {
+fn a_datagram_above_the_largest_udp_payload_is_dropped() {
     let mut site = site_of_capsules();
     site.ask(0, CONNECT_UDP, false);
     site.accept(0);
@@ -183,7 +183,7 @@ fn a_datagram_that_is_too_long_for_any_network_is_not_kept() {
 }
 
 #[test]
-fn what_is_no_capsule_protocol_has_its_content_as_it_comes() {
+fn content_without_the_capsule_protocol_is_delivered_unparsed() {
     let mut site = site();
     let mut lines = CONNECT_UDP.to_vec();
     lines[1].1 = "chat";
@@ -200,7 +200,7 @@ fn what_is_no_capsule_protocol_has_its_content_as_it_comes() {
 }
 
 #[test]
-fn a_protocol_that_the_host_does_not_speak_is_refused() {
+fn an_unsupported_protocol_is_refused() {
     let mut site = site();
     for (stream_id, protocol) in [(0, "connect-ip"), (4, "websocket")] {
         let mut lines = CONNECT_UDP.to_vec();
@@ -213,7 +213,7 @@ fn a_protocol_that_the_host_does_not_speak_is_refused() {
 }
 
 #[test]
-fn a_datagram_of_a_request_that_has_none_aborts_it() {
+fn a_datagram_for_a_request_without_datagrams_aborts_it() {
     let mut site = site();
     site.ask(0, POST, false);
     site.ask(4, POST, false);
@@ -227,7 +227,7 @@ fn a_datagram_of_a_request_that_has_none_aborts_it() {
 }
 
 #[test]
-fn a_datagram_outside_of_its_requests_life_is_dropped() {
+fn a_datagram_before_or_after_its_request_is_dropped() {
     let mut site = site();
     // Before its request.
     site.say(0, b"early");
@@ -244,7 +244,7 @@ fn a_datagram_outside_of_its_requests_life_is_dropped() {
 }
 
 #[test]
-fn capsules_that_nobody_takes_are_lost_and_the_stream_is_not_filled_with_them() {
+fn datagram_capsules_are_dropped_while_the_stream_is_full() {
     let mut site = Site::with(limits(), |transport| transport.max_stream_data = 10_000);
     site.ask(0, CONNECT_UDP, false);
     let quic = site.pair.client.endpoint.connection(site.client).unwrap();

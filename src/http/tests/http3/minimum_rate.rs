@@ -71,7 +71,7 @@ impl Site {
 }
 
 #[test]
-fn a_client_that_takes_a_response_by_the_byte_loses_it() {
+fn a_client_that_reads_byte_by_byte_loses_its_response() {
     for is_whole in [false, true] {
         let mut site = site(limits(), 50);
         site.begin_long(0);
@@ -118,7 +118,7 @@ fn several_whole_responses_that_stall_leave_one_drained_connection() {
 }
 
 #[test]
-fn a_client_that_makes_the_rate_keeps_its_response_and_so_does_any_without_one() {
+fn a_response_is_kept_at_the_minimum_rate_and_without_a_minimum_rate() {
     for (rate, window) in [(240, 2_000), (0, 50)] {
         let mut site = site(
             Limits {
@@ -135,7 +135,7 @@ fn a_client_that_makes_the_rate_keeps_its_response_and_so_does_any_without_one()
 }
 
 #[test]
-fn a_client_that_pauses_and_goes_on_keeps_its_response() {
+fn a_client_that_pauses_and_continues_keeps_its_response() {
     let mut site = site(limits(), 2_000);
     site.begin_long(0);
     for _ in 0..3 {
@@ -150,7 +150,7 @@ fn a_client_that_pauses_and_goes_on_keeps_its_response() {
 }
 
 #[test]
-fn a_client_that_takes_a_byte_before_each_time_out_loses_its_response() {
+fn a_client_that_reads_a_byte_before_each_time_out_loses_its_response() {
     let mut site = site(limits(), 50);
     site.begin_long(0);
     for _ in 0..3 {
@@ -163,7 +163,7 @@ fn a_client_that_takes_a_byte_before_each_time_out_loses_its_response() {
 }
 
 #[test]
-fn responses_that_share_a_slow_link_make_the_rate_together() {
+fn responses_on_a_slow_link_reach_the_rate_together() {
     let mut site = site(limits(), 1 << 20);
     site.pair.link.rate = Some(3_000);
     site.pair.link.queue = 20_000;
@@ -193,7 +193,7 @@ fn responses_that_share_a_slow_link_make_the_rate_together() {
 }
 
 #[test]
-fn a_response_that_others_hold_back_does_not_owe_the_rate() {
+fn a_response_behind_others_is_exempt_from_the_rate() {
     let mut site = site(limits(), 1 << 20);
     site.pair.link.rate = Some(3_000);
     site.pair.link.queue = 20_000;
@@ -211,7 +211,7 @@ fn a_response_that_others_hold_back_does_not_owe_the_rate() {
 }
 
 #[test]
-fn what_the_application_has_not_sent_is_nobodys_debt() {
+fn time_without_data_of_the_application_does_not_count_against_the_client() {
     let mut site = site(limits(), 1 << 20);
     site.ask(0, GET, true);
     site.command(|http, quic, now| http.send_headers(quic, 0, OK, false, now))

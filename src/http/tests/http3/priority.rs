@@ -90,7 +90,7 @@ fn responses_of_one_urgency_go_one_after_the_other_unless_they_are_incremental()
 }
 
 #[test]
-fn a_client_that_says_nothing_has_its_responses_share() {
+fn responses_share_the_connection_without_priority_signals() {
     let mut site = slow();
     site.ask_with(0, None);
     site.ask_with(4, None);
@@ -99,7 +99,7 @@ fn a_client_that_says_nothing_has_its_responses_share() {
 }
 
 #[test]
-fn a_client_that_has_said_something_means_the_default_where_it_says_nothing() {
+fn after_one_signal_requests_without_a_signal_have_the_default_priority() {
     let mut site = slow();
     site.ask_with(0, Some(""));
     site.respond(0, b"x", true).unwrap();
@@ -128,7 +128,7 @@ fn an_update_counts_before_its_request_and_during_it() {
 }
 
 #[test]
-fn section_8_the_application_overrides_what_it_says_and_an_update_the_rest() {
+fn section_8_the_application_overrides_its_parameters_and_an_update_the_others() {
     let urgent: Lines<'_> = &[(":status", "200"), ("priority", "u=0")];
     let urgent: Vec<_> = urgent
         .iter()
@@ -154,7 +154,7 @@ fn section_8_the_application_overrides_what_it_says_and_an_update_the_rest() {
 }
 
 #[test]
-fn updates_for_streams_that_are_to_come_are_forgotten_beyond_a_number_and_a_flood_of_them_ends() {
+fn updates_for_future_streams_are_bounded_and_a_flood_of_them_closes_the_connection() {
     let mut site = Site::new(Limits::default());
     for stream in 0..1000 {
         site.update_now(4 * stream, "u=1");
@@ -186,7 +186,7 @@ impl Site {
 }
 
 #[test]
-fn a_response_that_more_urgent_ones_hold_back_has_its_time() {
+fn a_response_behind_more_urgent_ones_is_not_stalled() {
     let limits = Limits {
         send_timeout: Duration::from_secs(2),
         ..Limits::default()
@@ -212,7 +212,7 @@ fn a_response_that_more_urgent_ones_hold_back_has_its_time() {
 }
 
 #[test]
-fn urgent_responses_that_nobody_takes_keep_no_others() {
+fn unread_urgent_responses_do_not_hold_back_others() {
     let limits = Limits {
         send_timeout: Duration::from_secs(2),
         ..Limits::default()

@@ -66,7 +66,7 @@ fn streams_wait_for_the_sessions_credit() {
 }
 
 #[test]
-fn credit_comes_back_for_streams_that_are_given_up() {
+fn credit_returns_for_abandoned_streams() {
     let mut site = tight();
     let session = site.open();
     for turn in 0..20 {
@@ -131,7 +131,7 @@ fn streams_and_data_beyond_the_credit_end_the_session() {
 }
 
 #[test]
-fn older_drafts_have_no_credit_of_sessions() {
+fn older_drafts_have_no_session_flow_control() {
     let limits = Limits {
         drafts: vec![Draft::Two, Draft::Seven],
         streams_uni: 1,
@@ -203,7 +203,7 @@ fn streams_that_are_reset_at_once_cost_no_credit() {
 }
 
 #[test]
-fn a_reset_does_not_overtake_what_says_whose_the_stream_is() {
+fn a_reset_stream_still_delivers_its_header() {
     for uni in [false, true] {
         let mut site = Site::new();
         let session = site.open();
@@ -224,7 +224,7 @@ fn a_reset_does_not_overtake_what_says_whose_the_stream_is() {
 }
 
 #[test]
-fn what_a_reset_keeps_from_leaving_is_credit_to_the_byte() {
+fn bytes_that_a_reset_discards_return_to_the_credit_exactly() {
     let mut site = tight();
     let session = site.open();
     let first = site.open_stream(Ours, session, false);
@@ -250,7 +250,7 @@ fn what_a_reset_keeps_from_leaving_is_credit_to_the_byte() {
 }
 
 #[test]
-fn what_a_stop_keeps_from_leaving_is_credit_to_the_byte() {
+fn bytes_that_stop_sending_discards_return_to_the_credit_exactly() {
     let window = 1_200_000;
     let limits = Limits {
         window,

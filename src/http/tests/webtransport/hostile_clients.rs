@@ -45,7 +45,7 @@ fn reset_with(site: &Site, stream_id: u64, error_code: u64) -> bool {
 }
 
 #[test]
-fn a_session_that_cannot_be_closes_the_connection() {
+fn an_impossible_session_identifier_closes_the_connection() {
     // A server's stream, a unidirectional one, and one that QUIC does not let the client open.
     for id in [&b"\x01"[..], b"\x02", b"\x80\x10\x00\x00"] {
         for uni in [false, true] {
@@ -70,7 +70,7 @@ fn a_servers_stream_without_a_session_closes_the_connection() {
 }
 
 #[test]
-fn streams_without_a_session_wait_up_to_a_number_and_for_a_while() {
+fn streams_without_a_session_wait_within_a_bound_and_a_time() {
     let limits = Limits {
         early_streams: 3,
         ..Limits::default()
@@ -96,7 +96,7 @@ fn streams_without_a_session_wait_up_to_a_number_and_for_a_while() {
 }
 
 #[test]
-fn a_header_that_does_not_end_is_given_up_after_a_while() {
+fn an_incomplete_stream_header_is_abandoned_after_a_time() {
     let mut site = Site::new();
     let streams = [
         raw(&mut site, true, b"\x40", false),
@@ -115,7 +115,7 @@ fn a_header_that_does_not_end_is_given_up_after_a_while() {
 }
 
 #[test]
-fn streams_that_end_or_are_reset_inside_of_their_header_leave_nothing() {
+fn streams_that_end_or_are_reset_inside_their_header_leave_no_state() {
     let mut site = Site::new();
     raw(&mut site, true, b"\x40", true);
     for uni in [false, true] {
@@ -129,7 +129,7 @@ fn streams_that_end_or_are_reset_inside_of_their_header_leave_nothing() {
 }
 
 #[test]
-fn streams_that_say_nothing_of_their_session_are_no_requests() {
+fn streams_reset_before_their_session_is_known_are_not_counted_as_requests() {
     for is_stopped in [false, true] {
         let mut site = Site::new();
         site.open();
@@ -157,7 +157,7 @@ fn streams_that_say_nothing_of_their_session_are_no_requests() {
 }
 
 #[test]
-fn a_stop_that_overtakes_the_first_bytes_is_told_behind_them() {
+fn stop_sending_before_the_first_bytes_is_reported_after_them() {
     let mut site = Site::new();
     let session = site.open();
     let mut stopped = || {
@@ -219,7 +219,7 @@ fn early_streams_beyond_the_credit_are_all_ended() {
 }
 
 #[test]
-fn an_early_stream_that_is_reset_behind_its_data_is_not_whole() {
+fn an_early_stream_that_is_reset_after_its_data_is_incomplete() {
     let mut site = Site::new();
     let session = site.connect(request()).unwrap();
     let header = [&b"\x40\x54"[..], &[session as u8]].concat();
@@ -339,7 +339,7 @@ const CONNECT: &[u8] = b"\x01\x20\x00\x00\xcf\xd7\xc1\x50\x01a\
     \x27\x02:protocol\x0cwebtransport";
 
 #[test]
-fn an_answer_that_its_client_does_not_take_is_cut_to_what_it_takes() {
+fn a_response_above_the_clients_limit_is_shortened() {
     let long: Fields<'_> = &[(b"x-why", &[b'x'; 100])];
     // ":status" alone takes 42 bytes (RFC 9114 section 4.2.2).
     for (max, is_said) in [(b'\x3c', true), (b'\x0a', false)] {
@@ -363,7 +363,7 @@ fn an_answer_that_its_client_does_not_take_is_cut_to_what_it_takes() {
 }
 
 #[test]
-fn a_session_whose_client_takes_no_answer_cannot_be_accepted() {
+fn a_session_whose_client_accepts_no_response_cannot_be_accepted() {
     let mut raw = Raw::new(&[0x06, 0x0a]);
     raw.send(0, CONNECT);
     raw.run();
@@ -376,7 +376,7 @@ fn a_session_whose_client_takes_no_answer_cannot_be_accepted() {
 }
 
 #[test]
-fn without_credit_of_sessions_the_first_of_two_requests_is_taken() {
+fn without_session_flow_control_only_the_first_request_is_accepted() {
     let mut raw = Raw::new(&[]);
     raw.send(0, CONNECT);
     raw.send(4, CONNECT);
@@ -386,7 +386,7 @@ fn without_credit_of_sessions_the_first_of_two_requests_is_taken() {
 }
 
 #[test]
-fn a_server_that_does_not_know_what_it_offers_is_left() {
+fn a_server_with_an_invalid_webtransport_setting_is_closed() {
     let mut site = Site::before_settings(
         http::Limits::default(),
         Limits::default(),
@@ -410,7 +410,7 @@ fn a_server_that_does_not_know_what_it_offers_is_left() {
 }
 
 #[test]
-fn there_are_no_more_sessions_than_allowed() {
+fn sessions_above_the_limit_are_rejected() {
     let limits = Limits {
         sessions: 2,
         drafts: vec![Draft::Two],
@@ -432,7 +432,7 @@ fn there_are_no_more_sessions_than_allowed() {
 }
 
 #[test]
-fn sessions_are_among_the_requests_that_one_connection_may_make() {
+fn sessions_count_as_requests_of_their_connection() {
     let limits = http::Limits {
         requests: Some(2),
         ..http::Limits::default()
@@ -500,7 +500,7 @@ fn unknown_capsules_are_ignored_whatever_their_size() {
 }
 
 #[test]
-fn too_much_before_the_answer_ends_the_session() {
+fn too_much_data_before_the_response_ends_the_session() {
     let mut site = Site::new();
     let session = site.connect(request()).unwrap();
     site.run();
@@ -513,7 +513,7 @@ fn too_much_before_the_answer_ends_the_session() {
 }
 
 #[test]
-fn capsules_before_the_answer_are_read_after_it() {
+fn capsules_before_the_response_are_read_after_it() {
     let mut site = Site::new();
     let session = site.connect(request()).unwrap();
     site.run();
@@ -524,7 +524,7 @@ fn capsules_before_the_answer_are_read_after_it() {
 }
 
 #[test]
-fn requests_that_are_given_up_by_the_thousand_close_the_connection() {
+fn thousands_of_abandoned_session_requests_close_the_connection() {
     let mut site = Site::new();
     for _ in 0..30 {
         if site.closed_with(Ours).is_some() {
@@ -554,7 +554,7 @@ impl Site {
 }
 
 #[test]
-fn a_wt_stream_frame_inside_of_a_request_closes_the_connection() {
+fn a_wt_stream_frame_inside_a_request_closes_the_connection() {
     let mut site = Site::new();
     let get = b"\x01\x08\x00\x00\xd1\xd7\xc1\x50\x01a";
     raw(

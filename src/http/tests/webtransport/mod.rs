@@ -332,7 +332,7 @@ fn ended(reported: &[EventKind]) -> Option<(u32, &str, bool)> {
 }
 
 #[test]
-fn the_newest_draft_that_both_sides_know_is_spoken() {
+fn the_newest_common_draft_is_used() {
     for draft in Draft::ALL {
         let mut site = Site::speaking(draft);
         let session = site.connect(request()).unwrap();
@@ -380,12 +380,12 @@ fn the_newest_draft_that_both_sides_know_is_spoken() {
             let spoken = site.on(side, |handle, _, _| handle.draft(session));
             assert_eq!(spoken, Some(draft));
         }
-        all_that_a_session_has(&mut site, session);
+        use_each_kind_of_stream_and_datagrams(&mut site, session);
     }
 }
 
 /// Streams of both kinds and datagrams, in both directions, and a clean end.
-fn all_that_a_session_has(site: &mut Site, session: u64) {
+fn use_each_kind_of_stream_and_datagrams(site: &mut Site, session: u64) {
     for (side, other) in [(Ours, Theirs), (Theirs, Ours)] {
         for uni in [false, true] {
             let stream = site.open_stream(side, session, uni);
@@ -462,7 +462,7 @@ fn a_request_is_refused_with_a_status() {
 }
 
 #[test]
-fn one_of_the_protocols_that_are_offered_is_taken() {
+fn one_of_the_offered_protocols_is_chosen() {
     let mut site = Site::new();
     let mut offering = request();
     offering.protocols = vec!["chat-2".into(), "chat-1".into()];
@@ -501,7 +501,7 @@ fn a_protocol_that_was_not_offered_ends_the_session() {
 }
 
 #[test]
-fn a_request_beside_sessions_is_answered_as_ever() {
+fn a_request_beside_sessions_is_answered() {
     let mut site = Site::new();
     let session = site.open();
     let body = site.open_stream(Ours, session, false);
@@ -537,7 +537,7 @@ fn a_request_beside_sessions_is_answered_as_ever() {
 }
 
 #[test]
-fn there_are_many_sessions_on_one_connection() {
+fn one_connection_carries_many_sessions() {
     let mut site = Site::new();
     let mut open = Vec::new();
     while open.len() < 1_000 {
@@ -581,7 +581,7 @@ fn there_are_many_sessions_on_one_connection() {
 }
 
 #[test]
-fn streams_and_datagrams_that_come_before_the_answer_wait_for_it() {
+fn streams_and_datagrams_before_the_response_wait_for_it() {
     let mut site = Site::new();
     let session = site.connect(request()).unwrap();
     // Written by hand: the client's side would wait for the response.
@@ -602,7 +602,7 @@ fn streams_and_datagrams_that_come_before_the_answer_wait_for_it() {
 }
 
 #[test]
-fn a_stream_that_comes_before_its_request_loses_nothing() {
+fn a_stream_that_arrives_before_its_session_request_loses_no_data() {
     for length in [1, 1_000, 5_000] {
         let mut site = Site::new();
         let session = site.quic(Ours).next_stream_id(false);
@@ -634,7 +634,7 @@ fn a_stream_that_comes_before_its_request_loses_nothing() {
 }
 
 #[test]
-fn codes_of_streams_are_the_applications() {
+fn stream_codes_are_those_of_the_application() {
     let mut site = Site::new();
     let session = site.open();
     let stream = site.open_stream(Ours, session, false);
@@ -667,7 +667,7 @@ fn codes_of_streams_are_the_applications() {
 }
 
 #[test]
-fn a_header_is_read_however_it_is_cut() {
+fn a_stream_header_is_read_in_pieces_of_any_size() {
     let mut site = Site::new();
     let session = site.open();
     for uni in [false, true] {
@@ -687,7 +687,7 @@ fn a_header_is_read_however_it_is_cut() {
 }
 
 #[test]
-fn both_sides_ask_for_the_end_of_a_session() {
+fn either_side_can_drain_a_session() {
     let mut site = Site::new();
     let session = site.open();
     // Each side drains, even if the other has before, and gets the event once.
@@ -704,7 +704,7 @@ fn both_sides_ask_for_the_end_of_a_session() {
 }
 
 #[test]
-fn goaway_asks_for_the_end_of_all_sessions_and_forbids_others() {
+fn goaway_drains_all_sessions_and_forbids_new_ones() {
     let mut site = Site::new();
     let session = site.open();
     site.go_away();
@@ -723,7 +723,7 @@ fn goaway_asks_for_the_end_of_all_sessions_and_forbids_others() {
 }
 
 #[test]
-fn the_counters_are_told_with_the_end() {
+fn the_end_event_has_the_counters() {
     let mut site = Site::new();
     let session = site.open();
     let stream = site.open_stream(Ours, session, true);
@@ -746,7 +746,7 @@ fn all_but_the_end(site: &mut Site, session: u64) {
 }
 
 #[test]
-fn what_had_come_when_the_connection_ended_is_told() {
+fn data_that_arrived_before_the_connections_end_is_reported() {
     let mut site = Site::new();
     let session = site.open();
     let stream = site.open_stream(Ours, session, true);

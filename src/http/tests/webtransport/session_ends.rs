@@ -44,7 +44,7 @@ fn some_are_read(site: &mut Site) {
 }
 
 #[test]
-fn a_session_that_either_side_closes_leaves_nothing() {
+fn a_session_closed_by_either_side_leaves_no_state() {
     for draft in Draft::ALL {
         for side in BOTH {
             // Before any stream data has arrived, with some of it, and with all that may arrive.
@@ -75,7 +75,7 @@ fn a_session_that_either_side_closes_leaves_nothing() {
 }
 
 #[test]
-fn a_session_whose_streams_connect_stream_is_reset_leaves_nothing() {
+fn a_session_whose_connect_stream_is_reset_leaves_no_state() {
     for side in BOTH {
         let mut site = Site::new();
         let session = site.open();
@@ -94,7 +94,7 @@ fn a_session_whose_streams_connect_stream_is_reset_leaves_nothing() {
 }
 
 #[test]
-fn a_last_word_is_heard_of_a_peer_that_listens_no_more() {
+fn a_close_capsule_arrives_after_stop_sending() {
     for side in BOTH {
         let mut site = Site::new();
         let session = site.open();
@@ -114,7 +114,7 @@ fn a_last_word_is_heard_of_a_peer_that_listens_no_more() {
 }
 
 #[test]
-fn a_session_whose_peer_neither_listens_nor_says_a_last_word_is_given_up() {
+fn a_session_whose_peer_stops_reading_without_a_close_is_abandoned() {
     for side in BOTH {
         let mut site = Site::new();
         let session = site.open();
@@ -139,7 +139,7 @@ fn a_session_whose_peer_neither_listens_nor_says_a_last_word_is_given_up() {
 }
 
 #[test]
-fn streams_of_a_session_that_is_over_are_reset_with_its_code() {
+fn streams_of_an_ended_session_are_reset_with_session_gone() {
     let mut site = Site::new();
     let session = site.open();
     let stream = site.open_stream(Ours, session, false);
@@ -164,7 +164,7 @@ fn streams_of_a_session_that_is_over_are_reset_with_its_code() {
 }
 
 #[test]
-fn a_session_that_ends_with_its_stream_has_ended_without_a_reason() {
+fn the_end_of_the_connect_stream_ends_the_session_without_a_reason() {
     let mut site = Site::new();
     let session = site.open();
     site.quic(Ours)
@@ -177,7 +177,7 @@ fn a_session_that_ends_with_its_stream_has_ended_without_a_reason() {
 }
 
 #[test]
-fn a_request_that_is_given_up_is_not_open_any_more() {
+fn an_abandoned_session_request_is_not_open() {
     for waits in [false, true] {
         let mut site = Site::new();
         let session = site.connect(request()).unwrap();
@@ -195,7 +195,7 @@ fn a_request_that_is_given_up_is_not_open_any_more() {
 }
 
 #[test]
-fn a_session_that_is_given_up_before_the_servers_settings_leaves_nothing() {
+fn a_session_abandoned_before_the_servers_settings_leaves_no_state() {
     let mut site = Site::before_settings(
         http::Limits::default(),
         Limits::default(),
@@ -215,7 +215,7 @@ fn a_session_that_is_given_up_before_the_servers_settings_leaves_nothing() {
 }
 
 #[test]
-fn a_request_that_a_server_which_goes_away_will_not_see_has_ended() {
+fn a_session_request_excluded_by_goaway_has_ended() {
     let mut site = Site::new();
     let seen = site.connect(request()).unwrap();
     site.run();
@@ -244,7 +244,7 @@ fn a_request_that_a_server_which_goes_away_will_not_see_has_ended() {
 }
 
 #[test]
-fn a_peer_that_does_not_end_its_side_is_given_up_after_a_while() {
+fn a_closing_session_whose_peer_does_not_end_its_stream_is_dropped_after_a_time() {
     let mut site = Site::new();
     let session = site.open();
     site.close(Theirs, session, 1, "over");

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_client_asks_for_no_more_sessions_than_the_server_takes() {
+fn a_client_requests_no_more_sessions_than_the_server_allows() {
     for (draft, credit, max) in [
         (Draft::Seven, 0, 2),
         (Draft::Fourteen, 10, 2),
@@ -37,7 +37,7 @@ fn a_client_asks_for_no_more_sessions_than_the_server_takes() {
 }
 
 #[test]
-fn a_client_may_have_more_sessions_than_it_would_take() {
+fn the_clients_own_limit_does_not_bound_its_requests() {
     let few = Limits {
         sessions: 1,
         ..Limits::default()
@@ -53,7 +53,7 @@ fn a_client_may_have_more_sessions_than_it_would_take() {
 }
 
 #[test]
-fn a_session_that_is_rejected_says_so() {
+fn a_rejected_session_is_reported() {
     let limits = Limits {
         sessions: 1,
         drafts: vec![Draft::Fifteen],
