@@ -34,5 +34,5 @@ fn all(data: &[u8], size: usize) -> (Found, Result<bool, TooLong>) {
         }
         assert!(piece.is_empty());
     }
-    (found, Ok(capsules.is_between()))
+    (found, Ok(capsules.is_at_boundary()))
 }

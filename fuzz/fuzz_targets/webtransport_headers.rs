@@ -12,7 +12,7 @@ fuzz_target!(|data: &[u8]| {
     let mut said = None;
     let mut promised = 0;
     for end in 0..=data.len() {
-        let whose = look(stream_id, &data[..end]);
+        let whose = owner_of(stream_id, &data[..end]);
         match (whose, said) {
             (StreamOwner::Unknown { lacks }, None) => {
                 assert!((1..=8).contains(&lacks) && end < 16);

@@ -34,7 +34,7 @@ impl CallbackProgress {
     }
 
     #[inline]
-    pub(crate) fn left(&self) -> usize {
+    pub(crate) fn remaining(&self) -> usize {
         self.left.load(Ordering::Relaxed)
     }
 

@@ -171,7 +171,7 @@ impl Engine {
     /// True if a turn that must not wait would do nothing. Such a turn is counted.
     ///
     /// A ring shows without a system call that nothing is ready; an epoll set does not. A host that watches a single
-    /// descriptor, which is the one that wakes it, looks at its epoll set from time to time (`is_time_to_look`).
+    /// descriptor, which is the one that wakes it, looks at its epoll set from time to time (`is_time_to_poll`).
     pub fn skip_turn(&mut self) -> bool {
         let is_quiet = self.events.len() == 0
             && !self.transports.needs_flush()
@@ -179,14 +179,14 @@ impl Engine {
             && self.quic.is_empty()
             && match self.driver.backend() {
                 Backend::Uring => !self.driver.needs_enter(),
-                Backend::Epoll => self.driver.waits_for_one_at_most() && !self.is_time_to_look(),
+                Backend::Epoll => self.driver.waits_for_one_at_most() && !self.is_time_to_poll(),
             };
         self.turns += u64::from(is_quiet);
         is_quiet
     }
 
     /// True if the last look at the epoll set was [`LOOK_INTERVAL`] ago. Most turns do not read the clock for it.
-    fn is_time_to_look(&mut self) -> bool {
+    fn is_time_to_poll(&mut self) -> bool {
         if !self.turns.is_multiple_of(TURNS_PER_CLOCK_READ) {
             return false;
         }

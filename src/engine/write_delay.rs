@@ -234,13 +234,13 @@ impl WriteDelay {
 
     /// True if nothing else in the turn would share a send with bytes written now.
     fn is_alone(&self) -> bool {
-        self.progress.left() == 0
+        self.progress.remaining() == 0
             || self.is_last() && !self.has_sent && self.in_pieces < MANY_IN_PIECES
     }
 
     /// Sends within a turn are `spacing` apart.
     fn leaves_at_once(&mut self, now: Instant, spacing: Duration) -> bool {
-        if self.progress.left() == 0 {
+        if self.progress.remaining() == 0 {
             return true;
         }
         self.take_sample(now);
@@ -295,13 +295,13 @@ impl WriteDelay {
 
     /// True if neither another callback of the turn waits nor another part of the running one.
     fn is_last(&self) -> bool {
-        self.progress.left() <= 1 && self.parts_left <= 1
+        self.progress.remaining() <= 1 && self.parts_left <= 1
     }
 
     /// A callback that was watched has ended, and the host has counted it. True if held bytes have to be sent now.
     pub(crate) fn end_callback(&mut self, now: impl FnOnce() -> Instant) -> bool {
         self.parts_left = 0;
-        let is_due = self.is_due(self.progress.left() == 0, now);
+        let is_due = self.is_due(self.progress.remaining() == 0, now);
         self.progress.watch(self.is_holding());
         is_due
     }

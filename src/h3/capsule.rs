@@ -63,7 +63,7 @@ impl Capsules {
     }
 
     /// True between two capsules. A message that ends in any other state is malformed (RFC 9297 section 3.3).
-    pub fn is_between(&self) -> bool {
+    pub fn is_at_boundary(&self) -> bool {
         self.header.is_empty() && self.wanted.is_none() && self.skip == 0
     }
 }
@@ -108,7 +108,7 @@ mod tests {
         let bytes = out.chunks(1);
         let found: Vec<_> = bytes.flat_map(|byte| all(&mut capsules, byte)).collect();
         assert_eq!(found, expected);
-        assert!(capsules.is_between());
+        assert!(capsules.is_at_boundary());
     }
 
     #[test]
@@ -117,7 +117,7 @@ mod tests {
         for length in 0..=out.len() {
             let mut capsules = Capsules::default();
             all(&mut capsules, &out[..length]);
-            let is_end = capsules.is_between();
+            let is_end = capsules.is_at_boundary();
             assert_eq!(is_end, end_positions(&out).contains(&length), "{length}");
         }
     }

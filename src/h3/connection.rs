@@ -335,15 +335,15 @@ impl Connection {
 
     /// Frees the unused capacity of the last burst, and state that only compresses future field sections: for a
     /// host whose connection is idle.
-    pub fn rest(&mut self) {
+    pub fn free_capacity(&mut self) {
         self.requests.shrink_to_fit();
         self.unidirectional.shrink_to_fit();
         self.abandoned.shrink_to_fit();
         self.blocked.shrink_to_fit();
         self.events.shrink_to_fit();
         self.section = Vec::new();
-        self.encoder.rest();
-        self.decoder.rest();
+        self.encoder.free_capacity();
+        self.decoder.free_capacity();
     }
 
     /// True if this is one of our critical streams: for control, and for QPACK's encoder and decoder.

@@ -99,8 +99,8 @@ impl QueuedConnection {
         pop(&mut self.outputs)
     }
 
-    pub fn rest(&mut self) {
-        self.core.rest();
+    pub fn free_capacity(&mut self) {
+        self.core.free_capacity();
         self.outputs.shrink_to_fit();
     }
 

@@ -40,7 +40,7 @@ impl Connection {
     }
 
     /// True if data of this stream of the peer was passed in before.
-    pub fn knows(&self, stream_id: u64) -> bool {
+    pub fn is_known(&self, stream_id: u64) -> bool {
         if frame::is_unidirectional(stream_id) {
             let is_push = self.requests.contains_key(&stream_id);
             return is_push
@@ -208,7 +208,7 @@ impl Connection {
                 self.events
                     .push_back(Event::HeadersTooLarge { stream_id, fields });
                 // RFC 9114 section 4.1: the response needs no more of the request.
-                self.refuse_rest(out, stream_id, Code::H3_NO_ERROR);
+                self.stop_reading(out, stream_id, Code::H3_NO_ERROR);
                 Ok(())
             }
             Err(error) => {
@@ -216,14 +216,14 @@ impl Connection {
                 if self.strict && error.code != Code::H3_REQUEST_INCOMPLETE {
                     return Err(error);
                 }
-                self.give_up(out, stream_id, &error);
+                self.abandon_malformed(out, stream_id, &error);
                 Ok(())
             }
         }
     }
 
     /// Stops reading a stream; our direction continues.
-    pub(super) fn refuse_rest(&mut self, out: &mut dyn Sink, stream_id: u64, code: Code) {
+    pub(super) fn stop_reading(&mut self, out: &mut dyn Sink, stream_id: u64, code: Code) {
         let Some(mut stream) = self.requests.remove(&stream_id) else {
             return;
         };
@@ -237,7 +237,7 @@ impl Connection {
     }
 
     /// The peer's message is malformed: both directions end. The host gets an event if the stream was reported.
-    fn give_up(&mut self, out: &mut dyn Sink, stream_id: u64, error: &ConnectionError) {
+    fn abandon_malformed(&mut self, out: &mut dyn Sink, stream_id: u64, error: &ConnectionError) {
         let Some(stream) = self.requests.get(&stream_id) else {
             return;
         };

@@ -317,7 +317,7 @@ impl Connection {
     /// a request uses H3_NO_ERROR (RFC 9114 section 4.1). Does nothing if the whole message has arrived.
     pub fn stop_receiving(&mut self, out: &mut dyn Sink, stream_id: u64, code: u64) {
         if !self.closed {
-            self.refuse_rest(out, stream_id, Code(code));
+            self.stop_reading(out, stream_id, Code(code));
             self.flush_decoder(out);
         }
     }

@@ -100,7 +100,7 @@ impl H3Driver {
 
     /// To be called before SETTINGS are read, when the peer's transport parameters are known: sets if it accepts
     /// DATAGRAM frames (RFC 9297 section 2.1.1).
-    pub fn learn_peers_datagrams(&mut self, quic: &mut quic::Connection) {
+    pub fn read_datagram_support(&mut self, quic: &mut quic::Connection) {
         if !std::mem::replace(&mut self.knows_datagrams, true) {
             let takes_any = quic.peer_max_datagram_size().is_some();
             self.h3.set_peer_quic_datagrams(takes_any);
@@ -120,12 +120,12 @@ impl H3Driver {
     }
 
     /// Closes the connection for its peer's behaviour.
-    pub fn close_abused(&mut self, quic: &mut quic::Connection, reason: &[u8], now: Instant) {
-        self.outcome.sink(quic, now).close_abused(reason);
+    pub fn close_for_abuse(&mut self, quic: &mut quic::Connection, reason: &[u8], now: Instant) {
+        self.outcome.sink(quic, now).close_for_abuse(reason);
     }
 
     /// True if the connection was closed for its peer's behaviour.
-    pub fn is_abused(&self) -> bool {
+    pub fn is_closed_for_abuse(&self) -> bool {
         self.outcome.is_abused
     }
 
@@ -153,7 +153,7 @@ pub(crate) struct QuicSink<'a> {
 }
 
 impl QuicSink<'_> {
-    fn close_abused(&mut self, reason: &[u8]) {
+    fn close_for_abuse(&mut self, reason: &[u8]) {
         let code = Code::H3_EXCESSIVE_LOAD.0;
         self.quic.close(self.now, code, None, reason);
         self.outcome.is_abused = true;
@@ -173,7 +173,7 @@ impl Sink for QuicSink<'_> {
             // These streams carry answers to the peer, a few bytes for each request, that cannot be left out. RFC
             // 9114 section 6.2 requires the peer to give them credit; RFC 9204 section 2.1.3 describes the deadlock
             // otherwise.
-            self.close_abused(b"the control or QPACK streams are given no credit");
+            self.close_for_abuse(b"the control or QPACK streams are given no credit");
         }
     }
 

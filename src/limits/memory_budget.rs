@@ -184,13 +184,13 @@ impl Budget {
 
     /// The time at which a receding flood of clients counts as ended; `None` if there is none. Several
     /// endpoints may get the same time.
-    pub fn flood_over_at(&self, now: Instant) -> Option<Instant> {
-        self.flood.look(now, [self.fixed(), self.data()])
+    pub fn flood_end(&self, now: Instant) -> Option<Instant> {
+        self.flood.observe(now, [self.fixed(), self.data()])
     }
 
     /// True once after each flood: its memory can be returned to the system.
-    pub fn take_flood_over(&self, now: Instant) -> bool {
-        self.flood.take_over(now)
+    pub fn take_flood_end(&self, now: Instant) -> bool {
+        self.flood.take_end(now)
     }
 
     fn accounts(&self) -> MutexGuard<'_, Accounts> {
@@ -424,9 +424,9 @@ mod tests {
         let [mut many, mut flooder] = [1, 2].map(|last| budget.enter(address(last)));
         many.set_fixed(256 << 20);
         flooder.set(64 << 20);
-        assert_eq!(budget.flood_over_at(now), None);
+        assert_eq!(budget.flood_end(now), None);
         drop(flooder);
-        assert!(budget.flood_over_at(now).is_some());
+        assert!(budget.flood_end(now).is_some());
     }
 
     #[test]

@@ -60,7 +60,7 @@ pub struct QuicSocket {
     /// use the same nonces (RFC 9001 section 5.3), so the child sends nothing.
     is_parents: bool,
     /// The end of a flood in this process. The first socket that reaches it returns the freed memory to the system.
-    flood_over_at: Option<Instant>,
+    flood_end: Option<Instant>,
     counters: QuicSocketStats,
 }
 
@@ -120,7 +120,7 @@ impl QuicSocket {
             phase: SocketPhase::Open,
             failure: None,
             is_parents: false,
-            flood_over_at: None,
+            flood_end: None,
             counters: QuicSocketStats::default(),
         })
     }
@@ -246,7 +246,7 @@ impl QuicSocket {
         match self.phase {
             SocketPhase::Open | SocketPhase::Draining => {
                 let timeout = self.protocol.next_timeout();
-                timeout.into_iter().chain(self.flood_over_at).min()
+                timeout.into_iter().chain(self.flood_end).min()
             }
             SocketPhase::Closing { until } => self
                 .protocol
@@ -260,9 +260,9 @@ impl QuicSocket {
 
     pub fn handle_timeout(&mut self, now: Instant) {
         self.protocol.handle_timeout(now);
-        if self.flood_over_at.is_some_and(|at| at <= now) {
-            self.flood_over_at = None;
-            if self.protocol.budget().take_flood_over(now)
+        if self.flood_end.is_some_and(|at| at <= now) {
+            self.flood_end = None;
+            if self.protocol.budget().take_flood_end(now)
                 && let Err(error) = heap_trim::trim_on_thread()
             {
                 log::debug!("freed memory stays with the process: {error}");
@@ -318,7 +318,7 @@ impl QuicSocket {
         self.additional
             .flush(driver, |sub| token | u64::from(sub) << 48);
         self.send(driver, now);
-        self.flood_over_at = self.protocol.budget().flood_over_at(now);
+        self.flood_end = self.protocol.budget().flood_end(now);
         let all_sent = self.in_flight.is_empty() && self.again.is_empty();
         if all_sent && self.may_end(now) {
             self.release(driver);

@@ -78,7 +78,7 @@ impl DatagramSocket {
         if self.life.is_too_full() {
             self.send_now(events);
         }
-        self.life.rise()
+        self.life.check_high_mark()
     }
 
     pub(crate) fn is_drained(&self) -> bool {
@@ -161,7 +161,7 @@ impl DatagramSocket {
         if let Some(error) = error {
             self.fail(error, events);
         }
-        self.life.fall(events);
+        self.life.check_low_mark(events);
     }
 
     /// In a forked child, of a socket with unflushed datagrams: the parent sends them.

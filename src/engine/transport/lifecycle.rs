@@ -164,7 +164,7 @@ impl Lifecycle {
     }
 
     /// Pauses the producer if the queue has risen above its high mark.
-    pub(crate) fn rise(&self) -> WriteOutcome {
+    pub(crate) fn check_high_mark(&self) -> WriteOutcome {
         if self.is_too_full() {
             self.shared.set(shared_state::ABOVE, true);
             return WriteOutcome::PauseWriting;
@@ -173,7 +173,7 @@ impl Lifecycle {
     }
 
     /// Queues [`EngineEvent::Writable`] if the queue of a paused producer has fallen to its low mark.
-    pub(crate) fn fall(&mut self, events: &mut EventQueue) {
+    pub(crate) fn check_low_mark(&mut self, events: &mut EventQueue) {
         let has_fallen = self.shared.is_above() && self.shared.queued() <= self.shared.low_mark();
         if has_fallen && !std::mem::replace(&mut self.is_fall_unreported, true) {
             events.push(EngineEvent::Writable {
@@ -184,7 +184,7 @@ impl Lifecycle {
 
     /// Called when the host takes [`EngineEvent::Writable`]. True if the producer may continue, false if it
     /// has filled the queue above the high mark since: then it stays paused.
-    pub(crate) fn take_fall(&mut self) -> bool {
+    pub(crate) fn take_writable(&mut self) -> bool {
         self.is_fall_unreported = false;
         let goes_on = self.shared.is_above() && self.shared.queued() <= self.shared.high_mark();
         if goes_on {
@@ -225,7 +225,7 @@ impl Lifecycle {
             });
         }
         if self.phase == TransportPhase::Open && self.shared.is_closing() {
-            self.become_quiet(events);
+            self.stop_all(events);
         }
     }
 
@@ -244,7 +244,7 @@ impl Lifecycle {
     pub(crate) fn close(&mut self, is_drained: bool, events: &mut EventQueue) {
         self.shared.set(shared_state::CLOSING, true);
         if is_drained && self.phase == TransportPhase::Open {
-            self.become_quiet(events);
+            self.stop_all(events);
         } else {
             self.queue_lost(events);
         }
@@ -255,7 +255,7 @@ impl Lifecycle {
         self.shared.set(shared_state::FAILED, true);
     }
 
-    pub(crate) fn become_quiet(&mut self, events: &mut EventQueue) {
+    pub(crate) fn stop_all(&mut self, events: &mut EventQueue) {
         self.phase = TransportPhase::Quiet;
         self.shared
             .set(shared_state::CLOSING | shared_state::QUIET, true);

@@ -100,7 +100,7 @@ impl Transport {
         {
             socket.send_now(events);
         }
-        self.life().rise()
+        self.life().check_high_mark()
     }
 
     /// True if the kernel has taken everything. Otherwise one [`EngineEvent::Flushed`] follows.
@@ -134,7 +134,7 @@ impl Transport {
             Self::Stream(stream) => stream.drop_queue(driver),
             Self::Datagram(socket) => socket.drop_queue(driver),
         }
-        self.life_mut().become_quiet(events);
+        self.life_mut().stop_all(events);
     }
 
     /// If a send of this stream has failed, closes it and returns true. It becomes quiet when the host takes the event of

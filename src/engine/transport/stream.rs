@@ -118,7 +118,7 @@ impl Stream {
             // now.
             self.send_now();
         }
-        self.life.rise()
+        self.life.check_high_mark()
     }
 
     /// Half-closes after the queue is sent, or at once if it is empty. Further writes are lost.
@@ -201,7 +201,7 @@ impl Stream {
     }
 
     fn go_on_sending(&mut self, driver: &mut Driver, events: &mut EventQueue) {
-        self.life.fall(events);
+        self.life.check_low_mark(events);
         if self.is_drained() {
             self.drained(events);
         } else {

@@ -136,7 +136,7 @@ impl TransportTable {
                 Some(event)
             }
             EngineEvent::Writable { transport } => {
-                let is_due = self.by_key.get_mut(transport)?.life_mut().take_fall();
+                let is_due = self.by_key.get_mut(transport)?.life_mut().take_writable();
                 is_due.then_some(event)
             }
             EngineEvent::Lost { transport } => {

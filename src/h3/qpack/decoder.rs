@@ -71,7 +71,7 @@ impl Decoder {
     }
 
     /// Frees unused capacity.
-    pub fn rest(&mut self) {
+    pub fn free_capacity(&mut self) {
         self.instructions.shrink_to_fit();
         self.partial.shrink_to_fit();
         self.arena = Vec::new();

@@ -93,7 +93,7 @@ impl Encoder {
     }
 
     /// Frees unused capacity, and the hashes of lines that were seen once.
-    pub fn rest(&mut self) {
+    pub fn free_capacity(&mut self) {
         self.outstanding.shrink_to_fit();
         self.instructions.shrink_to_fit();
         self.partial.shrink_to_fit();

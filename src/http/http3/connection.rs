@@ -53,14 +53,14 @@ pub struct Connection {
     h3: H3Driver,
     limits: Limits,
     exchanges: Exchanges,
-    stalls: StalledResponses,
-    unfinished: HeaderDeadlines,
-    abandonment: RapidResetLimit,
+    stalled_responses: StalledResponses,
+    header_deadlines: HeaderDeadlines,
+    rapid_resets: RapidResetLimit,
     /// WebTransport, if it is enabled.
-    attached: Option<Box<WebTransportSessions>>,
+    webtransport_sessions: Option<Box<WebTransportSessions>>,
     /// Requests so far.
     requests: u64,
-    quiet: IdleTimer,
+    idle_timer: IdleTimer,
     /// The charge for incomplete header sections, and requests that wait for the handshake.
     charge: Charge,
     events: EventQueue,
@@ -80,12 +80,12 @@ impl Connection {
         Self {
             h3,
             exchanges: Exchanges::default(),
-            stalls: StalledResponses::default(),
-            unfinished: HeaderDeadlines::default(),
-            abandonment: RapidResetLimit::new(&limits),
-            attached: None,
+            stalled_responses: StalledResponses::default(),
+            header_deadlines: HeaderDeadlines::default(),
+            rapid_resets: RapidResetLimit::new(&limits),
+            webtransport_sessions: None,
             requests: 0,
-            quiet: IdleTimer::new(now),
+            idle_timer: IdleTimer::new(now),
             charge: Charge::new(quic.queued()),
             events: EventQueue::default(),
             limits,
@@ -93,20 +93,20 @@ impl Connection {
     }
 
     pub fn handle(&mut self, quic: &mut quic::Connection, event: quic::Event, now: Instant) {
-        if self.h3.is_abused() {
+        if self.h3.is_closed_for_abuse() {
             return;
         }
-        self.settle_early(quic, now);
-        self.quiet.disturb();
+        self.release_held_requests(quic, now);
+        self.idle_timer.data_arrived();
         if let Some(event) = self.route(quic, event, now) {
             self.handle_http(quic, event, now);
         }
-        self.take_over(quic, now);
-        if let Some(event) = self.take_behind() {
+        self.take_h3_events(quic, now);
+        if let Some(event) = self.take_second_event() {
             self.handle_http(quic, event, now);
-            self.take_over(quic, now);
+            self.take_h3_events(quic, now);
         }
-        self.settle_sessions(quic, now);
+        self.update_sessions(quic, now);
         self.charge
             .set(self.h3.unusable_bytes() + self.events.held_bytes());
     }
@@ -116,27 +116,27 @@ impl Connection {
         match event {
             Quic::StreamData { stream_id, .. } => {
                 if frame::is_unidirectional(stream_id) {
-                    self.h3.learn_peers_datagrams(quic);
+                    self.h3.read_datagram_support(quic);
                 } else {
-                    self.abandonment.arrived(stream_id);
+                    self.rapid_resets.arrived(stream_id);
                 }
                 self.h3.handle(quic, event, now);
                 // Other data on a stream without an exchange belongs to one that has ended.
                 if self.h3.awaits_headers(stream_id) {
-                    self.unfinished.begun(stream_id, now);
+                    self.header_deadlines.began(stream_id, now);
                 }
             }
             Quic::StreamReset { stream_id, .. } => {
                 self.h3.handle(quic, event, now);
-                self.given_up(quic, stream_id, false, now);
+                self.reset_or_stopped(quic, stream_id, false, now);
             }
             Quic::StopSending { stream_id, .. } => {
                 self.h3.handle(quic, event, now);
-                self.stalls.ended(stream_id);
-                self.given_up(quic, stream_id, true, now);
+                self.stalled_responses.ended(stream_id);
+                self.reset_or_stopped(quic, stream_id, true, now);
             }
             Quic::StreamWritable { stream_id } => {
-                self.note_taken(stream_id, now);
+                self.note_read(stream_id, now);
                 self.has_room(stream_id);
             }
             Quic::ConnectionWritable { .. } => {
@@ -145,9 +145,9 @@ impl Connection {
                 }
             }
             Quic::StreamFinished { stream_id } => {
-                self.note_taken(stream_id, now);
-                self.stalls.ended(stream_id);
-                self.calmed(now);
+                self.note_read(stream_id, now);
+                self.stalled_responses.ended(stream_id);
+                self.start_idle_timer(now);
             }
             Quic::Datagram { .. } => self.h3.handle(quic, event, now),
             // An event of its own has reported the reset.
@@ -156,7 +156,7 @@ impl Connection {
     }
 
     /// Converts HTTP/3's events into the host's.
-    fn take_over(&mut self, quic: &mut quic::Connection, now: Instant) {
+    fn take_h3_events(&mut self, quic: &mut quic::Connection, now: Instant) {
         while let Some(event) = self.h3.poll_event() {
             let Some(event) = self.route_h3(quic, event, now) else {
                 continue;
@@ -189,9 +189,9 @@ impl Connection {
                     ..
                 } => {
                     // A malformed message: HTTP/3 has ended the stream with the RFC's code.
-                    self.unfinished.ended(stream_id);
+                    self.header_deadlines.ended(stream_id);
                     self.abort(stream_id);
-                    self.calmed(now);
+                    self.start_idle_timer(now);
                 }
                 h3::Event::PriorityUpdate {
                     stream_id,
@@ -214,36 +214,36 @@ impl Connection {
 
     /// True if every response has been acknowledged, none is being made, and no request is incomplete.
     pub fn is_drained(&self) -> bool {
-        let has_sessions = self.attached.as_ref().is_some_and(|it| !it.is_drained());
-        let has_requests = !self.exchanges.is_empty() || !self.unfinished.is_empty();
-        !has_sessions && !has_requests && self.stalls.is_empty()
+        let has_sessions = self.webtransport_sessions.as_ref().is_some_and(|it| !it.is_drained());
+        let has_requests = !self.exchanges.is_empty() || !self.header_deadlines.is_empty();
+        !has_sessions && !has_requests && self.stalled_responses.is_empty()
     }
 
     /// True if the connection was closed because its client abandoned too many requests.
-    pub fn is_abused(&self) -> bool {
-        self.h3.is_abused()
+    pub fn is_closed_for_abuse(&self) -> bool {
+        self.h3.is_closed_for_abuse()
     }
 
     /// True if a part of a request is still unanswered.
     pub fn is_waited_for(&self, stream_id: u64) -> bool {
-        !self.h3.is_abused() && self.exchanges.is_unanswered(stream_id)
+        !self.h3.is_closed_for_abuse() && self.exchanges.is_unanswered(stream_id)
     }
 
-    fn note_taken(&mut self, stream_id: u64, now: Instant) {
+    fn note_read(&mut self, stream_id: u64, now: Instant) {
         let rank = || self.exchanges.rank(stream_id);
-        self.stalls.note_taken(stream_id, rank, now);
+        self.stalled_responses.note_read(stream_id, rank, now);
     }
 
     fn has_room(&mut self, stream_id: u64) {
-        if self.exchanges.end_wait(stream_id) {
+        if self.exchanges.stop_waiting(stream_id) {
             self.events.push(Event::Writable { stream_id });
         }
     }
 
     /// Something has ended, perhaps the last of all.
-    fn calmed(&mut self, now: Instant) {
+    fn start_idle_timer(&mut self, now: Instant) {
         if self.is_drained() {
-            self.quiet.begin(now);
+            self.idle_timer.begin(now);
             self.events.push(Event::Drained);
         }
     }

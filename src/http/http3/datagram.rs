@@ -31,7 +31,7 @@ pub(super) fn read(
         match capsules.next(data, longest) {
             Ok(Some((_, value))) => found.push(value),
             // RFC 9297 section 3.3: a truncated capsule is malformed.
-            Ok(None) if ended && !capsules.is_between() => {
+            Ok(None) if ended && !capsules.is_at_boundary() => {
                 return (found, Some(Code::H3_MESSAGE_ERROR));
             }
             Ok(None) => return (found, None),

@@ -95,7 +95,7 @@ impl EventQueue {
     }
 
     /// Frees unused capacity.
-    pub fn rest(&mut self) {
+    pub fn free_capacity(&mut self) {
         self.ready.shrink_to_fit();
     }
 }

@@ -24,7 +24,7 @@ pub(super) struct Exchange {
     /// The host waits for room.
     pub writing: Option<Writing>,
     /// The priority of the response.
-    pub wishes: ResponsePriority,
+    pub priority: ResponsePriority,
     pub datagrams: Datagrams,
 }
 
@@ -47,7 +47,7 @@ impl Exchange {
             has_begun: false,
             reading: None,
             writing: None,
-            wishes: ResponsePriority::default(),
+            priority: ResponsePriority::default(),
             datagrams: Datagrams::default(),
         }
     }
@@ -59,7 +59,7 @@ impl Exchange {
             self.reading = None;
         } else if let Some(reading) = &mut self.reading {
             reading.received += size as u64;
-            reading.rest(now);
+            reading.stop_waiting(now);
         }
     }
 
@@ -82,7 +82,7 @@ impl Exchange {
 }
 
 impl Reading {
-    fn rest(&mut self, now: Instant) {
+    fn stop_waiting(&mut self, now: Instant) {
         if std::mem::take(&mut self.is_waiting) {
             self.waited += now.saturating_duration_since(self.since);
         }

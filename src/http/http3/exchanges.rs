@@ -20,7 +20,7 @@ pub(super) struct Exchanges {
     /// Streams that the host has paused.
     paused: FxHashSet<u64>,
     /// The client has sent a priority signal.
-    knows_priorities: bool,
+    uses_priorities: bool,
 }
 
 /// The room for another request.
@@ -35,7 +35,7 @@ pub(super) enum Room {
 /// An exchange that waits for its response, or the rest of it.
 pub(super) struct Unanswered<'a> {
     pub exchange: &'a mut Exchange,
-    knows_priorities: bool,
+    uses_priorities: bool,
     count: &'a mut usize,
 }
 
@@ -44,7 +44,7 @@ impl Unanswered<'_> {
     pub fn answer(self) -> Priority {
         self.exchange.answered = true;
         *self.count -= 1;
-        self.exchange.wishes.rank(self.knows_priorities)
+        self.exchange.priority.rank(self.uses_priorities)
     }
 }
 
@@ -91,7 +91,7 @@ impl Exchanges {
         let exchange = self.table.get_mut(&stream_id)?;
         (!exchange.answered).then_some(Unanswered {
             exchange,
-            knows_priorities: self.knows_priorities,
+            uses_priorities: self.uses_priorities,
             count: &mut self.unanswered,
         })
     }
@@ -134,18 +134,18 @@ impl Exchanges {
 
     // Priorities ---------------------------------------------------------------------------------
 
-    pub fn knows_priorities(&self) -> bool {
-        self.knows_priorities
+    pub fn uses_priorities(&self) -> bool {
+        self.uses_priorities
     }
 
-    pub fn note_priorities(&mut self) {
-        self.knows_priorities = true;
+    pub fn set_uses_priorities(&mut self) {
+        self.uses_priorities = true;
     }
 
     /// The priority of a response within its connection.
     pub fn rank(&self, stream_id: u64) -> Priority {
-        let wishes = self.table.get(&stream_id).map(|it| it.wishes);
-        wishes.unwrap_or_default().rank(self.knows_priorities)
+        let priority = self.table.get(&stream_id).map(|it| it.priority);
+        priority.unwrap_or_default().rank(self.uses_priorities)
     }
 
     // Waiting ------------------------------------------------------------------------------------
@@ -171,11 +171,11 @@ impl Exchanges {
 
     /// The responses that wait for their client, with their priorities of now.
     pub fn waiting(&mut self) -> Vec<(u64, &mut Writing)> {
-        let knows_priorities = self.knows_priorities;
+        let uses_priorities = self.uses_priorities;
         let exchanges = self.table.iter_mut();
         let waiting = exchanges.filter_map(|(&stream_id, exchange)| {
             let writing = exchange.writing.as_mut()?;
-            writing.priority = exchange.wishes.rank(knows_priorities);
+            writing.priority = exchange.priority.rank(uses_priorities);
             Some((stream_id, writing))
         });
         waiting.collect()
@@ -195,13 +195,13 @@ impl Exchanges {
     }
 
     /// The host need not wait any more. False if it did not.
-    pub fn end_wait(&mut self, stream_id: u64) -> bool {
+    pub fn stop_waiting(&mut self, stream_id: u64) -> bool {
         let exchange = self.table.get_mut(&stream_id);
         exchange.is_some_and(|exchange| exchange.writing.take().is_some())
     }
 
     /// Frees unused capacity.
-    pub fn rest(&mut self) {
+    pub fn free_capacity(&mut self) {
         self.table.shrink_to_fit();
         self.paused.shrink_to_fit();
     }
@@ -279,8 +279,8 @@ mod tests {
             exchanges.get_mut(stream_id).unwrap().writing = Some(writing);
         }
         assert_eq!(exchanges.waiting_for_connection(), [8, 0]);
-        assert!(exchanges.end_wait(8) && !exchanges.end_wait(8));
-        assert!(!exchanges.end_wait(12));
+        assert!(exchanges.stop_waiting(8) && !exchanges.stop_waiting(8));
+        assert!(!exchanges.stop_waiting(12));
         assert_eq!(exchanges.waiting_for_connection(), [0]);
         assert_eq!(exchanges.waiting().len(), 2);
     }

@@ -12,7 +12,7 @@ pub(super) struct HeaderDeadlines {
 
 impl HeaderDeadlines {
     /// Data has arrived, and the header section is incomplete.
-    pub fn begun(&mut self, stream_id: u64, now: Instant) {
+    pub fn began(&mut self, stream_id: u64, now: Instant) {
         self.since.entry(stream_id).or_insert(now);
     }
 
@@ -22,7 +22,7 @@ impl HeaderDeadlines {
     }
 
     /// Frees unused capacity.
-    pub fn rest(&mut self) {
+    pub fn free_capacity(&mut self) {
         self.since.shrink_to_fit();
     }
 
@@ -55,30 +55,30 @@ mod tests {
     #[test]
     fn overdue_streams_are_taken_once_in_the_order_in_which_they_began() {
         let begin = Instant::now();
-        let mut unfinished = HeaderDeadlines::default();
+        let mut deadlines = HeaderDeadlines::default();
         for (second, stream_id) in (0..).zip([8, 0, 4]) {
-            unfinished.begun(stream_id, begin + Duration::from_secs(second));
+            deadlines.began(stream_id, begin + Duration::from_secs(second));
         }
         let timeout = Duration::from_secs(10);
         let after = |seconds| begin + Duration::from_secs(seconds);
-        assert_eq!(unfinished.take_overdue(timeout, after(10)), []);
+        assert_eq!(deadlines.take_overdue(timeout, after(10)), []);
         // More of it has arrived: its time does not begin again.
-        unfinished.begun(8, after(10));
-        assert_eq!(unfinished.take_overdue(timeout, after(12)), [8, 0]);
-        assert!(unfinished.ended(4) && unfinished.is_empty());
-        assert_eq!(unfinished.take_overdue(timeout, after(60)), []);
+        deadlines.began(8, after(10));
+        assert_eq!(deadlines.take_overdue(timeout, after(12)), [8, 0]);
+        assert!(deadlines.ended(4) && deadlines.is_empty());
+        assert_eq!(deadlines.take_overdue(timeout, after(60)), []);
     }
 
     #[test]
     fn streams_with_complete_header_sections_leave_no_deadline() {
         let now = Instant::now();
-        let mut unfinished = HeaderDeadlines::default();
+        let mut deadlines = HeaderDeadlines::default();
         // One that never ends, and a client that makes requests beside it.
-        unfinished.begun(0, now);
+        deadlines.began(0, now);
         for stream_id in (4..400_000).step_by(4) {
-            unfinished.begun(stream_id, now);
-            assert!(unfinished.ended(stream_id));
+            deadlines.began(stream_id, now);
+            assert!(deadlines.ended(stream_id));
         }
-        assert!(unfinished.since.capacity() < 16);
+        assert!(deadlines.since.capacity() < 16);
     }
 }

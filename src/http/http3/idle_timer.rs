@@ -24,22 +24,22 @@ impl IdleTimer {
     }
 
     /// Something has arrived.
-    pub fn disturb(&mut self) {
+    pub fn data_arrived(&mut self) {
         self.is_resting = false;
     }
 
     /// Unused capacity was freed.
-    pub fn rested(&mut self) {
+    pub fn capacity_freed(&mut self) {
         self.is_resting = true;
     }
 
     /// True if unused capacity can be freed.
-    pub fn may_rest(&self, now: Instant) -> bool {
-        !self.is_resting && self.lasts(RESTS_AFTER, now)
+    pub fn may_free_capacity(&self, now: Instant) -> bool {
+        !self.is_resting && self.has_lasted(RESTS_AFTER, now)
     }
 
     /// True if there were no requests for longer than `time`.
-    pub fn lasts(&self, time: Duration, now: Instant) -> bool {
+    pub fn has_lasted(&self, time: Duration, now: Instant) -> bool {
         now.saturating_duration_since(self.since) > time
     }
 }
@@ -54,14 +54,14 @@ mod tests {
     #[test]
     fn an_idle_connection_frees_its_capacity_once_until_data_arrives() {
         let begin = Instant::now();
-        let mut quiet = IdleTimer::new(begin);
+        let mut idle_timer = IdleTimer::new(begin);
         let later = begin + RESTS_AFTER + Duration::from_millis(1);
-        assert!(!quiet.may_rest(begin + RESTS_AFTER) && quiet.may_rest(later));
-        quiet.rested();
-        assert!(!quiet.may_rest(later) && quiet.lasts(RESTS_AFTER, later));
-        quiet.disturb();
-        assert!(quiet.may_rest(later));
-        quiet.begin(later);
-        assert!(!quiet.may_rest(later) && !quiet.lasts(Duration::ZERO, later));
+        assert!(!idle_timer.may_free_capacity(begin + RESTS_AFTER) && idle_timer.may_free_capacity(later));
+        idle_timer.capacity_freed();
+        assert!(!idle_timer.may_free_capacity(later) && idle_timer.has_lasted(RESTS_AFTER, later));
+        idle_timer.data_arrived();
+        assert!(idle_timer.may_free_capacity(later));
+        idle_timer.begin(later);
+        assert!(!idle_timer.may_free_capacity(later) && !idle_timer.has_lasted(Duration::ZERO, later));
     }
 }

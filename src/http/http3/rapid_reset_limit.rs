@@ -54,19 +54,19 @@ mod tests {
             early_resets_per_second: 1.0,
             ..Limits::default()
         };
-        let mut abandonment = RapidResetLimit::new(&limits);
-        assert!(abandonment.count(now) && abandonment.count(now) && !abandonment.count(now));
+        let mut resets = RapidResetLimit::new(&limits);
+        assert!(resets.count(now) && resets.count(now) && !resets.count(now));
         let later = now + Duration::from_secs(1);
-        assert!(abandonment.count(later) && !abandonment.count(later));
+        assert!(resets.count(later) && !resets.count(later));
     }
 
     #[test]
     fn a_stream_is_new_until_data_arrives_on_it_or_on_a_later_one() {
-        let mut abandonment = RapidResetLimit::new(&Limits::default());
-        assert!(abandonment.is_new(0));
-        abandonment.arrived(4);
-        assert!(!abandonment.is_new(0) && !abandonment.is_new(4) && abandonment.is_new(8));
-        abandonment.arrived(0);
-        assert!(!abandonment.is_new(4));
+        let mut resets = RapidResetLimit::new(&Limits::default());
+        assert!(resets.is_new(0));
+        resets.arrived(4);
+        assert!(!resets.is_new(0) && !resets.is_new(4) && resets.is_new(8));
+        resets.arrived(0);
+        assert!(!resets.is_new(4));
     }
 }

@@ -38,8 +38,8 @@ impl ResponsePriority {
     }
 
     /// The effective priority of the response.
-    pub fn rank(self, knows_priorities: bool) -> Priority {
-        match knows_priorities {
+    pub fn rank(self, uses_priorities: bool) -> Priority {
+        match uses_priorities {
             true => self.application.over(self.client),
             false => Priority {
                 incremental: true,

@@ -48,8 +48,8 @@ impl Writing {
         }
     }
 
-    fn look(&mut self, queued: usize, round: &mut Round, now: Instant) {
-        round.share(self.priority, self.queued);
+    fn update(&mut self, queued: usize, round: &mut Round, now: Instant) {
+        round.add_sharing(self.priority, self.queued);
         self.took = None;
         if queued != self.queued {
             if queued < self.queued {
@@ -63,14 +63,14 @@ impl Writing {
     }
 
     /// Updates the balance after all responses were checked.
-    fn settle(&mut self, round: &Round, limits: &Limits, now: Instant) {
+    fn settle_balance(&mut self, round: &Round, limits: &Limits, now: Instant) {
         let Some((bytes, since)) = self.took else {
             return;
         };
         let grace = limits.send_rate_grace.as_secs_f64();
         let since = round
             .before
-            .before(self.priority)
+            .last_preferred_read(self.priority)
             .map_or(since, |it| it.max(since));
         let gap = match round.is_held_back(self.priority) {
             true => Duration::ZERO,
@@ -86,7 +86,7 @@ impl Writing {
         if self.queued == 0 {
             return None;
         }
-        let held_back = taken.before(self.priority);
+        let held_back = taken.last_preferred_read(self.priority);
         let since = held_back.map_or(self.since, |until| until.max(self.since));
         if now.saturating_duration_since(since) > limits.send_timeout {
             return Some(TooSlow::Nothing);
@@ -125,7 +125,7 @@ impl Round {
         }
     }
 
-    fn share(&mut self, priority: Priority, queued: usize) {
+    fn add_sharing(&mut self, priority: Priority, queued: usize) {
         if let Some(count) = self.waiting.get_mut(usize::from(priority.urgency)) {
             *count += usize::from(queued > 0);
         }
@@ -164,7 +164,7 @@ impl Taken {
 
     /// The time of the last read from a response that has precedence: a more urgent one or, if the response
     /// is not incremental, one of equal urgency.
-    fn before(&self, priority: Priority) -> Option<Instant> {
+    fn last_preferred_read(&self, priority: Priority) -> Option<Instant> {
         let equals = usize::from(!priority.incremental);
         let count = (usize::from(priority.urgency) + equals).min(URGENCIES);
         self.0[..count].iter().flatten().max().copied()
@@ -208,7 +208,7 @@ impl StalledResponses {
     }
 
     /// The client has read something of a response, whose priority is `rank()` while its host still writes it.
-    pub fn note_taken(&mut self, stream_id: u64, rank: impl FnOnce() -> Priority, now: Instant) {
+    pub fn note_read(&mut self, stream_id: u64, rank: impl FnOnce() -> Priority, now: Instant) {
         let priority = match self.unacknowledged.get(&stream_id) {
             Some(writing) => writing.priority,
             None => rank(),
@@ -233,15 +233,15 @@ impl StalledResponses {
     ) -> Vec<Stalled> {
         let mut round = Round::new(self.taken);
         for (stream_id, writing) in &mut *waiting {
-            writing.look(queued(*stream_id), &mut round, now);
+            writing.update(queued(*stream_id), &mut round, now);
         }
         for (&stream_id, writing) in &mut self.unacknowledged {
-            writing.look(queued(stream_id), &mut round, now);
+            writing.update(queued(stream_id), &mut round, now);
         }
         self.taken = round.taken;
         let mut stalled = Vec::new();
         let mut settle = |stream_id, writing: &mut Writing, is_whole| {
-            writing.settle(&round, limits, now);
+            writing.settle_balance(&round, limits, now);
             let why = writing.is_over(&round.taken, limits, now);
             stalled.extend(why.map(|why| Stalled {
                 stream_id,
@@ -259,7 +259,7 @@ impl StalledResponses {
     }
 
     /// Frees unused capacity.
-    pub fn rest(&mut self) {
+    pub fn free_capacity(&mut self) {
         self.unacknowledged.shrink_to_fit();
     }
 }

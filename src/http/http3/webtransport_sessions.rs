@@ -10,14 +10,14 @@ pub(super) struct WebTransportSessions {
     pub sessions: Sessions,
     /// Requests that wait until the client's draft is known and the handshake is complete. The limit of sessions
     /// bounds them.
-    pub asked: Vec<(u64, Head)>,
+    pub pending_requests: Vec<(u64, Head)>,
 }
 
 impl WebTransportSessions {
     pub fn new(sessions: Sessions) -> Self {
         Self {
             sessions,
-            asked: Vec::new(),
+            pending_requests: Vec::new(),
         }
     }
 
@@ -30,8 +30,8 @@ impl WebTransportSessions {
     }
 
     /// Frees unused capacity.
-    pub fn rest(&mut self) {
-        self.sessions.rest();
-        self.asked = Vec::new();
+    pub fn free_capacity(&mut self) {
+        self.sessions.free_capacity();
+        self.pending_requests = Vec::new();
     }
 }

@@ -754,7 +754,7 @@ fn the_unsent_bytes_of_all_responses_of_a_connection_are_bounded() {
     }
     let mut held = 0;
     for stream_id in &streams {
-        // LowerLayers the limit of one stream.
+        // Below the limit of one stream.
         site.respond(*stream_id, &vec![0; 200_000], false).unwrap();
         held += usize::from(site.command(|http, quic, now| http.is_held_up(quic, *stream_id, now)));
     }

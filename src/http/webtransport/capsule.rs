@@ -133,7 +133,7 @@ mod tests {
     fn parsed(mut data: Bytes) -> Capsule {
         let mut capsules = Capsules::default();
         let (kind, value) = capsules.next(&mut data, longest).unwrap().unwrap();
-        assert!(data.is_empty() && capsules.is_between());
+        assert!(data.is_empty() && capsules.is_at_boundary());
         read(kind, value).unwrap()
     }
 

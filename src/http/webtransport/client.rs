@@ -56,7 +56,7 @@ impl Client {
 
     pub fn handle(&mut self, quic: &mut quic::Connection, event: quic::Event, now: Instant) {
         if !quic.is_handshaking() {
-            self.h3.learn_peers_datagrams(quic);
+            self.h3.read_datagram_support(quic);
         }
         let mut below = LowerLayers {
             h3: &mut self.h3,
@@ -245,10 +245,10 @@ impl Sessions {
         let fields: Vec<Field> = fields.into_iter().filter(is_regular).collect();
         if status > 299 {
             self.table.remove(&session_id);
-            self.reject_early(below.quic, session_id);
+            self.reject_buffered_streams(below.quic, session_id);
             let code = Code::H3_REQUEST_CANCELLED;
             below.cancel_request(session_id, code);
-            self.tell(session_id, EventKind::Refused { status, fields });
+            self.report(session_id, EventKind::Refused { status, fields });
             return;
         }
         let is_offered = |taken: &String| session.protocols.contains(taken);
@@ -264,7 +264,7 @@ impl Sessions {
             protocol,
             draft: spoken,
         };
-        self.tell(session_id, accepted);
+        self.report(session_id, accepted);
         self.opened(below, session_id);
         if fin {
             self.on_connect_data(below, session_id, Bytes::new(), true);

@@ -25,7 +25,7 @@ impl Sessions {
         }
         let is_open = self.table.get(&id).is_some_and(|session| session.is_open);
         if !is_open {
-            self.on_data_before_the_answer(below, id, &data, fin);
+            self.on_data_before_response(below, id, &data, fin);
             return;
         }
         while let Some(session) = self.table.get_mut(&id) {
@@ -40,7 +40,7 @@ impl Sessions {
                         }
                         return;
                     }
-                    Ok(capsule) => self.obey(below, id, capsule),
+                    Ok(capsule) => self.handle_capsule(below, id, capsule),
                     Err(capsule::Malformed) => self.malformed(below, id),
                 },
                 // RFC 9297 section 3.3.
@@ -52,7 +52,7 @@ impl Sessions {
         }
         // RFC 9297 section 3.3: it must not end inside a capsule.
         match self.table.get(&id) {
-            Some(session) if session.capsules.is_between() => {
+            Some(session) if session.capsules.is_at_boundary() => {
                 // Section 6: the end of the stream counts as a close with code 0 and an empty reason.
                 self.closed_by_peer(below, id, 0, "", true);
             }
@@ -67,7 +67,7 @@ impl Sessions {
     }
 
     /// Section 3.2: data before the response waits for it.
-    fn on_data_before_the_answer(
+    fn on_data_before_response(
         &mut self,
         below: &mut LowerLayers<'_>,
         id: u64,
@@ -84,7 +84,7 @@ impl Sessions {
             let reason = "too much was said before the answer";
             self.abort(below, id, Code::H3_EXCESSIVE_LOAD, reason);
         } else if fin {
-            self.broken_off(below, id);
+            self.aborted_by_peer(below, id);
         }
     }
 
@@ -107,7 +107,7 @@ impl Sessions {
         };
         self.closing.insert(id, closing);
         self.end(below, id, code, reason, true);
-        self.settle_closing(id, |_| {});
+        self.update_closing(id, |_| {});
     }
 
     fn on_data_after_the_end(&mut self, below: &mut LowerLayers<'_>, id: u64, data: &Bytes, fin: bool) {
@@ -117,13 +117,13 @@ impl Sessions {
             below.cancel_request(id, Code::H3_MESSAGE_ERROR);
             self.drop_closing(id);
         } else if fin {
-            self.settle_closing(id, |closing| closing.is_ended = true);
+            self.update_closing(id, |closing| closing.is_ended = true);
         }
     }
 
-    fn obey(&mut self, below: &mut LowerLayers<'_>, id: u64, capsule: Capsule) {
+    fn handle_capsule(&mut self, below: &mut LowerLayers<'_>, id: u64, capsule: Capsule) {
         if capsule == Capsule::Drain {
-            self.drains(id);
+            self.drain_requested(id);
             return;
         }
         let Some(session) = self.table.get_mut(&id) else {
@@ -143,7 +143,7 @@ impl Sessions {
                 let wants = &mut session.wants_stream[usize::from(unidirectional)];
                 if std::mem::take(wants) {
                     let available = quic::Event::StreamsAvailable { unidirectional };
-                    self.tell(id, EventKind::Quic(available));
+                    self.report(id, EventKind::Quic(available));
                 }
                 obeyed
             }
@@ -153,7 +153,7 @@ impl Sessions {
             Capsule::Close { .. } | Capsule::Drain => Ok(()),
         };
         match obeyed {
-            Ok(()) => self.credit_came(below, id),
+            Ok(()) => self.credit_granted(below, id),
             Err(_) => {
                 let reason = "a rule of flow control was broken";
                 self.abort(below, id, error_code::FLOW_CONTROL_ERROR, reason);

@@ -1,4 +1,4 @@
-//! FlowControl control of one session (draft-ietf-webtrans-http3 section 5): streams and bytes, in both directions.
+//! Flow control of one session (draft-ietf-webtrans-http3 section 5): streams and bytes, in both directions.
 //!
 //! Counters begin with the session. Arrays are by direction of streams, bidirectional first. Not here: data that
 //! waits for credit (`streams`), and QUIC's own credit.
@@ -74,7 +74,7 @@ impl FlowControl {
         let may = self.ours.opened[at] < self.ours.streams[at];
         if !may {
             let kind = capsule::STREAMS_BLOCKED[at];
-            self.say_blocked(at, kind, self.ours.streams[at]);
+            self.queue_blocked(at, kind, self.ours.streams[at]);
         }
         may
     }
@@ -100,10 +100,10 @@ impl FlowControl {
 
     /// Data waits for credit.
     pub fn note_blocked(&mut self) {
-        self.say_blocked(2, capsule::DATA_BLOCKED, self.ours.data);
+        self.queue_blocked(2, capsule::DATA_BLOCKED, self.ours.data);
     }
 
-    fn say_blocked(&mut self, at: usize, kind: u64, limit: u64) {
+    fn queue_blocked(&mut self, at: usize, kind: u64, limit: u64) {
         if self.ours.blocked_at[at].replace(limit) != Some(limit) {
             self.blocked.push((kind, limit));
         }
@@ -148,7 +148,7 @@ impl FlowControl {
     }
 
     /// A stream was abandoned with at most `unread_max` unread bytes.
-    pub fn gave_up(&mut self, unread_max: u64) {
+    pub fn abandoned(&mut self, unread_max: u64) {
         self.peers.given_up = self.peers.given_up.saturating_add(unread_max);
     }
 
@@ -248,7 +248,7 @@ mod tests {
         assert_eq!(flow.take_due(), []);
         assert_eq!(flow.received(1), Ok(()));
         assert_eq!(flow.take_due(), [(capsule::MAX_DATA, 150)]);
-        flow.gave_up(100);
+        flow.abandoned(100);
         assert_eq!(flow.take_due(), [(capsule::MAX_DATA, 250)]);
         assert_eq!(flow.received(201), Err(Violation));
     }
@@ -257,12 +257,12 @@ mod tests {
     fn credit_stops_at_the_protocols_maximum() {
         let mut flow = FlowControl::new(([0, 0], 0), [2, 4], DATA_MAX - 1_000);
         for _ in 0..9 {
-            flow.gave_up(DATA_MAX - 1_000);
+            flow.abandoned(DATA_MAX - 1_000);
         }
         assert_eq!(flow.take_due(), []);
         let mut flow = FlowControl::new(([0, 0], 0), [2, 4], DATA_MAX / 2);
         for _ in 0..9 {
-            flow.gave_up(DATA_MAX / 2);
+            flow.abandoned(DATA_MAX / 2);
         }
         assert_eq!(flow.take_due(), [(capsule::MAX_DATA, DATA_MAX)]);
     }

@@ -21,7 +21,7 @@ pub(super) struct Session {
     pub is_open: bool,
     /// The draft in use, once the peer's SETTINGS are known.
     pub draft: Option<Draft>,
-    /// FlowControl control, if both peers negotiated it.
+    /// Flow control, if both peers negotiated it.
     pub flow: Option<FlowControl>,
     /// The session's data streams.
     pub streams: FxHashSet<u64>,

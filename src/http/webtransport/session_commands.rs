@@ -136,7 +136,7 @@ impl<'a> SessionCommands<'a> {
     /// The number of streams stored for sessions: theirs, and those that wait for one.
     pub fn streams(&self) -> usize {
         let sessions = &self.sessions;
-        sessions.streams.len() + sessions.unidentified.len() + sessions.early.streams()
+        sessions.streams.len() + sessions.unidentified.len() + sessions.pre_session.streams()
     }
 
     /// True if there is no session, and none that is closing.

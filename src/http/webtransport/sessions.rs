@@ -31,7 +31,7 @@ use crate::h3_driver::{H3Driver, QuicSink};
 /// ends it. After that only its CONNECT stream is kept, which is *closing* until both sides have ended it.
 ///
 /// Invariants: each stream in `streams` belongs to a session in `table`, which lists it; a stream is in at most one of
-/// `streams`, `unidentified` and `early`.
+/// `streams`, `unidentified` and `pre_session`.
 ///
 /// Bounds: [`Limits`], and QUIC's number of streams. A session without streams takes about 0.6 kB.
 pub struct Sessions {
@@ -41,13 +41,13 @@ pub struct Sessions {
     pub(super) streams: FxHashMap<u64, DataStream>,
     /// Streams of the peer with an incomplete header.
     pub(super) unidentified: FxHashMap<u64, UnidentifiedStream>,
-    pub(super) early: PreSessionBuffer,
+    pub(super) pre_session: PreSessionBuffer,
     pub(super) closing: FxHashMap<u64, Closing>,
     /// Sessions that wait for QUIC to allow another stream, by direction.
     pub(super) openers: [FxHashSet<u64>; 2],
     pub(super) events: VecDeque<Event>,
     /// A second event for HTTP/3, after the one that was returned last.
-    pub(super) behind: Option<quic::Event>,
+    pub(super) second_event: Option<quic::Event>,
     /// Sessions whose peer has sent STOP_SENDING on the CONNECT stream, and when: its last capsule may be on its way.
     pub(super) stopped_reading: Vec<(u64, Instant)>,
     /// Requests that the peer abandoned before they were answered.
@@ -105,11 +105,11 @@ impl Sessions {
             table: FxHashMap::default(),
             streams: FxHashMap::default(),
             unidentified: FxHashMap::default(),
-            early: PreSessionBuffer::default(),
+            pre_session: PreSessionBuffer::default(),
             closing: FxHashMap::default(),
             openers: Default::default(),
             events: VecDeque::new(),
-            behind: None,
+            second_event: None,
             stopped_reading: Vec::new(),
             given_up: 0,
             places: None,
@@ -135,7 +135,7 @@ impl Sessions {
 
     /// True if a timer is running.
     pub fn is_due(&self) -> bool {
-        let has_early = !self.unidentified.is_empty() || !self.early.is_empty();
+        let has_early = !self.unidentified.is_empty() || !self.pre_session.is_empty();
         has_early || !self.closing.is_empty() || !self.stopped_reading.is_empty()
     }
 
@@ -145,7 +145,7 @@ impl Sessions {
     }
 
     /// Frees the unused capacity of the last burst.
-    pub fn rest(&mut self) {
+    pub fn free_capacity(&mut self) {
         self.table.shrink_to_fit();
         self.streams.shrink_to_fit();
         self.unidentified.shrink_to_fit();
@@ -154,14 +154,14 @@ impl Sessions {
         self.openers.iter_mut().for_each(FxHashSet::shrink_to_fit);
     }
 
-    pub(super) fn tell(&mut self, session_id: u64, what: EventKind) {
+    pub(super) fn report(&mut self, session_id: u64, what: EventKind) {
         self.events.push_back(Event { session_id, what });
     }
 
     // A server's requests ------------------------------------------------------------------------
 
     /// A client requests a session; it cannot be reported yet. False if the request is rejected.
-    pub(crate) fn ask(&mut self, below: &mut LowerLayers<'_>, session_id: u64) -> bool {
+    pub(crate) fn add_request(&mut self, below: &mut LowerLayers<'_>, session_id: u64) -> bool {
         if self.table.len() >= self.limits.sessions {
             self.reject(below, session_id, Code::H3_REQUEST_REJECTED);
             return false;
@@ -172,7 +172,7 @@ impl Sessions {
 
     /// The client's SETTINGS have arrived: determines its draft, and checks the draft's requirements. `None` if the
     /// session is rejected.
-    pub(crate) fn judge(
+    pub(crate) fn check_request(
         &mut self,
         below: &mut LowerLayers<'_>,
         session_id: u64,
@@ -235,7 +235,7 @@ impl Sessions {
     /// Rejects a session without reporting it.
     fn reject(&mut self, below: &mut LowerLayers<'_>, session_id: u64, code: Code) {
         below.cancel_request(session_id, code);
-        self.reject_early(below.quic, session_id);
+        self.reject_buffered_streams(below.quic, session_id);
     }
 
     /// Accepts a session: sends 200.
@@ -246,7 +246,7 @@ impl Sessions {
         fields: &[(&[u8], &[u8])],
         protocol: Option<&str>,
     ) -> Result<(), Error> {
-        let session = self.asked(session_id)?;
+        let session = self.unanswered_session(session_id)?;
         let mut lines: Vec<(&[u8], &[u8])> = vec![(b":status", b"200")];
         if session.asks_for_two {
             lines.push((draft::SPOKEN, draft::SPOKEN_TWO));
@@ -283,7 +283,7 @@ impl Sessions {
         status: u16,
         fields: &[(&[u8], &[u8])],
     ) -> Result<(), Error> {
-        self.asked(session_id)?;
+        self.unanswered_session(session_id)?;
         if !(300..=999).contains(&status) {
             return Err(Error::Invalid(format!("{status} refuses nothing")));
         }
@@ -310,12 +310,12 @@ impl Sessions {
         }
         self.closing.insert(session_id, closing);
         self.table.remove(&session_id);
-        self.reject_early(below.quic, session_id);
-        self.settle_closing(session_id, |_| {});
+        self.reject_buffered_streams(below.quic, session_id);
+        self.update_closing(session_id, |_| {});
         Ok(())
     }
 
-    fn asked(&self, session_id: u64) -> Result<&Session, Error> {
+    fn unanswered_session(&self, session_id: u64) -> Result<&Session, Error> {
         let asked = |session: &&Session| !session.is_open && session.draft.is_some();
         match self.table.get(&session_id).filter(asked) {
             Some(session) if self.role == Role::Server => Ok(session),
@@ -332,13 +332,13 @@ impl Sessions {
         };
         session.is_open = true;
         let unread = std::mem::take(&mut session.unread);
-        self.make_places(below);
-        let (streams, datagrams) = self.early.take(session_id);
+        self.raise_stream_limits(below);
+        let (streams, datagrams) = self.pre_session.take(session_id);
         for stream in streams {
             self.adopt(below, stream);
         }
         for data in datagrams {
-            self.tell_datagram(session_id, data);
+            self.report_datagram(session_id, data);
         }
         if !unread.is_empty() {
             self.on_connect_data(below, session_id, unread.freeze(), false);
@@ -347,7 +347,7 @@ impl Sessions {
 
     /// Raises QUIC's limits for the streams of sessions, and on a server for further sessions: the configured
     /// limits were meant for requests only. It is done in steps, because QUIC stores something for each stream.
-    pub(super) fn make_places(&mut self, below: &mut LowerLayers<'_>) {
+    pub(super) fn raise_stream_limits(&mut self, below: &mut LowerLayers<'_>) {
         let quic = &mut *below.quic;
         let base = *self
             .places
@@ -373,13 +373,13 @@ impl Sessions {
     }
 
     /// Handles a drain request of the peer. Reported once.
-    pub(super) fn drains(&mut self, session_id: u64) {
+    pub(super) fn drain_requested(&mut self, session_id: u64) {
         let draft = self.draft(session_id);
         if self.is_reported(draft)
             && let Some(session) = self.table.get_mut(&session_id)
             && !std::mem::replace(&mut session.has_heard_drain, true)
         {
-            self.tell(session_id, EventKind::Draining);
+            self.report(session_id, EventKind::Draining);
         }
     }
 
@@ -394,7 +394,7 @@ impl Sessions {
                     let reason = "the server takes no further sessions";
                     self.abort(below, id, Code::H3_REQUEST_CANCELLED, reason);
                 }
-                false => self.drains(id),
+                false => self.drain_requested(id),
             }
         }
     }
@@ -420,7 +420,7 @@ impl Sessions {
                 closing.is_acknowledged = !is_said || self.has_stopped_reading(id);
                 self.closing.insert(id, closing);
                 self.end(below, id, code, reason, true);
-                self.settle_closing(id, |_| {});
+                self.update_closing(id, |_| {});
             }
             Some(_) => {
                 self.reset(below, id, Code::H3_REQUEST_CANCELLED);
@@ -445,7 +445,7 @@ impl Sessions {
     }
 
     /// The peer has aborted the session, or the CONNECT stream is malformed.
-    pub(super) fn broken_off(&mut self, below: &mut LowerLayers<'_>, id: u64) {
+    pub(super) fn aborted_by_peer(&mut self, below: &mut LowerLayers<'_>, id: u64) {
         let is_answered = self.table.get(&id).is_none_or(|session| session.is_open);
         if !is_answered && self.role == Role::Server {
             self.given_up += 1;
@@ -473,11 +473,11 @@ impl Sessions {
         for openers in &mut self.openers {
             openers.remove(&session_id);
         }
-        self.reject_early(below.quic, session_id);
+        self.reject_buffered_streams(below.quic, session_id);
         if self.is_reported(session.draft) {
-            self.tell(session_id, ended(session.stats, code, reason, is_clean));
+            self.report(session_id, ended(session.stats, code, reason, is_clean));
         }
-        self.make_places(below);
+        self.raise_stream_limits(below);
     }
 
     /// True if the session was reported to the host: on a server once its request was.
@@ -486,8 +486,8 @@ impl Sessions {
     }
 
     /// Rejects streams that wait for a session that has ended or will not exist.
-    pub(super) fn reject_early(&mut self, quic: &mut quic::Connection, session_id: u64) {
-        let (streams, _) = self.early.take(session_id);
+    pub(super) fn reject_buffered_streams(&mut self, quic: &mut quic::Connection, session_id: u64) {
+        let (streams, _) = self.pre_session.take(session_id);
         for stream in streams {
             end_stream(quic, stream.stream_id, error_code::SESSION_GONE);
         }
@@ -503,25 +503,25 @@ impl Sessions {
             self.table.iter().filter_map(reported).collect();
         reported.sort_unstable_by_key(|(id, _)| *id);
         for (session_id, stats) in reported {
-            self.tell(session_id, ended(stats, 0, "", false));
+            self.report(session_id, ended(stats, 0, "", false));
         }
         self.table.clear();
         self.streams.clear();
         self.unidentified.clear();
         self.closing.clear();
         self.openers = Default::default();
-        self.early = PreSessionBuffer::default();
+        self.pre_session = PreSessionBuffer::default();
     }
 
     /// Updates the CONNECT stream of a session that has ended.
-    pub(super) fn settle_closing(&mut self, session_id: u64, note: impl FnOnce(&mut Closing)) {
+    pub(super) fn update_closing(&mut self, session_id: u64, note: impl FnOnce(&mut Closing)) {
         let Some(closing) = self.closing.get_mut(&session_id) else {
             return;
         };
         note(closing);
         let is_over = closing.is_over();
         if closing.is_acknowledged && !std::mem::replace(&mut closing.is_reported, true) {
-            self.tell(session_id, EventKind::Released);
+            self.report(session_id, EventKind::Released);
         }
         if is_over {
             self.closing.remove(&session_id);
@@ -530,7 +530,7 @@ impl Sessions {
 
     /// Stops waiting for a CONNECT stream.
     pub(super) fn drop_closing(&mut self, session_id: u64) {
-        self.settle_closing(session_id, |closing| {
+        self.update_closing(session_id, |closing| {
             closing.is_acknowledged = true;
             closing.is_ended = true;
         });
@@ -545,13 +545,13 @@ impl Sessions {
         let table = &self.table;
         let is_unasked = |id: u64| !table.contains_key(&id);
         let late = self
-            .early
+            .pre_session
             .take_streams(|stream| is_overdue(stream.since) && is_unasked(stream.session_id));
         for stream in late {
             end_stream(below.quic, stream.stream_id, error_code::BUFFERED_STREAM_REJECTED);
         }
-        if self.early.streams() == 0 {
-            self.early.drop_datagrams(is_unasked);
+        if self.pre_session.streams() == 0 {
+            self.pre_session.drop_datagrams(is_unasked);
         }
         let slow = |(id, unidentified): (&u64, &UnidentifiedStream)| is_overdue(unidentified.since).then_some(*id);
         let slow: Vec<u64> = self.unidentified.iter().filter_map(slow).collect();
@@ -571,22 +571,22 @@ impl Sessions {
             .extract_if(.., |&mut (_, since)| is_overdue(since));
         for (session_id, _) in given_up.collect::<Vec<_>>() {
             below.cancel_request(session_id, error_code::SESSION_GONE);
-            self.broken_off(below, session_id);
+            self.aborted_by_peer(below, session_id);
         }
     }
 
-    // PreSessionBuffer input -------------------------------------------------------------------------------
+    // Input before its session ---------------------------------------------------------------------
 
     /// Stores a stream until its session exists, if there is room.
-    pub(super) fn keep_early(&mut self, below: &mut LowerLayers<'_>, stream: EarlyStream) {
-        if let Err(stream) = self.early.add_stream(stream, self.limits.early_streams) {
+    pub(super) fn buffer_stream(&mut self, below: &mut LowerLayers<'_>, stream: EarlyStream) {
+        if let Err(stream) = self.pre_session.add_stream(stream, self.limits.early_streams) {
             end_stream(below.quic, stream.stream_id, error_code::BUFFERED_STREAM_REJECTED);
         }
     }
 
-    pub(super) fn keep_early_datagram(&mut self, session_id: u64, data: Bytes) {
+    pub(super) fn buffer_datagram(&mut self, session_id: u64, data: Bytes) {
         let max = self.limits.early_datagram_bytes;
-        if !self.early.add_datagram(session_id, data, max)
+        if !self.pre_session.add_datagram(session_id, data, max)
             && let Some(session) = self.table.get_mut(&session_id)
         {
             session.stats.datagrams_dropped += 1;

@@ -18,7 +18,7 @@ pub enum StreamOwner {
 }
 
 /// Parses the first bytes of a stream (draft-ietf-webtrans-http3 sections 4.2 and 4.3).
-pub fn look(stream_id: u64, bytes: &[u8]) -> StreamOwner {
+pub fn owner_of(stream_id: u64, bytes: &[u8]) -> StreamOwner {
     if bytes.is_empty() {
         return StreamOwner::Unknown { lacks: SIZE_MIN };
     }
@@ -68,7 +68,7 @@ mod tests {
     fn read(stream_id: u64, data: &[u8]) -> (StreamOwner, usize) {
         let mut have = 0;
         loop {
-            let whose = look(stream_id, &data[..have]);
+            let whose = owner_of(stream_id, &data[..have]);
             match whose {
                 StreamOwner::Unknown { lacks } if have + lacks <= data.len() => have += lacks,
                 _ => return (whose, have),
@@ -85,7 +85,7 @@ mod tests {
                 let expected = StreamOwner::Session { session_id };
                 assert_eq!(read(stream_id, &data), (expected, header.len()));
                 for end in 0..header.len() {
-                    let cut = look(stream_id, &header[..end]);
+                    let cut = owner_of(stream_id, &header[..end]);
                     assert!(matches!(cut, StreamOwner::Unknown { lacks: 1.. }));
                 }
             }
@@ -97,9 +97,9 @@ mod tests {
         // HEADERS; the types of the control and QPACK streams; each other's signals.
         assert_eq!(read(0, b"\x01\x05abcde").0, StreamOwner::Http);
         assert_eq!(read(2, b"\x00\x04\x00").0, StreamOwner::Http);
-        assert_eq!(look(2, b"\x02"), StreamOwner::Http);
-        assert_eq!(look(0, b"\x40\x54"), StreamOwner::Http);
-        assert_eq!(look(2, b"\x40\x41"), StreamOwner::Http);
+        assert_eq!(owner_of(2, b"\x02"), StreamOwner::Http);
+        assert_eq!(owner_of(0, b"\x40\x54"), StreamOwner::Http);
+        assert_eq!(owner_of(2, b"\x40\x41"), StreamOwner::Http);
     }
 
     #[test]

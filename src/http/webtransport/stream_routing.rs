@@ -44,7 +44,7 @@ impl Sessions {
             | Quic::StreamAbandoned { stream_id }
             | Quic::StreamFinished { stream_id } => *stream_id,
             Quic::StreamsAvailable { unidirectional } => {
-                self.places_came(*unidirectional);
+                self.streams_available(*unidirectional);
                 return None;
             }
             Quic::Datagram { data, .. } => {
@@ -57,7 +57,7 @@ impl Sessions {
             self.stream_event(below, stream_id, event);
             return None;
         }
-        if let Some(stream) = self.early.stream(stream_id) {
+        if let Some(stream) = self.pre_session.stream(stream_id) {
             match event {
                 Quic::StreamData { data, fin, .. } => {
                     stream.rest.data.append(data);
@@ -83,7 +83,7 @@ impl Sessions {
         event: quic::Event,
     ) -> Option<quic::Event> {
         use quic::Event as Quic;
-        self.settle_closing(stream_id, |closing| match event {
+        self.update_closing(stream_id, |closing| match event {
             Quic::StreamFinished { .. } | Quic::StopSending { .. } => {
                 closing.is_acknowledged = true;
             }
@@ -104,7 +104,7 @@ impl Sessions {
                 self.begin(below, stream_id, arrived, true)
             }
             // QUIC has pushed it: before it was read on demand, or because the connection ends.
-            Quic::StreamData { data, fin, .. } if !below.h3.knows(stream_id) => {
+            Quic::StreamData { data, fin, .. } if !below.h3.is_known(stream_id) => {
                 let end = fin.then_some(StreamEnd::Finished);
                 let arrived = Received { data, end };
                 self.begin(below, stream_id, arrived, false)
@@ -118,7 +118,7 @@ impl Sessions {
                 None => self.http_event(stream_id, event),
             },
             Quic::StreamReset { .. } if self.unidentified.remove(&stream_id).is_some() => {
-                self.given_up_unnamed(below, stream_id, event)
+                self.reset_before_identified(below, stream_id, event)
             }
             _ => self.http_event(stream_id, event),
         }
@@ -126,7 +126,7 @@ impl Sessions {
 
     /// A stream of the peer was reset before its owner was known. If there are sessions it may be one of theirs,
     /// and nothing depends on it.
-    fn given_up_unnamed(
+    fn reset_before_identified(
         &mut self,
         below: &mut LowerLayers<'_>,
         stream_id: u64,
@@ -144,8 +144,8 @@ impl Sessions {
     }
 
     /// The second of two events for HTTP/3, of which [`route`](Self::route) has returned the first.
-    pub(crate) fn take_behind(&mut self) -> Option<quic::Event> {
-        self.behind.take()
+    pub(crate) fn take_second_event(&mut self) -> Option<quic::Event> {
+        self.second_event.take()
     }
 
     /// Bidirectional streams that the server opens never belong to HTTP/3.
@@ -169,15 +169,15 @@ impl Sessions {
         });
         if unidentified.bytes.is_empty()
             && let Some(first) = arrived.data.pieces().first()
-            && stream_header::look(stream_id, first) == StreamOwner::Http
+            && stream_header::owner_of(stream_id, first) == StreamOwner::Http
         {
-            return self.hand_over(below, stream_id, unidentified, arrived, pulls);
+            return self.pass_to_http3(below, stream_id, unidentified, arrived, pulls);
         }
         loop {
-            let lacks = match stream_header::look(stream_id, &unidentified.bytes) {
+            let lacks = match stream_header::owner_of(stream_id, &unidentified.bytes) {
                 StreamOwner::Unknown { lacks } => lacks,
                 StreamOwner::Http => {
-                    return self.hand_over(below, stream_id, unidentified, arrived, pulls);
+                    return self.pass_to_http3(below, stream_id, unidentified, arrived, pulls);
                 }
                 StreamOwner::Session { session_id } => {
                     let stream = EarlyStream {
@@ -187,7 +187,7 @@ impl Sessions {
                         stopped: unidentified.stopped,
                         since: below.now,
                     };
-                    self.place(below, stream);
+                    self.assign_to_session(below, stream);
                     return None;
                 }
             };
@@ -204,11 +204,11 @@ impl Sessions {
                     stream_id,
                     error_code,
                 };
-                return self.given_up_unnamed(below, stream_id, reset);
+                return self.reset_before_identified(below, stream_id, reset);
             }
             if arrived.end.is_some() {
                 // The stream ends before its owner is known: HTTP/3 reports the error.
-                return self.hand_over(below, stream_id, unidentified, arrived, pulls);
+                return self.pass_to_http3(below, stream_id, unidentified, arrived, pulls);
             }
             self.unidentified.insert(stream_id, unidentified);
             return None;
@@ -216,7 +216,7 @@ impl Sessions {
     }
 
     /// Passes a stream to HTTP/3.
-    fn hand_over(
+    fn pass_to_http3(
         &mut self,
         below: &mut LowerLayers<'_>,
         stream_id: u64,
@@ -230,7 +230,7 @@ impl Sessions {
             arrived.end = more.end;
         }
         below.quic.deliver_stream(stream_id);
-        self.behind = unidentified
+        self.second_event = unidentified
             .stopped
             .map(|error_code| quic::Event::StopSending {
                 stream_id,
@@ -253,7 +253,7 @@ impl Sessions {
     }
 
     /// A stream has named its session.
-    fn place(&mut self, below: &mut LowerLayers<'_>, stream: EarlyStream) {
+    fn assign_to_session(&mut self, below: &mut LowerLayers<'_>, stream: EarlyStream) {
         let EarlyStream {
             stream_id,
             session_id,
@@ -264,9 +264,9 @@ impl Sessions {
         }
         match self.table.get(&session_id) {
             Some(session) if session.is_open => self.adopt(below, stream),
-            Some(_) => self.keep_early(below, stream),
-            None => match self.place_of(below, session_id) {
-                Place::ToCome => self.keep_early(below, stream),
+            Some(_) => self.buffer_stream(below, stream),
+            None => match self.connect_stream_place(below, session_id) {
+                Place::ToCome => self.buffer_stream(below, stream),
                 Place::Begun => end_stream(below.quic, stream_id, error_code::SESSION_GONE),
                 // Section 4.
                 Place::Impossible => {
@@ -280,7 +280,7 @@ impl Sessions {
     }
 
     /// The state of the request stream that identifies a session.
-    fn place_of(&self, below: &LowerLayers<'_>, session_id: u64) -> Place {
+    fn connect_stream_place(&self, below: &LowerLayers<'_>, session_id: u64) -> Place {
         match self.role {
             Role::Server => below.h3.place(session_id),
             _ if !is_client_bidi(session_id) => Place::Impossible,
@@ -300,8 +300,8 @@ impl Sessions {
             let is_open = session.is_open;
             let data = data.split_off(used);
             match is_open {
-                true => self.tell_datagram(quarter * 4, data),
-                false => self.keep_early_datagram(quarter * 4, data),
+                true => self.report_datagram(quarter * 4, data),
+                false => self.buffer_datagram(quarter * 4, data),
             }
             return;
         }
@@ -310,12 +310,12 @@ impl Sessions {
         h3.handle_datagram(&mut out, data);
     }
 
-    pub(super) fn tell_datagram(&mut self, session_id: u64, data: Bytes) {
+    pub(super) fn report_datagram(&mut self, session_id: u64, data: Bytes) {
         if let Some(session) = self.table.get_mut(&session_id) {
             session.stats.datagrams_received += 1;
             let early = false;
             let event = quic::Event::Datagram { data, early };
-            self.tell(session_id, EventKind::Quic(event));
+            self.report(session_id, EventKind::Quic(event));
         }
     }
 
@@ -329,7 +329,7 @@ impl Sessions {
         match self.role {
             Role::Client => None,
             Role::Server if below.h3.place(session_id) == Place::ToCome => {
-                self.keep_early_datagram(session_id, data);
+                self.buffer_datagram(session_id, data);
                 None
             }
             Role::Server => Some(h3::Event::Datagram {
@@ -369,7 +369,7 @@ impl Sessions {
                 self.abort(below, stream_id, Code::H3_REQUEST_CANCELLED, REJECTED);
             }
             H3::Reset { stream_id, .. } if self.table.contains_key(&stream_id) => {
-                self.broken_off(below, stream_id);
+                self.aborted_by_peer(below, stream_id);
             }
             H3::StopSending { stream_id, .. } if self.table.contains_key(&stream_id) => {
                 let is_open = self.table.get(&stream_id).is_some_and(|it| it.is_open);
@@ -377,7 +377,7 @@ impl Sessions {
                     // The peer's last data may be in the same packet, and is processed after this.
                     self.stopped_reading.push((stream_id, below.now));
                 } else if self.role == Role::Server {
-                    self.broken_off(below, stream_id);
+                    self.aborted_by_peer(below, stream_id);
                 }
                 // RFC 9114 section 4.1: a response to the client may still arrive.
             }

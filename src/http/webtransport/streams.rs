@@ -101,7 +101,7 @@ impl Sessions {
             stream_id,
             unidirectional,
         };
-        self.tell(session_id, opened);
+        self.report(session_id, opened);
         let fin = rest.end == Some(StreamEnd::Finished);
         let goes_on = rest.end.is_none();
         if !rest.data.is_empty() || fin {
@@ -154,7 +154,7 @@ impl Sessions {
             }
             Quic::StreamReset { error_code, .. } => {
                 *error_code = error_code::from_wire(*error_code);
-                self.gave_up_reading(stream_id);
+                self.abandon_unread(stream_id);
             }
             Quic::StopSending {
                 error_code, unsent, ..
@@ -176,7 +176,7 @@ impl Sessions {
             Quic::StreamFinished { .. } | Quic::StopSending { .. }
         );
         if stream.is_some_and(|stream| !stream.is_forgotten || is_end) {
-            self.tell(session_id, EventKind::Quic(event));
+            self.report(session_id, EventKind::Quic(event));
         }
         self.read(below, session_id, received);
         self.not_sent(below, session_id, not_sent);
@@ -202,7 +202,7 @@ impl Sessions {
             && !flow.may_open(unidirectional)
         {
             session.wants_stream[at] = true;
-            self.say_due(below, session_id);
+            self.send_due_credit(below, session_id);
             return Ok(None);
         }
         let Some(stream_id) = below.quic.open_stream(unidirectional) else {
@@ -227,13 +227,13 @@ impl Sessions {
     }
 
     /// QUIC allows more streams of ours.
-    pub(super) fn places_came(&mut self, unidirectional: bool) {
+    pub(super) fn streams_available(&mut self, unidirectional: bool) {
         let at = usize::from(unidirectional);
         let mut waiting: Vec<u64> = self.openers[at].drain().collect();
         waiting.sort_unstable();
         for session_id in waiting {
             let available = quic::Event::StreamsAvailable { unidirectional };
-            self.tell(session_id, EventKind::Quic(available));
+            self.report(session_id, EventKind::Quic(available));
         }
     }
 
@@ -287,12 +287,12 @@ impl Sessions {
             flow.note_blocked();
         }
         let session_id = stream.session_id;
-        self.say_due(below, session_id);
+        self.send_due_credit(below, session_id);
         Ok(())
     }
 
     /// The session has more credit: waiting data is sent, one stream after the other.
-    pub(super) fn credit_came(&mut self, below: &mut LowerLayers<'_>, session_id: u64) {
+    pub(super) fn credit_granted(&mut self, below: &mut LowerLayers<'_>, session_id: u64) {
         let Some(session) = self.table.get_mut(&session_id) else {
             return;
         };
@@ -332,10 +332,10 @@ impl Sessions {
         for stream_id in writable {
             if !below.quic.is_stream_full(stream_id) {
                 let event = quic::Event::StreamWritable { stream_id };
-                self.tell(session_id, EventKind::Quic(event));
+                self.report(session_id, EventKind::Quic(event));
             }
         }
-        self.say_due(below, session_id);
+        self.send_due_credit(below, session_id);
     }
 
     pub(super) fn is_stream_full(&self, quic: &quic::Connection, stream_id: u64) -> bool {
@@ -379,7 +379,7 @@ impl Sessions {
             Some(StreamEnd::Finished) => stream.is_receiving = false,
             Some(StreamEnd::Reset { error_code }) => {
                 *error_code = error_code::from_wire(*error_code);
-                self.gave_up_reading(stream_id);
+                self.abandon_unread(stream_id);
             }
         }
         self.read(below, session_id, received.data.len());
@@ -402,7 +402,7 @@ impl Sessions {
             return;
         };
         match flow.received(count) {
-            Ok(()) => self.say_due(below, session_id),
+            Ok(()) => self.send_due_credit(below, session_id),
             Err(_) => {
                 let reason = "more data than the session may have";
                 self.abort(below, session_id, error_code::FLOW_CONTROL_ERROR, reason);
@@ -437,7 +437,7 @@ impl Sessions {
             && let Some(flow) = session.and_then(|session| session.flow.as_mut())
         {
             flow.not_sent(count);
-            self.credit_came(below, session_id);
+            self.credit_granted(below, session_id);
         }
     }
 
@@ -452,7 +452,7 @@ impl Sessions {
             return Err(StreamError::Over);
         }
         below.quic.stop_stream(stream_id, error_code::to_wire(code))?;
-        self.gave_up_reading(stream_id);
+        self.abandon_unread(stream_id);
         self.settle_stream(below, stream_id);
         Ok(())
     }
@@ -483,7 +483,7 @@ impl Sessions {
 
     /// Unread data of a stream will not be read. Only QUIC knows its amount: credit is given for the maximum,
     /// because otherwise the peer would run out of it.
-    fn gave_up_reading(&mut self, stream_id: u64) {
+    fn abandon_unread(&mut self, stream_id: u64) {
         let Some(stream) = self.streams.get_mut(&stream_id) else {
             return;
         };
@@ -492,7 +492,7 @@ impl Sessions {
         }
         let session = self.table.get_mut(&stream.session_id);
         if let Some(flow) = session.and_then(|session| session.flow.as_mut()) {
-            flow.gave_up(self.limits.window);
+            flow.abandoned(self.limits.window);
         }
     }
 
@@ -523,11 +523,11 @@ impl Sessions {
                 flow.peer_closed(is_unidirectional(stream_id));
             }
         }
-        self.say_due(below, session_id);
+        self.send_due_credit(below, session_id);
     }
 
     /// Sends the pending capsules of flow control.
-    pub(super) fn say_due(&mut self, below: &mut LowerLayers<'_>, session_id: u64) {
+    pub(super) fn send_due_credit(&mut self, below: &mut LowerLayers<'_>, session_id: u64) {
         let Some(session) = self.table.get_mut(&session_id) else {
             return;
         };

@@ -42,7 +42,7 @@ impl FloodRecovery {
 
     /// Records the bytes of each kind that are held now: by connections themselves, and beside them. Returns when
     /// the flood will be over.
-    pub fn look(&self, now: Instant, held: [usize; KINDS]) -> Option<Instant> {
+    pub fn observe(&self, now: Instant, held: [usize; KINDS]) -> Option<Instant> {
         let mut has_gone = false;
         for (peak, held) in self.peaks.iter().zip(held) {
             let mut most = peak.load(Ordering::Relaxed);
@@ -68,7 +68,7 @@ impl FloodRecovery {
     }
 
     /// True once after each flood, when its end is due.
-    pub fn take_over(&self, now: Instant) -> bool {
+    pub fn take_end(&self, now: Instant) -> bool {
         let mut schedule = self.schedule();
         let is_due = schedule.at.is_some_and(|at| at <= now);
         if is_due {
@@ -108,29 +108,29 @@ mod tests {
     fn a_flood_ends_once_and_the_end_of_a_second_one_is_delayed() {
         let begin = Instant::now();
         let flood = FloodRecovery::within(0);
-        assert_eq!(flood.look(begin, [LEAST - 1, 0]), None);
-        assert_eq!(flood.look(begin, [0, 0]), None);
-        assert_eq!(flood.look(begin, [4 * LEAST, 0]), None);
-        assert_eq!(flood.look(begin, [LEAST + 1, 0]), None);
+        assert_eq!(flood.observe(begin, [LEAST - 1, 0]), None);
+        assert_eq!(flood.observe(begin, [0, 0]), None);
+        assert_eq!(flood.observe(begin, [4 * LEAST, 0]), None);
+        assert_eq!(flood.observe(begin, [LEAST + 1, 0]), None);
         let at = begin + DELAY;
-        assert_eq!(flood.look(begin, [LEAST, 0]), Some(at));
+        assert_eq!(flood.observe(begin, [LEAST, 0]), Some(at));
         // A second endpoint that calls this gets an equal time.
-        assert_eq!(flood.look(begin + DELAY / 2, [0, 0]), Some(at));
-        assert!(!flood.take_over(begin));
-        assert!(flood.take_over(at) && !flood.take_over(at));
-        assert_eq!(flood.look(at + INTERVAL, [0, 0]), None);
-        flood.look(at, [4 * LEAST, 0]);
-        assert_eq!(flood.look(at, [0, 0]), Some(at + INTERVAL));
+        assert_eq!(flood.observe(begin + DELAY / 2, [0, 0]), Some(at));
+        assert!(!flood.take_end(begin));
+        assert!(flood.take_end(at) && !flood.take_end(at));
+        assert_eq!(flood.observe(at + INTERVAL, [0, 0]), None);
+        flood.observe(at, [4 * LEAST, 0]);
+        assert_eq!(flood.observe(at, [0, 0]), Some(at + INTERVAL));
     }
 
     #[test]
     fn a_flood_that_grows_again_has_not_ended() {
         let now = Instant::now();
         let flood = FloodRecovery::within(0);
-        flood.look(now, [4 * LEAST, 0]);
-        assert!(flood.look(now, [0, 0]).is_some());
-        assert_eq!(flood.look(now, [3 * LEAST, 0]), None);
-        assert!(!flood.take_over(now + 2 * DELAY));
+        flood.observe(now, [4 * LEAST, 0]);
+        assert!(flood.observe(now, [0, 0]).is_some());
+        assert_eq!(flood.observe(now, [3 * LEAST, 0]), None);
+        assert!(!flood.take_end(now + 2 * DELAY));
     }
 
     #[test]
@@ -139,10 +139,10 @@ mod tests {
         for (before, after) in [([8, 4], [8, 0]), ([4, 8], [0, 8])] {
             let flood = FloodRecovery::within(0);
             let scaled = |held: [usize; KINDS]| held.map(|count| count * LEAST);
-            assert_eq!(flood.look(now, scaled(before)), None);
-            assert_eq!(flood.look(now, scaled(after)), Some(now + DELAY));
-            assert!(flood.take_over(now + DELAY));
-            assert_eq!(flood.look(now + DELAY, scaled(after)), None);
+            assert_eq!(flood.observe(now, scaled(before)), None);
+            assert_eq!(flood.observe(now, scaled(after)), Some(now + DELAY));
+            assert!(flood.take_end(now + DELAY));
+            assert_eq!(flood.observe(now + DELAY, scaled(after)), None);
         }
     }
 
@@ -155,10 +155,10 @@ mod tests {
             (usize::MAX, MOST),
         ] {
             let flood = FloodRecovery::within(limit);
-            flood.look(now, [least - 1, least - 1]);
-            assert_eq!(flood.look(now, [0, 0]), None);
-            flood.look(now, [least, 0]);
-            assert!(flood.look(now, [0, 0]).is_some());
+            flood.observe(now, [least - 1, least - 1]);
+            assert_eq!(flood.observe(now, [0, 0]), None);
+            flood.observe(now, [least, 0]);
+            assert!(flood.observe(now, [0, 0]).is_some());
         }
     }
 }

@@ -61,7 +61,7 @@ impl Request {
                 let reply = Event::Close(close.clone()).to_frame(None);
                 self.send_last(py, reply, close);
             }
-            Some(Stop::Fault(fault)) => {
+            Some(Stop::Violation(fault)) => {
                 let close = Close {
                     code: fault.code,
                     reason: fault.reason.to_owned(),

@@ -26,7 +26,7 @@ impl Connection {
             None => {}
             Some(Datagrams::None) => {
                 // RFC 9297 section 2.
-                self.give_up(quic, stream_id, Code::H3_DATAGRAM_ERROR, now);
+                self.abort_request(quic, stream_id, Code::H3_DATAGRAM_ERROR, now);
             }
             Some(_) => self.push_datagram(stream_id, data),
         }
@@ -53,7 +53,7 @@ impl Connection {
             self.push_datagram(stream_id, value);
         }
         if let Some(code) = fault {
-            self.give_up(quic, stream_id, code, now);
+            self.abort_request(quic, stream_id, code, now);
         } else if ended {
             let end = Event::Body {
                 stream_id,
@@ -72,10 +72,10 @@ impl Connection {
         }
     }
 
-    fn give_up(&mut self, quic: &mut quic::Connection, stream_id: u64, code: Code, now: Instant) {
+    fn abort_request(&mut self, quic: &mut quic::Connection, stream_id: u64, code: Code, now: Instant) {
         self.h3.end_stream(quic, stream_id, code, now);
         self.abort(stream_id);
-        self.calmed(now);
+        self.start_idle_timer(now);
     }
 
     /// The largest datagram of a request that QUIC accepts at present; `None` if capsules must be used.

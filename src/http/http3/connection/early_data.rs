@@ -23,17 +23,17 @@ impl Connection {
         for stream_id in self.events.release() {
             self.resume(quic, stream_id);
         }
-        self.settle_sessions(quic, now);
+        self.update_sessions(quic, now);
     }
 
-    pub(super) fn settle_early(&mut self, quic: &mut quic::Connection, now: Instant) {
+    pub(super) fn release_held_requests(&mut self, quic: &mut quic::Connection, now: Instant) {
         if self.events.holds_any() && !quic.is_handshaking() {
             self.handshake_completed(quic, now);
         }
     }
 
     /// Marks a request as early, and makes it wait if necessary. Returns a reason to refuse it.
-    pub(super) fn judge_early(
+    pub(super) fn check_early_request(
         &mut self,
         quic: &mut quic::Connection,
         stream_id: u64,

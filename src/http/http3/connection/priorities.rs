@@ -21,9 +21,9 @@ impl Connection {
     ) {
         let signal = Signal::of(fields);
         if signal.is_some() {
-            self.exchanges.note_priorities();
+            self.exchanges.set_uses_priorities();
         }
-        if self.exchanges.knows_priorities() {
+        if self.exchanges.uses_priorities() {
             let wished = signal.unwrap_or_default().over(Priority::default());
             self.reprioritize(quic, stream_id, wished);
         }
@@ -36,10 +36,10 @@ impl Connection {
         stream_id: u64,
         wished: Priority,
     ) {
-        self.exchanges.note_priorities();
+        self.exchanges.set_uses_priorities();
         // The rest of a response that is wholly in QUIC's queues keeps its place.
         if let Some(exchange) = self.exchanges.get_mut(stream_id) {
-            let priority = exchange.wishes.set_client(wished);
+            let priority = exchange.priority.set_client(wished);
             apply(quic, stream_id, priority);
         }
     }

@@ -23,8 +23,8 @@ impl Connection {
         ended: bool,
         now: Instant,
     ) {
-        self.unfinished.ended(stream_id);
-        if self.h3.is_abused() {
+        self.header_deadlines.ended(stream_id);
+        if self.h3.is_closed_for_abuse() {
             // The connection was closed for an earlier event.
             return;
         }
@@ -36,15 +36,15 @@ impl Connection {
         let (mut head, unfit) = Head::read(fields, &self.limits.protocols);
         let refusal = refusal
             .or(unfit)
-            .or_else(|| self.judge_session(&head, ended));
+            .or_else(|| self.check_session_request(&head, ended));
         if head.is_webtransport && refusal.is_none() {
-            self.session_asked(quic, stream_id, head, now);
+            self.add_session_request(quic, stream_id, head, now);
             return;
         }
         match self.exchanges.room(self.limits.open_requests) {
             Room::Free => {}
             // Each further request of a client that has abandoned most of them counts as abandoned, too.
-            Room::FullOfAbandoned if !self.may_give_up(quic, now) => return,
+            Room::FullOfAbandoned if !self.count_abandoned(quic, now) => return,
             Room::Full | Room::FullOfAbandoned => {
                 let code = Code::H3_REQUEST_REJECTED;
                 return self.h3.end_stream(quic, stream_id, code, now);
@@ -56,7 +56,7 @@ impl Connection {
         };
         self.exchanges.open(stream_id, exchange);
         let refusal = match refusal {
-            None => self.judge_early(quic, stream_id, &mut head, ended),
+            None => self.check_early_request(quic, stream_id, &mut head, ended),
             refusal => refusal,
         };
         self.prioritize(quic, stream_id, &head.fields);
@@ -100,7 +100,7 @@ impl Connection {
     }
 
     /// The client has reset its side of a stream, or stopped ours.
-    pub(super) fn given_up(
+    pub(super) fn reset_or_stopped(
         &mut self,
         quic: &mut quic::Connection,
         stream_id: u64,
@@ -110,11 +110,11 @@ impl Connection {
         if frame::is_unidirectional(stream_id) {
             return;
         }
-        let was_unfinished = self.unfinished.ended(stream_id);
+        let was_unfinished = self.header_deadlines.ended(stream_id);
         let exchange = self.exchanges.get(stream_id);
         let is_early = match exchange {
             Some(exchange) => !exchange.answered,
-            None => was_unfinished || self.abandonment.is_new(stream_id),
+            None => was_unfinished || self.rapid_resets.is_new(stream_id),
         };
         // A complete request can still be answered if the client resets it afterwards. A request with an incomplete
         // header section is dropped when its response is stopped: none could be sent.
@@ -122,7 +122,7 @@ impl Connection {
             Some(exchange) => !exchange.answered && (unwanted || !exchange.ended),
             None => was_unfinished && unwanted,
         };
-        self.abandonment.arrived(stream_id);
+        self.rapid_resets.arrived(stream_id);
         if is_over {
             let code = Code::H3_REQUEST_CANCELLED;
             self.h3.end_stream(quic, stream_id, code, now);
@@ -130,18 +130,18 @@ impl Connection {
         }
         // The exchange has ended by now. `h3` sends nothing more on the stream, so if an exchange stayed open while
         // the connection is closed here, the host's sends would fail.
-        if is_early && !self.may_give_up(quic, now) {
+        if is_early && !self.count_abandoned(quic, now) {
             return;
         }
-        self.calmed(now);
+        self.start_idle_timer(now);
     }
 
     /// Counts a request that was abandoned before it was answered. False: the connection is closed for it.
-    pub(super) fn may_give_up(&mut self, quic: &mut quic::Connection, now: Instant) -> bool {
-        let may = self.abandonment.count(now);
+    pub(super) fn count_abandoned(&mut self, quic: &mut quic::Connection, now: Instant) -> bool {
+        let may = self.rapid_resets.count(now);
         if !may {
             let reason = b"too many requests were abandoned before they were answered";
-            self.h3.close_abused(quic, reason, now);
+            self.h3.close_for_abuse(quic, reason, now);
         }
         may
     }

@@ -140,7 +140,7 @@ impl Connection {
         now: Instant,
     ) -> Result<(), SendError> {
         let open = match self.exchanges.unanswered(stream_id) {
-            Some(open) if !self.h3.is_abused() => open,
+            Some(open) if !self.h3.is_closed_for_abuse() => open,
             _ => return Err(SendError::Gone),
         };
         let head = part.final_head();
@@ -154,15 +154,15 @@ impl Connection {
         };
         sent.map_err(|error| refusal(h3, stream_id, error))?;
         if let Some(fields) = head {
-            let wishes = &mut open.exchange.wishes;
-            wishes.set_application(quic, stream_id, fields);
+            let priority = &mut open.exchange.priority;
+            priority.set_application(quic, stream_id, fields);
             // From now on the request does not time out for missing content.
             open.exchange.has_begun = true;
         }
         if fin {
             let queued = quic.send_queue_bytes(stream_id);
             let writing = Writing::new(queued, open.answer(), &self.limits, now);
-            self.stalls.answered(stream_id, writing);
+            self.stalled_responses.answered(stream_id, writing);
         }
         // The event with the reason may be late, if the application does not wait for anything.
         match self.h3.take_refused(stream_id) {
@@ -201,7 +201,7 @@ impl Connection {
             // Either event ends the wait: room in the connection, or a nearly empty queue of the stream.
             quic.report_when_low(stream_id);
             let place = writing.place;
-            writing.place = place.or_else(|| Some(self.stalls.take_place()));
+            writing.place = place.or_else(|| Some(self.stalled_responses.take_place()));
         }
         exchange.writing = Some(writing);
         true
@@ -240,7 +240,7 @@ impl Connection {
     /// The host has finished a request.
     pub fn done(&mut self, stream_id: u64, now: Instant) {
         self.exchanges.finish(stream_id);
-        self.calmed(now);
+        self.start_idle_timer(now);
     }
 
     /// Announces the end of the connection (RFC 9114 section 5.2): the client should make no more requests, and

@@ -11,42 +11,42 @@ use crate::http3::event::Event;
 impl Connection {
     /// True if [`tick`](Self::tick) has anything to do.
     pub fn is_due(&self, now: Instant) -> bool {
-        let have_sessions = self.attached.as_ref().is_some_and(|it| it.is_due());
-        !self.is_drained() || have_sessions || self.quiet.may_rest(now) || self.is_idle(now)
+        let have_sessions = self.webtransport_sessions.as_ref().is_some_and(|it| it.is_due());
+        !self.is_drained() || have_sessions || self.idle_timer.may_free_capacity(now) || self.is_idle(now)
     }
 
     /// Abandons requests and responses that have taken too long.
     pub fn tick(&mut self, quic: &mut quic::Connection, now: Instant) {
         let timeout = self.limits.header_timeout;
-        for stream_id in self.unfinished.take_overdue(timeout, now) {
+        for stream_id in self.header_deadlines.take_overdue(timeout, now) {
             // Nothing of it was processed, which is the meaning of this code (RFC 9114 section 4.1.1).
             let code = Code::H3_REQUEST_REJECTED;
             self.h3.end_stream(quic, stream_id, code, now);
-            self.calmed(now);
+            self.start_idle_timer(now);
         }
         for stream_id in self.exchanges.take_overdue(&self.limits, now) {
             self.events.push(Event::BodyTimedOut { stream_id });
         }
-        self.give_up_stalled(quic, now);
+        self.abandon_stalled(quic, now);
         self.tick_sessions(quic, now);
-        if self.is_drained() && self.quiet.may_rest(now) {
-            self.rest(quic);
+        if self.is_drained() && self.idle_timer.may_free_capacity(now) {
+            self.free_capacity(quic);
         }
         if self.is_idle(now) {
-            self.quiet.begin(now);
+            self.idle_timer.begin(now);
             self.events.push(Event::Idle);
         }
     }
 
     fn is_idle(&self, now: Instant) -> bool {
-        self.is_drained() && self.quiet.lasts(self.limits.keep_alive, now)
+        self.is_drained() && self.idle_timer.has_lasted(self.limits.keep_alive, now)
     }
 
     /// Abandons the responses of which nothing was read for too long, or too little.
-    fn give_up_stalled(&mut self, quic: &mut quic::Connection, now: Instant) {
+    fn abandon_stalled(&mut self, quic: &mut quic::Connection, now: Instant) {
         let queued = |stream_id| quic.send_queue_bytes(stream_id);
         let mut waiting = self.exchanges.waiting();
-        let stalled = self.stalls.check(&mut waiting, queued, &self.limits, now);
+        let stalled = self.stalled_responses.check(&mut waiting, queued, &self.limits, now);
         for response in &stalled {
             self.events.push(Event::TooSlow(response.why));
         }
@@ -63,21 +63,21 @@ impl Connection {
             }
         }
         if has_whole {
-            self.calmed(now);
+            self.start_idle_timer(now);
         }
     }
 
     /// Frees unused capacity.
-    fn rest(&mut self, quic: &mut quic::Connection) {
-        self.quiet.rested();
-        self.h3.rest();
-        self.exchanges.rest();
-        self.stalls.rest();
-        self.unfinished.rest();
-        if let Some(attached) = &mut self.attached {
-            attached.rest();
+    fn free_capacity(&mut self, quic: &mut quic::Connection) {
+        self.idle_timer.capacity_freed();
+        self.h3.free_capacity();
+        self.exchanges.free_capacity();
+        self.stalled_responses.free_capacity();
+        self.header_deadlines.free_capacity();
+        if let Some(attached) = &mut self.webtransport_sessions {
+            attached.free_capacity();
         }
-        self.events.rest();
+        self.events.free_capacity();
         quic.rest();
     }
 }

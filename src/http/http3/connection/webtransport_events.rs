@@ -26,13 +26,13 @@ impl Connection {
         quic.read_on_demand();
         let mut connection = Self::new(quic, settings, limits, now);
         let sessions = Sessions::new(Role::Server, webtransport);
-        connection.attached = Some(Box::new(WebTransportSessions::new(sessions)));
+        connection.webtransport_sessions = Some(Box::new(WebTransportSessions::new(sessions)));
         connection
     }
 
     /// The connection's sessions, if WebTransport is enabled: commands, and events except [`Event::Session`].
     pub fn webtransport(&mut self) -> Option<SessionCommands<'_>> {
-        let attached = self.attached.as_mut()?;
+        let attached = self.webtransport_sessions.as_mut()?;
         Some(SessionCommands::new(&mut attached.sessions, &mut self.h3))
     }
 
@@ -43,7 +43,7 @@ impl Connection {
         now: Instant,
         run: impl FnOnce(&mut Sessions, &mut LowerLayers<'_>) -> R,
     ) -> Option<R> {
-        let attached = self.attached.as_mut()?;
+        let attached = self.webtransport_sessions.as_mut()?;
         let was_drained = attached.sessions.is_drained();
         let mut below = LowerLayers {
             h3: &mut self.h3,
@@ -52,7 +52,7 @@ impl Connection {
         };
         let result = run(&mut attached.sessions, &mut below);
         if !was_drained && attached.sessions.is_drained() {
-            self.calmed(now);
+            self.start_idle_timer(now);
         }
         Some(result)
     }
@@ -64,16 +64,16 @@ impl Connection {
         event: quic::Event,
         now: Instant,
     ) -> Option<quic::Event> {
-        if self.attached.is_none() {
+        if self.webtransport_sessions.is_none() {
             return Some(event);
         }
-        self.h3.learn_peers_datagrams(quic);
+        self.h3.read_datagram_support(quic);
         self.with_sessions(quic, now, |sessions, below| sessions.route(below, event))?
     }
 
     /// An event that follows and that is HTTP's as well.
-    pub(super) fn take_behind(&mut self) -> Option<quic::Event> {
-        self.attached.as_mut()?.sessions.take_behind()
+    pub(super) fn take_second_event(&mut self) -> Option<quic::Event> {
+        self.webtransport_sessions.as_mut()?.sessions.take_second_event()
     }
 
     /// Passes HTTP/3's event to the sessions; returns it if it is HTTP's.
@@ -83,24 +83,24 @@ impl Connection {
         event: h3::Event,
         now: Instant,
     ) -> Option<h3::Event> {
-        if self.attached.is_none() {
+        if self.webtransport_sessions.is_none() {
             return Some(event);
         }
         self.with_sessions(quic, now, |sessions, below| sessions.route_h3(below, event))?
     }
 
     /// Why a request for a session is refused: its stream has ended, or sessions are not supported.
-    pub(super) fn judge_session(&self, head: &Head, ended: bool) -> Option<Refusal> {
+    pub(super) fn check_session_request(&self, head: &Head, ended: bool) -> Option<Refusal> {
         match head.is_webtransport {
             false => None,
-            true if self.attached.is_none() => {
+            true if self.webtransport_sessions.is_none() => {
                 Some(Refusal::new(501, "the protocol is not supported"))
             }
             true => ended.then_some(Refusal::new(400, "a session's stream has ended")),
         }
     }
 
-    pub(super) fn session_asked(
+    pub(super) fn add_session_request(
         &mut self,
         quic: &mut quic::Connection,
         session_id: u64,
@@ -109,35 +109,35 @@ impl Connection {
     ) {
         self.count_request();
         let asked =
-            self.with_sessions(quic, now, |sessions, below| sessions.ask(below, session_id));
-        if let (Some(true), Some(attached)) = (asked, &mut self.attached) {
-            attached.asked.push((session_id, head));
+            self.with_sessions(quic, now, |sessions, below| sessions.add_request(below, session_id));
+        if let (Some(true), Some(attached)) = (asked, &mut self.webtransport_sessions) {
+            attached.pending_requests.push((session_id, head));
         }
     }
 
     /// After every event: reports requests for sessions that can be reported, and counts those that were abandoned.
-    pub(super) fn settle_sessions(&mut self, quic: &mut quic::Connection, now: Instant) {
-        let Some(attached) = &mut self.attached else {
+    pub(super) fn update_sessions(&mut self, quic: &mut quic::Connection, now: Instant) {
+        let Some(attached) = &mut self.webtransport_sessions else {
             return;
         };
         let is_known = self.h3.received_settings().is_some() && !quic.is_handshaking();
-        if is_known && !attached.asked.is_empty() {
-            for (session_id, head) in std::mem::take(&mut attached.asked) {
-                self.tell_session(quic, session_id, head, now);
+        if is_known && !attached.pending_requests.is_empty() {
+            for (session_id, head) in std::mem::take(&mut attached.pending_requests) {
+                self.report_session_request(quic, session_id, head, now);
             }
         }
-        let given_up = match &mut self.attached {
+        let given_up = match &mut self.webtransport_sessions {
             Some(attached) => attached.sessions.take_given_up(),
             None => 0,
         };
         for _ in 0..given_up {
-            if !self.may_give_up(quic, now) {
+            if !self.count_abandoned(quic, now) {
                 return;
             }
         }
     }
 
-    fn tell_session(
+    fn report_session_request(
         &mut self,
         quic: &mut quic::Connection,
         session_id: u64,
@@ -145,7 +145,7 @@ impl Connection {
         now: Instant,
     ) {
         let asked = self.with_sessions(quic, now, |sessions, below| {
-            sessions.judge(below, session_id, head.names_h3, &head.fields)
+            sessions.check_request(below, session_id, head.names_h3, &head.fields)
         });
         // A request that its client has abandoned meanwhile is not reported.
         if let Some(Some(asked)) = asked {
@@ -160,6 +160,6 @@ impl Connection {
 
     pub(super) fn tick_sessions(&mut self, quic: &mut quic::Connection, now: Instant) {
         self.with_sessions(quic, now, |sessions, below| sessions.tick(below));
-        self.settle_sessions(quic, now);
+        self.update_sessions(quic, now);
     }
 }

@@ -43,7 +43,7 @@ fn responses_to_a_client_that_was_closed_for_its_resets_are_refused_as_gone() {
             }
         }
         stop(&mut site, &streams);
-        assert!(site.http.is_abused());
+        assert!(site.http.is_closed_for_abuse());
         // The two that it may abandon and one too many. No other was processed.
         assert_eq!(aborted(&site.take_events()).len(), 3);
         for &stream_id in &streams {
@@ -79,7 +79,7 @@ fn requests_after_the_reset_that_closed_the_connection_are_not_reported() {
         site.browser.send_headers(stream_id, GET, true).unwrap();
     }
     site.run();
-    assert!(site.http.is_abused());
+    assert!(site.http.is_closed_for_abuse());
     let reported = site.take_events();
     let reported = requests(&reported);
     let waited_for = reported.iter().filter(|&&id| site.http.is_waited_for(id));
