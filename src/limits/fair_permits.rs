@@ -1,18 +1,20 @@
-//! Permits for something scarce, shared fairly among clients. The host defines the resource and the clients.
+//! Permits for a scarce resource, for example open files, shared fairly among clients. The host defines the resource
+//! and the clients.
 //!
-//! A holder *works* with a permit, or *keeps* an item with one until it works again. A kept item only saves the host from
-//! making it again, so it can be dropped: when a permit is needed, the client that keeps the most loses its oldest item.
-//! A permit in work is not taken away; other holders wait, and get permits in the order of how many permits their
-//! clients work with.
+//! A *holder* is one user of the resource, for example a response. It *works* with a permit, or *keeps* an item (such
+//! as an open file) with the permit until it works again. A kept item saves only the effort to make the item again, so
+//! it can be dropped: when a holder needs a permit and none is free, the client that keeps the most items loses its
+//! oldest. A permit of a working holder is never taken away. Further holders wait, and the next free permit goes to a
+//! holder of the client that works with the fewest.
 //!
-//! One client works with no more permits than are left for all others (a dynamic threshold, as switches have for their
-//! buffers): a single client gets half of all, and the next one finds room.
+//! A client works with at most as many permits as are left for all others ("dynamic threshold", as switches have for
+//! their buffers). So a single client gets half of all permits, and a second client finds some free.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use rustc_hash::FxHashMap;
 
-/// Identifies the holder of a permit, or one that waits for a permit.
+/// Identifies a holder, with or without a permit.
 pub type HolderId = u64;
 
 /// The permits of all clients. `K` identifies a client, `T` is a kept item.
@@ -23,36 +25,37 @@ pub struct FairPermits<K, T> {
     next_stamp: u64,
     working: usize,
     kept: usize,
-    /// Clients by the number of items they keep; clients that keep none are absent.
+    /// Clients by the number of their kept items. A client without kept items has no entry.
     by_kept: BTreeSet<(usize, K)>,
-    /// Clients with waiting holders, by the permits that they work with and their oldest waiting holder.
+    /// Clients with waiting holders, sorted by the number of permits that the client works with, then by its oldest
+    /// waiting holder.
     by_wait: BTreeSet<(usize, HolderId, K)>,
     changes: Changes<T>,
 }
 
-/// Results that the host must handle.
+/// Effects of calls on other holders, which the host has to handle.
 #[derive(Debug)]
 pub struct Changes<T> {
-    /// Items that lost their permit, to be dropped.
+    /// Items whose permit went to another holder. The host drops them.
     pub dropped: Vec<T>,
-    /// Holders that waited and have a permit now.
+    /// Holders that waited and now work with a permit.
     pub granted: Vec<HolderId>,
 }
 
 /// The result of a request for a permit.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Taken<T> {
-    /// The kept item is still there.
+    /// The holder works again, and its kept item was still there.
     Kept(T),
-    /// A permit without an item.
+    /// The holder works with a permit and has no kept item.
     Empty,
-    /// [`Changes::granted`] lists the holder when it gets a permit.
+    /// No permit is free. [`Changes::granted`] lists the holder when it gets one.
     Waits,
 }
 
 struct Holder<K, T> {
     client: K,
-    /// The total of permits, as this holder counts it.
+    /// The number of permits of all clients together, which the host may give each holder differently.
     max: usize,
     state: State<T>,
 }
@@ -67,7 +70,7 @@ enum State<T> {
 #[derive(Default)]
 struct Client {
     working: usize,
-    /// Sorted by age.
+    /// Kept items as (age stamp, holder); the oldest is first.
     keeping: BTreeMap<u64, HolderId>,
     waiting: BTreeSet<HolderId>,
 }
@@ -77,7 +80,8 @@ impl<K: Ord + Clone, T> FairPermits<K, T> {
         Self::default()
     }
 
-    /// Adds a holder without a permit. The caller must [`leave`](Self::leave) in the end.
+    /// Adds a holder without a permit for `client`. `max` is the number of permits of all clients together. The caller
+    /// removes the holder with [`leave`](Self::leave).
     pub fn join(&mut self, client: K, max: usize) -> HolderId {
         self.next_id += 1;
         let holder = Holder {
@@ -89,18 +93,18 @@ impl<K: Ord + Clone, T> FairPermits<K, T> {
         self.next_id
     }
 
-    /// True if the holder has a permit to work with.
+    /// True if the holder works with a permit.
     pub fn is_working(&self, id: HolderId) -> bool {
         let holder = self.holders.get(&id);
         holder.is_some_and(|holder| matches!(holder.state, State::Working))
     }
 
-    /// Permits in use, worked with or kept.
+    /// Permits in use by working holders and for kept items.
     pub fn used(&self) -> usize {
         self.working + self.kept
     }
 
-    /// Requests a permit to work with. For a holder that waits, returns the current state.
+    /// Requests a permit to work with. A holder that already works or waits keeps its state, which is returned.
     pub fn take(&mut self, id: HolderId) -> Taken<T> {
         let Some(holder) = self.holders.get_mut(&id) else {
             return Taken::Waits;
@@ -135,8 +139,8 @@ impl<K: Ord + Clone, T> FairPermits<K, T> {
         }
     }
 
-    /// The holder stops working and keeps `item` until the permit is needed. If it has no permit, the item is
-    /// returned.
+    /// Changes the holder from working to keeping: `item` is kept until another holder needs the permit. Returns
+    /// `item` if the holder does not work with a permit.
     pub fn keep(&mut self, id: HolderId, item: T) -> Option<T> {
         match self.holders.get(&id) {
             Some(holder) if matches!(holder.state, State::Working) => {}
@@ -155,7 +159,7 @@ impl<K: Ord + Clone, T> FairPermits<K, T> {
         None
     }
 
-    /// Releases the permit, or stops waiting for one.
+    /// Releases the holder's permit and drops its kept item, or ends its wait for a permit.
     pub fn release(&mut self, id: HolderId) {
         let Some(holder) = self.holders.get_mut(&id) else {
             return;
@@ -179,13 +183,13 @@ impl<K: Ord + Clone, T> FairPermits<K, T> {
         self.admit();
     }
 
-    /// Removes the holder.
+    /// Removes the holder after releasing its permit.
     pub fn leave(&mut self, id: HolderId) {
         self.release(id);
         self.holders.remove(&id);
     }
 
-    /// Drops the oldest item of the client that keeps the most. False if nothing is kept.
+    /// Drops the oldest item of the client that keeps the most items. False if no client keeps an item.
     pub fn drop_one(&mut self) -> bool {
         match self.by_kept.last().cloned() {
             Some((_, client)) => self.drop_oldest(&client),
@@ -193,7 +197,7 @@ impl<K: Ord + Clone, T> FairPermits<K, T> {
         }
     }
 
-    /// Takes the results of the calls so far.
+    /// Takes the effects of all calls since the last `take_changes`.
     pub fn take_changes(&mut self) -> Changes<T> {
         std::mem::take(&mut self.changes)
     }
@@ -206,13 +210,13 @@ impl<K: Ord + Clone, T> FairPermits<K, T> {
         is_first && left > 0 && working < left
     }
 
-    /// Frees a permit for `id` if all are in use.
+    /// Drops kept items until a permit is free for `id`.
     fn make_room(&mut self, client: &K, id: HolderId) {
         let max = self.holders.get(&id).map_or(1, |holder| holder.max);
         while self.used() >= max && self.kept > 0 {
             let most = self.by_kept.last().map_or(0, |(count, _)| *count);
             let keeps = |client: &Client| client.keeping.len();
-            // A client that keeps as much as any other makes room for itself.
+            // If no client keeps more items than this one, its own oldest item is dropped.
             match self.clients.get(client).map_or(0, keeps) == most {
                 true => self.drop_oldest(client),
                 false => self.drop_one(),
@@ -238,7 +242,7 @@ impl<K: Ord + Clone, T> FairPermits<K, T> {
         true
     }
 
-    /// Gives free permits to waiting holders.
+    /// Gives free permits to waiting holders, first to those of the client that works with the fewest.
     fn admit(&mut self) {
         while let Some((working, id, client)) = self.by_wait.first().cloned() {
             let max = self.holders.get(&id).map_or(1, |holder| holder.max);
@@ -263,7 +267,7 @@ impl<K: Ord + Clone, T> FairPermits<K, T> {
         Some(holder.client.clone())
     }
 
-    /// Changes a client and its entries in the indices.
+    /// Changes a client and updates its entries in `by_kept` and `by_wait`.
     fn change<R>(&mut self, key: &K, change: impl FnOnce(&mut Client) -> R) -> R {
         let client = self.clients.entry(key.clone()).or_default();
         let before = (client.keeping.len(), client.first_waiting());
@@ -349,7 +353,8 @@ mod tests {
         working(&mut permits, 2);
         assert_eq!(permits.take_changes().dropped, [0]);
         assert_eq!(permits.used(), MAX);
-        // The holder requests a permit again and gets one at the expense of its own client.
+        // The holder whose item was dropped requests a permit again; the next oldest item of its own client is dropped
+        // for it.
         assert_eq!(permits.take(ids[0]), Taken::Empty);
         assert_eq!(permits.take_changes().dropped, [1]);
     }
@@ -364,7 +369,7 @@ mod tests {
         for item in 0..6 {
             keeping(&mut permits, 2, 20 + item);
         }
-        // A client with a single item and clients with fewer items than others lose nothing.
+        // The clients with the most items lose the oldest ones. A client with a single item loses none.
         assert_eq!(permits.take_changes().dropped, [0, 1, 2, 3, 20, 21]);
         assert_eq!(permits.used(), MAX);
     }
@@ -399,7 +404,7 @@ mod tests {
         assert_eq!(permits.take(new), Taken::Waits);
         permits.release(second);
         assert_eq!(permits.take_changes().granted, [new]);
-        // A holder that stops waiting is removed.
+        // `leave` removes a waiting holder from the queue.
         permits.leave(same);
         permits.release(first);
         assert_eq!(permits.take_changes().granted, [] as [u64; 0]);
@@ -448,7 +453,7 @@ mod tests {
                 count(|state| matches!(state, State::Keeping(..))),
                 permits.kept
             );
-            // No holder waits while there is room for all clients alike.
+            // Holders wait only while some holder works.
             let waits = count(|state| matches!(state, State::Waiting)) > 0;
             assert!(!waits || permits.working > 0);
         }

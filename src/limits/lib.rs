@@ -1,13 +1,13 @@
-//! Limits for the clients of a process: bytes that it holds for them, and scarce things that they use.
+//! Limits for the clients of a process: the bytes that it holds for them, and scarce resources that they use.
 //!
 //! | module | content |
 //! | --- | --- |
-//! | [`memory_budget`] | bytes that clients make a process hold, in total and by address |
-//! | [`semaphore`] | a semaphore for expensive things of one client |
-//! | [`fair_permits`] | permits for something scarce, shared fairly among clients |
-//! | [`token_bucket`] | events at a rate, with a burst after a quiet time |
+//! | [`memory_budget`] | bytes that a process holds for its clients, in total and by address |
+//! | [`semaphore`] | a semaphore that limits one client's use of an expensive resource |
+//! | [`fair_permits`] | permits for a scarce resource, shared fairly among clients |
+//! | [`token_bucket`] | a limit of events a second, with a burst after an idle time |
 //!
-//! QUIC, HTTP and applications share them. Not here: the reaction to a limit that is reached.
+//! The QUIC and HTTP crates and applications share these types. Not here: the reaction to an exceeded limit.
 
 #![forbid(unsafe_code)]
 

@@ -1,16 +1,18 @@
-//! A budget of the bytes that clients make a process hold, with an account for each client address.
+//! A budget of the bytes that a process holds for its clients, with an account for each client address.
 //!
-//! A [`Budget`] has the limit and the sums; all endpoints share it. An [`Account`] belongs to an address. Each
-//! connection of that address has a [`Holding`] in the account, which its endpoint updates. A [`Charge`] counts the
-//! bytes that the connection's host keeps for it: messages, content, datagrams that wait for the application.
+//! One [`Budget`] has the limit and the sums of a process; all QUIC endpoints share it. An [`Account`] belongs to a
+//! client address. Each connection from that address has a [`Holding`] in the account, which the connection's endpoint
+//! updates. A [`Charge`] counts the bytes that the host keeps for a connection: messages, content, and datagrams that
+//! wait for the application.
 //!
 //! The share of an account is the unused part of the budget ("dynamic thresholds", Choudhury and Hahne 1998). So a
-//! single account may hold half of the budget, and n accounts that all want more hold a part of n + 1 each.
-//! Accounts need not be counted, and there is always room for clients that come later.
+//! single account may hold half of the budget, and each of n accounts that all want more may hold 1 / (n + 1) of it.
+//! This rule needs no count of the accounts, and leaves room for clients that come later.
 //!
-//! Connections without data count in the budget but not against their account's share: an address with thousands of
-//! idle clients is not the one that floods. Connections are limited when they begin, by the same rule within half
-//! of the budget ([`Budget::has_room_at`]). So the other half is data, which can be shed.
+//! The memory of the connections themselves (`fixed`) counts in the budget, but not against their account's share,
+//! because an address with thousands of idle clients is not the cause of a flood of data. New connections are limited
+//! by the same rule within half of the budget ([`Budget::has_room_at`]). So the other half is left for data, which can
+//! be shed.
 //!
 //! - `accounts`: the search for the accounts that hold most; `charge`: bytes that hosts keep;
 //!   `flood_recovery`: the memory that returns to the system after a flood.
@@ -30,13 +32,13 @@ use accounts::Accounts;
 pub use charge::{Charge, Queued};
 use flood_recovery::FloodRecovery;
 
-/// The addresses that limits count together: an IPv4 address, or the /64 of one IPv6 subscriber (RFC 6177). The log
-/// of the Python side applies the same rule (`_log_rate_limits.network`).
+/// The addresses that limits count as one client: an IPv4 address, or the /64 network of one IPv6 subscriber (RFC
+/// 6177). The Python server's log counts clients in the same way (`_log_rate_limits.network`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum AddressBlock {
     V4(u32),
     V6(u64),
-    /// All clients without a validated address, together. No client's address is in it.
+    /// All clients whose address is not validated yet, together.
     Unproved,
 }
 
@@ -49,40 +51,40 @@ impl From<IpAddr> for AddressBlock {
     }
 }
 
-/// The bytes that clients may make a process hold.
+/// The limit of the bytes that a process holds for its clients, and the sums of these bytes.
 #[derive(Debug)]
 pub struct Budget {
     limit: usize,
     held: AtomicUsize,
-    /// The part of `held` that the connections themselves take.
+    /// The bytes of the connections themselves, a part of `held`.
     fixed: AtomicUsize,
-    /// Credit beyond the initial credit of every connection.
+    /// Bytes of flow-control credit that connections got beyond their initial credit. Room for them is reserved.
     promised: AtomicUsize,
     accounts: Mutex<Accounts>,
     flood: FloodRecovery,
 }
 
-/// The bytes that the clients of one address hold.
+/// The bytes that a process holds for the clients of one [`AddressBlock`].
 #[derive(Debug)]
 pub struct Account {
     block: AddressBlock,
     budget: Arc<Budget>,
-    /// Bytes beside the connections themselves.
+    /// Bytes of data that the account's connections hold, without the connections themselves.
     held: AtomicUsize,
-    /// Bytes of the connections themselves.
+    /// Bytes of the account's connections themselves, without data.
     fixed: AtomicUsize,
     promised: AtomicUsize,
-    /// The account's class in `Budget::accounts`, changed under their lock.
+    /// The account's class in `Budget::accounts`. It changes only while the mutex of `accounts` is locked.
     class: AtomicUsize,
 }
 
-/// The bytes that one connection holds. Dropping it releases all of them.
+/// The bytes charged for one connection. Dropping the holding releases all of them.
 #[derive(Debug)]
 pub struct Holding {
     account: Arc<Account>,
-    /// Bytes of the connection itself.
+    /// Bytes of the connection itself, without data.
     fixed: usize,
-    /// Bytes that the connection holds beside itself.
+    /// Bytes of data that the connection holds.
     held: usize,
     promised: usize,
 }
@@ -105,12 +107,12 @@ impl Budget {
         self.held.load(Ordering::Relaxed)
     }
 
-    /// Bytes of the connections themselves.
+    /// Bytes of all connections themselves, without data.
     fn fixed(&self) -> usize {
         self.fixed.load(Ordering::Relaxed)
     }
 
-    /// Bytes held beside the connections themselves.
+    /// Bytes of data that all connections hold, without the connections themselves.
     #[inline]
     pub fn data(&self) -> usize {
         self.held().saturating_sub(self.fixed())
@@ -121,31 +123,32 @@ impl Budget {
         self.held() > self.limit
     }
 
-    /// How many bytes to release until shedding stops. The target is a little below the limit, so that not every
-    /// further byte causes a search.
+    /// The number of bytes that shedding has to release. Shedding ends an eighth below the limit, so that the next few
+    /// bytes do not start another search for the largest accounts.
     pub fn excess(&self) -> usize {
         self.held()
             .saturating_sub(self.limit - self.limit / SHED_BELOW)
     }
 
-    /// How much each account may hold.
+    /// The bytes of data that each account may hold now: the unused part of the budget.
     fn share(&self) -> usize {
         self.limit.saturating_sub(self.held())
     }
 
-    /// How much the connections of each account may take, with `pending` bytes of connections that have not
-    /// entered.
+    /// The bytes that the connections of each account may take themselves. `pending` bytes belong to connections that
+    /// are not entered in the budget yet.
     fn connections_share(&self, pending: usize) -> usize {
         let taken = self.fixed().saturating_add(pending);
         (self.limit / CONNECTIONS_PART).saturating_sub(taken)
     }
 
-    /// True if another connection of `bytes` fits in the part of the budget that connections themselves may take.
+    /// True if another connection of `bytes` fits in the half of the budget that connections themselves may take.
     pub fn has_room(&self, bytes: usize, pending: usize) -> bool {
         bytes <= self.connections_share(pending)
     }
 
-    /// True if the connection fits in the share of that part that connections of these addresses may take.
+    /// True if another connection of `bytes` fits in the share of this address block: connections of one block may
+    /// take a part of the half that all connections may take.
     pub fn has_room_at(
         &self,
         block: impl Into<AddressBlock>,
@@ -157,7 +160,7 @@ impl Budget {
         taken.saturating_add(bytes) <= self.connections_share(pending)
     }
 
-    /// Adds a connection from these addresses.
+    /// Adds a connection from this address block to its account.
     pub fn enter(self: &Arc<Self>, block: impl Into<AddressBlock>) -> Holding {
         let block = block.into();
         let make = |class| Account {
@@ -176,25 +179,26 @@ impl Budget {
         }
     }
 
-    /// The `count` accounts that hold most, the largest first. Visits a bounded number of accounts.
+    /// The `count` accounts that hold the most bytes, the largest first. The search visits a bounded number of
+    /// accounts.
     pub fn heaviest(&self, count: usize) -> Vec<Arc<Account>> {
         let found = self.accounts().heaviest();
         accounts::largest(found, count)
     }
 
-    /// The time at which a receding flood of clients counts as ended; `None` if there is none. Several
-    /// endpoints may get the same time.
+    /// The time at which a flood that has receded counts as ended; `None` if there was no flood. Several endpoints may
+    /// get the same time.
     pub fn flood_end(&self, now: Instant) -> Option<Instant> {
         self.flood.observe(now, [self.fixed(), self.data()])
     }
 
-    /// True once after each flood: its memory can be returned to the system.
+    /// True once after each flood, when its end is due: the caller then returns freed memory to the system.
     pub fn take_flood_end(&self, now: Instant) -> bool {
         self.flood.take_end(now)
     }
 
     fn accounts(&self) -> MutexGuard<'_, Accounts> {
-        // No code that holds this lock panics, so the accounts are consistent.
+        // No code panics while it holds this lock, so the accounts are consistent even if the mutex is poisoned.
         self.accounts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -214,7 +218,7 @@ impl Default for Budget {
 }
 
 impl Account {
-    /// Bytes that the account's connections hold beside themselves.
+    /// Bytes of data that the account's connections hold.
     #[inline]
     pub fn held(&self) -> usize {
         self.held.load(Ordering::Relaxed)
@@ -227,7 +231,7 @@ impl Account {
         self.sort();
     }
 
-    /// Moves the account to another class if its sum has left the current one.
+    /// Moves the account to another size class if `held` no longer belongs in its class.
     fn sort(&self) {
         let class = self.class.load(Ordering::Relaxed);
         if accounts::is_misplaced(class, self.held()) {
@@ -243,25 +247,25 @@ impl Drop for Account {
 }
 
 impl Holding {
-    /// All bytes charged for the connection.
+    /// All bytes charged for the connection: the connection itself and its data.
     #[inline]
     pub fn held(&self) -> usize {
         self.fixed + self.held
     }
 
-    /// Bytes that the connection holds beside itself.
+    /// Bytes of data that the connection holds, without the connection itself.
     #[inline]
     pub fn data(&self) -> usize {
         self.held
     }
 
-    /// True if the connection holds nothing beside itself.
+    /// True if the connection holds no data.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.held == 0
     }
 
-    /// Sets the bytes of the connection itself.
+    /// Sets the number of bytes of the connection itself.
     #[inline]
     pub fn set_fixed(&mut self, bytes: usize) {
         let budget = &self.account.budget;
@@ -271,8 +275,8 @@ impl Holding {
         self.fixed = bytes;
     }
 
-    /// Sets the bytes that the connection holds beside itself. A change of a few bytes is deferred to the next
-    /// call.
+    /// Sets the number of bytes of data that the connection holds. A change of less than [`STEP`] is ignored until a
+    /// later call, except to zero.
     #[inline]
     pub fn set(&mut self, held: usize) {
         if held == self.held || (held != 0 && held.abs_diff(self.held) < STEP) {
@@ -282,7 +286,7 @@ impl Holding {
         self.held = held;
     }
 
-    /// Moves the connection, with the bytes it holds, to the account of `address`.
+    /// Moves the connection, with all bytes charged for it, to the account of `address`.
     pub fn move_to(&mut self, address: IpAddr) {
         let block = AddressBlock::from(address);
         if self.account.block == block {
@@ -295,18 +299,19 @@ impl Holding {
         *self = moved;
     }
 
-    /// True if the account holds more than its share.
+    /// True if the account holds more data than its share of the budget.
     pub fn is_over_share(&self) -> bool {
         self.account.held() > self.account.budget.share()
     }
 
-    /// True if the process exceeds its budget and this account holds a significant part of it.
+    /// True if the process exceeds its budget and this account holds at least a 64th of the budget.
     pub fn is_short(&self) -> bool {
         let budget = &self.account.budget;
         budget.is_exceeded() && self.account.held() > budget.limit / FEW
     }
 
-    /// Reserves room for `bytes` of further credit, if the share has that much beside what is already promised.
+    /// Reserves room for `bytes` of further flow-control credit. False if the account's share has not that much room
+    /// beside the bytes it holds and the room that is already reserved.
     pub fn promise(&mut self, bytes: usize) -> bool {
         let (account, budget) = (&self.account, &self.account.budget);
         if budget.limit == usize::MAX {
@@ -328,7 +333,7 @@ impl Holding {
         self.promised > 0
     }
 
-    /// Releases the reservation after the credit was withdrawn.
+    /// Releases the reserved room, after the credit was withdrawn or used up.
     pub fn break_promise(&mut self) {
         self.set_promised(0);
     }
@@ -360,13 +365,13 @@ fn move_by(sum: &AtomicUsize, old: usize, new: usize) {
     };
 }
 
-/// Changes below this do not reach the account.
+/// A change of a connection's data by fewer bytes than this does not update the account.
 const STEP: usize = 4 << 10;
-/// Connections themselves may take this part of the budget: a half.
+/// A half of the budget is the most that connections themselves may take.
 const CONNECTIONS_PART: usize = 2;
-/// Shedding stops this part of the budget, an eighth, below its limit.
+/// Shedding ends when the held bytes are below the limit by this part of the budget: an eighth.
 const SHED_BELOW: usize = 8;
-/// Below this part of the budget an account is not a cause of memory shortage.
+/// An account that holds less than this part of the budget, a 64th, is not treated as a cause of memory shortage.
 const FEW: usize = 64;
 
 #[cfg(test)]
@@ -468,7 +473,7 @@ mod tests {
         let mut holding = budget.enter(address(1));
         holding.set(50 * KIB);
         assert!(!holding.promise(1) && holding.held() == 50 * KIB);
-        // A change of less than a step.
+        // A change of less than `STEP` is ignored.
         holding.set(50 * KIB + 1);
         assert_eq!(budget.held(), 50 * KIB);
         drop(holding);

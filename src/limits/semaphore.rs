@@ -1,17 +1,18 @@
-//! A semaphore for something expensive that one client may use. The host defines the resource and the client.
+//! A semaphore that limits how often one client uses an expensive resource at a time. The host defines the resource
+//! and the client.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// The permits of one client.
+/// The semaphore of one client, with `max` permits.
 pub struct Semaphore {
     taken: AtomicUsize,
     max: usize,
-    /// True if a request for a permit was refused.
+    /// True if a request for a permit was refused since the last [`take_wanted`](Semaphore::take_wanted).
     is_wanted: AtomicBool,
 }
 
-/// One permit. Dropping it releases it.
+/// One permit of a [`Semaphore`]. Dropping it returns it to the semaphore.
 pub struct Permit(Arc<Semaphore>);
 
 impl Semaphore {
@@ -32,7 +33,7 @@ impl Semaphore {
         None
     }
 
-    /// True if a request was refused and a permit is free now. Each refusal is reported once.
+    /// True if a request was refused before and a permit is free now. Each refusal is reported once.
     pub fn take_wanted(&self) -> bool {
         let has_room = self.taken.load(Ordering::Relaxed) < self.max;
         has_room && self.is_wanted.swap(false, Ordering::Relaxed)

@@ -1,15 +1,15 @@
-//! A token bucket: events at a rate, and a burst of them after a quiet time.
+//! A token bucket: limits the rate of events, and allows a burst of events after an idle time.
 
 use std::time::{Duration, Instant};
 
-/// Events per second, and at once after a quiet time.
+/// The rate of a token bucket: events per second, and the number of events at once after an idle time.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Rate {
     pub per_second: f64,
     pub burst: u32,
 }
 
-/// Tokens arrive at a rate and are taken one by one. At most a burst is kept.
+/// Tokens are added at `per_second` and taken one by one. The bucket holds at most `burst` tokens.
 pub struct TokenBucket {
     per_second: f64,
     burst: f64,
@@ -28,7 +28,7 @@ impl TokenBucket {
         }
     }
 
-    /// The current number of tokens.
+    /// Adds the tokens for the time since the last call, and returns the number of tokens.
     fn filled(&mut self, now: Instant) -> f64 {
         let since = self
             .filled_at
@@ -38,22 +38,22 @@ impl TokenBucket {
         self.tokens
     }
 
-    /// Takes a token; the count becomes negative if there is none.
+    /// Takes a token. If none is left, the number of tokens becomes negative.
     pub fn take(&mut self, now: Instant) {
         self.tokens = self.filled(now) - 1.0;
     }
 
-    /// True if less than half of a burst is left.
+    /// True if fewer tokens than half a burst are left.
     pub fn is_half_empty(&mut self, now: Instant) -> bool {
         self.filled(now) < self.burst / 2.0
     }
 
-    /// True if there is a token.
+    /// True if at least one token is left.
     pub fn has_one(&mut self, now: Instant) -> bool {
         self.filled(now) >= 1.0
     }
 
-    /// Takes a token if there is one.
+    /// Takes a token. False, without an effect, if none is left.
     pub fn try_take(&mut self, now: Instant) -> bool {
         let is_there = self.filled(now) >= 1.0;
         if is_there {

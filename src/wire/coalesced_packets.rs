@@ -1,15 +1,15 @@
-//! Splits a datagram into packets (RFC 9000 section 12.2).
+//! Splits a UDP datagram into the QUIC packets that it consists of (RFC 9000 section 12.2, "Coalescing Packets").
 
 use super::header::{Extent, KNOWN_VERSIONS, PacketType, VERSION_1, is_long, version_of};
 
 /// The kind of a datagram's first packet.
 #[derive(Debug, PartialEq, Eq)]
 pub enum FirstPacket {
-    /// A packet of a known version, or one with a short header.
+    /// A packet of a known version with a long header, or a packet with a short header.
     Packet,
     /// A Version Negotiation packet.
     Negotiation,
-    /// A long header of an unknown version.
+    /// A packet with a long header of an unknown version.
     UnknownVersion,
 }
 
@@ -25,22 +25,22 @@ impl FirstPacket {
     }
 }
 
-/// The version of a datagram's first packet, if that is an Initial packet.
+/// The version in a datagram's first packet; `None` if that is not an Initial packet.
 #[inline]
 pub fn initial_version(datagram: &[u8]) -> Option<u32> {
     let version = version_of(datagram)?;
     (PacketType::of_long(datagram[0], version) == PacketType::Initial).then_some(version)
 }
 
-/// A packet in a datagram, as its header describes it.
+/// One packet of a datagram, as its header describes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CoalescedPacket {
-    /// `None` if the header does not show it.
+    /// `None` if the first byte has the long-header bit, but the version field is missing.
     pub packet_type: Option<PacketType>,
     pub length: usize,
 }
 
-/// The packets of a datagram, or of a part of one, whose long headers have the layout of version 1.
+/// Splits a datagram, or a part of one, into packets. Long headers are assumed to have the layout of version 1.
 pub fn arrivals(mut datagram: &[u8]) -> Vec<CoalescedPacket> {
     let mut found = Vec::new();
     while let Some(first) = datagram.first() {

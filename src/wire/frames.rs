@@ -1,16 +1,15 @@
-//! An iterator over the frames of a decrypted packet (RFC 9000 section 19): their positions, and the fields that
-//! code beside the state machine needs.
+//! An iterator over the frames of a decrypted packet (RFC 9000 section 19): the position of each frame, and the fields
+//! that code beside quinn-proto needs.
 //!
-//! Not a full decoder: the state machine decodes. A malformed or unknown frame ends the iteration.
+//! This is not a full decoder; quinn-proto decodes all fields. A malformed or unknown frame ends the iteration.
 
 use std::ops::RangeInclusive;
 
 use super::varint;
 
-/// A frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Frame<'a> {
-    /// Skipped.
+    /// The iterator skips PADDING and does not return it.
     Padding,
     Ping,
     Ack(Ack<'a>),
@@ -28,7 +27,7 @@ pub enum Frame<'a> {
         offset: u64,
         data: &'a [u8],
     },
-    /// STREAM, with the offset after its last byte.
+    /// STREAM. The offset is that of the byte after the frame's data.
     Stream {
         stream_id: u64,
         end: u64,
@@ -38,7 +37,7 @@ pub enum Frame<'a> {
         stream_id: u64,
         final_size: u64,
     },
-    /// The limit of bytes on all streams together.
+    /// MAX_DATA: the limit of the bytes on all streams together.
     MaxData(u64),
     Datagram,
     Other,
@@ -50,7 +49,7 @@ pub struct ResetAt {
     pub stream_id: u64,
     pub code: u64,
     pub final_size: u64,
-    /// Data up to this size is delivered in spite of the reset.
+    /// Bytes below this offset are delivered in spite of the reset.
     pub reliable_size: u64,
 }
 
@@ -72,13 +71,13 @@ impl<'a> Ack<'a> {
             .any(|range| range.contains(&number))
     }
 
-    /// The encoded ECN counts behind the ranges; empty in a frame of type 0x02.
+    /// The encoded ECN counts after the ACK ranges; empty in an ACK frame of type 0x02.
     #[inline]
     pub fn ecn_counts(&self) -> &'a [u8] {
         self.ecn_counts
     }
 
-    /// The covered packet numbers, from the largest down. An invalid range ends the list.
+    /// The ranges of acknowledged packet numbers, the largest first. An invalid range ends the iteration.
     pub fn ranges(&self) -> impl Iterator<Item = RangeInclusive<u64>> + use<'a> {
         let mut rest = self.ranges;
         let mut further = self.range_count;
@@ -86,7 +85,7 @@ impl<'a> Ack<'a> {
         let first = first.map(|start| start..=self.largest);
         std::iter::successors(first, move |last| {
             further = further.checked_sub(1)?;
-            // RFC 9000 section 19.3.1: the next range ends at the last one's start - gap - 2.
+            // RFC 9000 section 19.3.1: the largest number of the next range is the smallest of this one - gap - 2.
             let gap = varint::take(&mut rest)?;
             let length = varint::take(&mut rest)?;
             let end = last.start().checked_sub(gap)?.checked_sub(2)?;
@@ -99,7 +98,7 @@ impl<'a> Ack<'a> {
 pub struct Frames<'a> {
     payload: &'a [u8],
     rest: &'a [u8],
-    /// True if the iteration ended at invalid input.
+    /// True if the iteration has ended at a malformed or unknown frame.
     is_stuck: bool,
 }
 
@@ -113,7 +112,7 @@ impl<'a> Frames<'a> {
         }
     }
 
-    /// The end of the last frame that is not PADDING; `None` if the payload is malformed or partly unknown.
+    /// The offset after the last frame that is not PADDING; `None` if a frame is malformed or unknown.
     pub fn end(mut self) -> Option<usize> {
         let mut end = 0;
         for (_, until, _) in &mut self {
@@ -172,7 +171,7 @@ impl<'a> Frames<'a> {
                 skip_varints(rest, 2)?;
                 let (&length, after) = rest.split_first()?;
                 *rest = after;
-                // The ID and the stateless reset token.
+                // The connection ID, and the stateless reset token of 16 bytes.
                 skip_bytes(rest, usize::from(length) + 16)?;
                 Frame::Other
             }
@@ -211,7 +210,7 @@ impl<'a> Frames<'a> {
                 Frame::Crypto { offset, data }
             }
             0x10 => Frame::MaxData(varint::take(rest)?),
-            // The length is missing: the data extends to the end of the packet (RFC 9221 section 4).
+            // DATAGRAM without a length: its data extends to the end of the packet (RFC 9221 section 4).
             0x30 => {
                 *rest = &[];
                 Frame::Datagram
@@ -231,7 +230,7 @@ impl<'a> Frames<'a> {
 }
 
 impl<'a> Iterator for Frames<'a> {
-    /// Where the frame begins, where it ends, and the frame.
+    /// The offset at which the frame begins, the offset after its end, and the frame.
     type Item = (usize, usize, Frame<'a>);
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -242,8 +241,8 @@ impl<'a> Iterator for Frames<'a> {
             }
             let start = self.payload.len() - self.rest.len();
             match self.frame() {
-                // A frame type in a longer encoding than necessary (RFC 9000 section 12.4), which the state machine
-                // accepts.
+                // The type of a PADDING frame in a longer varint than necessary, which RFC 9000 section 12.4 forbids
+                // and quinn-proto accepts.
                 Some(Frame::Padding) => {}
                 Some(frame) => return Some((start, self.payload.len() - self.rest.len(), frame)),
                 None => {
@@ -256,7 +255,8 @@ impl<'a> Iterator for Frames<'a> {
     }
 }
 
-/// RFC 9000 section 19.8: bit 0x04 adds an offset, 0x02 a length, and 0x01 marks the end.
+/// The fields of a STREAM frame (RFC 9000 section 19.8). Of its type, bit 0x04 shows an offset field, 0x02 a length
+/// field, and 0x01 the end of the stream.
 fn stream<'a>(kind: u64, rest: &mut &[u8]) -> Option<Frame<'a>> {
     let stream_id = varint::take(rest)?;
     let offset = match kind & 0x04 {
@@ -305,7 +305,7 @@ fn skip_bytes(rest: &mut &[u8], count: usize) -> Option<()> {
     Some(())
 }
 
-/// The type of a PADDING frame, which has nothing but its type.
+/// The type of a PADDING frame, which consists only of its type.
 const PADDING: u8 = 0;
 
 #[cfg(test)]
@@ -314,7 +314,8 @@ mod tests {
 
     #[test]
     fn ack_ranges_cover_exactly_their_packet_numbers() {
-        // Largest 100, first range 2 (98..=100), gap 3, range 4 (89..=93), gap 0, range 0 (87).
+        // Acknowledged packets: 98 to 100, 89 to 93, and 87. The gaps are encoded as 3 and 0, the lengths as 2, 4 and
+        // 0.
         let payload = [0x02, 0x40, 100, 0, 2, 2, 3, 4, 0, 0, 0x01];
         let frames: Vec<_> = Frames::new(&payload).map(|(_, _, frame)| frame).collect();
         let [Frame::Ack(ack), Frame::Ping] = frames[..] else {
@@ -364,7 +365,7 @@ mod tests {
             seen += 1;
         }
         assert_eq!(seen, frames.len());
-        // Truncated anywhere, and with any first byte, the payload causes no panic.
+        // A payload that is cut at any byte, or begins with any byte, causes no panic.
         for length in 0..payload.len() {
             for first in 0..=255 {
                 let mut cut = payload[..length].to_vec();

@@ -9,8 +9,8 @@
 //! - `structured_fields`: structured fields of HTTP.
 //! - `tls`: TLS messages and records.
 //!
-//! This crate is a leaf: it depends on no other crate of the workspace. Every parser reports bad input by its return
-//! value and never panics.
+//! This crate depends on no other crate of the workspace. Every parser reports bad input by its return value and never
+//! panics.
 
 #![forbid(unsafe_code)]
 

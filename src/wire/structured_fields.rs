@@ -1,18 +1,18 @@
-//! Structured fields (RFC 9651): the dictionaries and lists that this crate reads.
+//! Structured fields of HTTP (RFC 9651): parses dictionaries and lists, with the types that this crate's users need.
 //!
 //! Not here: the meaning of a field's members.
 
-/// A bare item, with the types that this crate uses.
+/// The value of a bare item. Types that no user of this crate needs are `Other`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Value<'a> {
     Integer(i64),
     Boolean(bool),
-    /// The text between the quotes with its escapes; [`unescaped`] decodes it.
+    /// The text between the quotes, with its escapes. [`unescaped`] removes them.
     String(&'a [u8]),
     Other,
 }
 
-/// Decodes the escapes of a string.
+/// Removes the backslashes that escape characters of a string.
 pub fn unescaped(text: &[u8]) -> Vec<u8> {
     let mut bytes = text.iter();
     let mut plain = Vec::with_capacity(text.len());
@@ -23,12 +23,12 @@ pub fn unescaped(text: &[u8]) -> Vec<u8> {
     plain
 }
 
-/// The unread input. Each method parses one production of RFC 9651 section 4.2 and returns `None` if the input does
-/// not match it.
+/// A parser over the unread input. Each method parses one production of RFC 9651 section 4.2, and returns `None` if
+/// the input does not match it.
 pub struct Parser<'a>(pub &'a [u8]);
 
 impl<'a> Parser<'a> {
-    /// Section 4.2.2.
+    /// RFC 9651 section 4.2.2. Calls `member` with the key and the value of each member.
     pub fn dictionary(&mut self, mut member: impl FnMut(&[u8], Value<'a>)) -> Option<()> {
         self.skip(|byte| byte == b' ');
         while !self.0.is_empty() {
@@ -44,7 +44,7 @@ impl<'a> Parser<'a> {
         Some(())
     }
 
-    /// Section 4.2.1. Inner lists become [`Value::Other`].
+    /// RFC 9651 section 4.2.1. Calls `member` with each value; an inner list is [`Value::Other`].
     pub fn list(&mut self, mut member: impl FnMut(Value<'a>)) -> Option<()> {
         self.skip(|byte| byte == b' ');
         while !self.0.is_empty() {
@@ -63,7 +63,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// After a member: the end, or a comma and another member.
+    /// Skips the comma after a member. At the end of the input nothing follows.
     fn next_member(&mut self) -> Option<()> {
         self.skip(is_optional_space);
         if self.0.is_empty() {
@@ -71,11 +71,11 @@ impl<'a> Parser<'a> {
         }
         self.accept(b',').then_some(())?;
         self.skip(is_optional_space);
-        // A trailing comma is an error.
+        // A comma at the end of the input is an error.
         self.0.first().map(|_| ())
     }
 
-    /// Section 4.2.3, up to the end of the input.
+    /// RFC 9651 section 4.2.3: an item that extends to the end of the input.
     pub fn item(&mut self) -> Option<Value<'a>> {
         self.skip(|byte| byte == b' ');
         let value = self.bare_item()?;
@@ -84,7 +84,7 @@ impl<'a> Parser<'a> {
         self.0.is_empty().then_some(value)
     }
 
-    /// Section 4.2.1.2.
+    /// RFC 9651 section 4.2.1.2.
     fn inner_list(&mut self) -> Option<Value<'a>> {
         self.accept(b'(').then_some(())?;
         loop {
@@ -98,7 +98,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Section 4.2.3.2. They are skipped: no field that is read here defines any.
+    /// RFC 9651 section 4.2.3.2. Parameters are skipped: no field that is read here defines any.
     fn parameters(&mut self) -> Option<()> {
         while self.accept(b';') {
             self.skip(|byte| byte == b' ');
@@ -110,7 +110,7 @@ impl<'a> Parser<'a> {
         Some(())
     }
 
-    /// Section 4.2.3.3.
+    /// RFC 9651 section 4.2.3.3.
     fn key(&mut self) -> Option<&'a [u8]> {
         matches!(self.0.first(), Some(b'a'..=b'z' | b'*')).then_some(())?;
         Some(self.take_while(
@@ -118,7 +118,7 @@ impl<'a> Parser<'a> {
         ))
     }
 
-    /// Section 4.2.3.1.
+    /// RFC 9651 section 4.2.3.1.
     fn bare_item(&mut self) -> Option<Value<'a>> {
         match *self.0.first()? {
             b'-' | b'0'..=b'9' => self.number(),
@@ -135,7 +135,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Section 4.2.4: at most fifteen digits, or twelve and up to three after a decimal point.
+    /// RFC 9651 section 4.2.4: at most 15 digits, or at most 12 before and 3 after a decimal point.
     fn number(&mut self) -> Option<Value<'a>> {
         let is_negative = self.accept(b'-');
         let digits = self.take_while(|byte| byte.is_ascii_digit());
@@ -153,7 +153,7 @@ impl<'a> Parser<'a> {
         Some(Value::Integer(if is_negative { -value } else { value }))
     }
 
-    /// Section 4.2.5.
+    /// RFC 9651 section 4.2.5.
     fn string(&mut self) -> Option<Value<'a>> {
         self.accept(b'"').then_some(())?;
         let text = self.0;
@@ -170,7 +170,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Section 4.2.7. Padding may be missing, so it is not required.
+    /// RFC 9651 section 4.2.7. Base64 padding is optional, because senders may omit it.
     fn byte_sequence(&mut self) -> Option<Value<'a>> {
         self.accept(b':').then_some(())?;
         self.take_while(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/'));
@@ -178,7 +178,7 @@ impl<'a> Parser<'a> {
         self.accept(b':').then_some(Value::Other)
     }
 
-    /// Section 4.2.8.
+    /// RFC 9651 section 4.2.8.
     fn boolean(&mut self) -> Option<Value<'a>> {
         self.accept(b'?').then_some(())?;
         match self.next()? {
@@ -188,7 +188,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Section 4.2.9.
+    /// RFC 9651 section 4.2.9.
     fn date(&mut self) -> Option<Value<'a>> {
         self.accept(b'@').then_some(())?;
         match self.number()? {
@@ -197,7 +197,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Section 4.2.10; the content is not decoded.
+    /// RFC 9651 section 4.2.10. The text is not decoded.
     fn display_string(&mut self) -> Option<Value<'a>> {
         self.accept(b'%').then_some(())?;
         self.accept(b'"').then_some(())?;
@@ -238,12 +238,12 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// RFC 9110 section 5.6.3.
+/// OWS, RFC 9110 section 5.6.3.
 fn is_optional_space(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t')
 }
 
-/// RFC 9651 section 4.2.6.
+/// The characters of a token after its first, RFC 9651 section 4.2.6.
 fn is_token_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~:/".contains(&byte)
 }

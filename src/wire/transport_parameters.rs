@@ -1,8 +1,9 @@
-//! Transport parameters as a sequence of identifiers and values (RFC 9000 section 18). Not here: their meaning.
+//! Transport parameters as a sequence of identifiers and values (RFC 9000 section 18). Not here: the meaning of each
+//! parameter.
 
 use super::varint;
 
-/// Iterates over identifiers and values, and stops at the first malformed parameter.
+/// Iterates over (identifier, value) pairs. A malformed parameter ends the iteration.
 pub struct Parameters<'a>(&'a [u8]);
 
 impl<'a> Parameters<'a> {
@@ -11,7 +12,7 @@ impl<'a> Parameters<'a> {
         Self(encoded)
     }
 
-    /// True if input is left. After the iteration that can only be a truncated parameter.
+    /// True if bytes are left. After the iteration they are a truncated parameter.
     #[inline]
     pub fn is_cut_short(&self) -> bool {
         !self.0.is_empty()

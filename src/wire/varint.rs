@@ -1,5 +1,5 @@
-//! Variable-length integers (RFC 9000 section 16), of QUIC's frames, headers and transport parameters
-//! and of HTTP/3's frames, settings and stream types.
+//! Variable-length integers (RFC 9000 section 16), in QUIC's frames, headers and transport parameters, and in HTTP/3's
+//! frames, settings and stream types.
 //!
 //! Not here: the prefixed integers of QPACK, which have another encoding (`h3::qpack::prefixed_integer`).
 
@@ -8,12 +8,12 @@ use bytes::BufMut;
 /// The largest value that a variable-length integer can carry.
 pub const MAX: u64 = (1 << 62) - 1;
 
-/// The maximum length of a variable-length integer.
+/// The maximum length of a variable-length integer in bytes.
 pub const SIZE_MAX: usize = 8;
 
-/// The length of `value` in its shortest form.
+/// The length of `value` in its shortest encoding, in bytes.
 ///
-/// Values above [`MAX`] have no encoding; callers pass checked values or values that came from a varint.
+/// Values above [`MAX`] have no encoding; callers check their values, or got them from a varint.
 #[inline]
 pub const fn size(value: u64) -> usize {
     match value {
@@ -24,7 +24,7 @@ pub const fn size(value: u64) -> usize {
     }
 }
 
-/// Appends `value` in its shortest form.
+/// Appends `value` in its shortest encoding.
 #[inline]
 pub fn put(out: &mut impl BufMut, value: u64) {
     debug_assert!(value <= MAX);
@@ -36,7 +36,8 @@ pub fn put(out: &mut impl BufMut, value: u64) {
     }
 }
 
-/// Reads one integer from the front of `data`. Returns its value and length, or `None` while it is incomplete.
+/// Reads the integer at the front of `data`. Returns its value and its length in bytes; `None` if `data` ends inside
+/// it.
 #[inline]
 pub fn get(data: &[u8]) -> Option<(u64, usize)> {
     let first = *data.first()?;
@@ -57,7 +58,7 @@ pub fn get(data: &[u8]) -> Option<(u64, usize)> {
     })
 }
 
-/// Takes one integer from the front of `rest`.
+/// Reads the integer at the front of `rest` and removes it from there.
 #[inline]
 pub fn take(rest: &mut &[u8]) -> Option<u64> {
     let (value, length) = get(rest)?;
@@ -65,13 +66,13 @@ pub fn take(rest: &mut &[u8]) -> Option<u64> {
     Some(value)
 }
 
-/// The length of the integer at the front of `data`.
+/// The length in bytes of the integer at the front of `data`, from its first byte.
 #[inline]
 pub fn size_at(data: &[u8]) -> Option<usize> {
     Some(1 << (data.first()? >> 6))
 }
 
-/// Writes `value` into all of `target`, which has 1, 2, 4 or 8 bytes and room for it.
+/// Writes `value` into all of `target`. `target` must have 1, 2, 4 or 8 bytes, and enough of them for `value`.
 #[inline]
 pub fn fill(target: &mut [u8], value: u64) {
     let length = target.len();

@@ -29,9 +29,9 @@ impl<'a> VersionNegotiation<'a> {
         })
     }
 
-    /// Builds the answer to a first packet of an unsupported version. `reserved`, a reserved version other than the
-    /// client's, is listed with the supported ones, so that clients keep ignoring unknown versions (RFC 9000
-    /// section 6.3).
+    /// Builds the answer to a client's first packet of an unsupported version. The answer lists the supported versions
+    /// and `reserved`, a reserved version other than the client's, so that clients keep ignoring unknown versions (RFC
+    /// 9000 section 6.3).
     pub fn answer(
         first_packet: &[u8],
         reserved: u32,
@@ -39,7 +39,8 @@ impl<'a> VersionNegotiation<'a> {
         into: &mut Vec<u8>,
     ) -> Option<()> {
         let asked = LongHeader::read(first_packet)?;
-        // The other bits are arbitrary; a set fixed bit helps demultiplexers to recognise QUIC.
+        // The other bits of the first byte are arbitrary. The fixed bit is set, because it helps demultiplexers to
+        // recognize QUIC.
         into.put_u8(0xc0 | (reserved as u8 >> 4));
         into.put_u32(0);
         for id in [asked.source, asked.destination] {

@@ -1,8 +1,8 @@
 //! The accounts of a budget, roughly sorted by the bytes they hold.
 //!
-//! Each class covers one power of two of held bytes. An account changes its class when it has outgrown it, or
-//! shrunk by two classes. So most changes of the held bytes take no lock, and none visits the other accounts. The
-//! search for the largest account visits a bounded number of them.
+//! Each class covers one power of two of held bytes. An account moves to another class when its bytes have grown out
+//! of its class, or have shrunk by two classes. So most changes of the held bytes take no lock, and none visits other
+//! accounts. The search for the largest accounts visits at most [`LOOKED_AT_MAX`] of them.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -14,7 +14,7 @@ use super::{Account, AddressBlock};
 #[derive(Debug, Default)]
 pub(super) struct Accounts {
     entries: HashMap<AddressBlock, Entry>,
-    /// The classes with the fewest held bytes come first.
+    /// Accounts by class; the class with the fewest held bytes is first.
     classes: [Vec<AddressBlock>; CLASSES],
 }
 
@@ -22,7 +22,7 @@ pub(super) struct Accounts {
 struct Entry {
     account: Weak<Account>,
     class: usize,
-    /// The index in `classes[class]`.
+    /// The account's index in `classes[class]`.
     position: usize,
 }
 
@@ -32,14 +32,14 @@ pub(super) fn class_of(held: usize) -> usize {
     doublings.min(CLASSES - 1)
 }
 
-/// True if an account of this class belongs in another one.
+/// True if an account with `held` bytes has to move from `class` to another class.
 pub(super) fn is_misplaced(class: usize, held: usize) -> bool {
     let right = class_of(held);
     right > class || right + 1 < class
 }
 
 impl Accounts {
-    /// The account of these addresses, or a new one.
+    /// Returns the account of `block`, or makes one with `make`, which gets the class.
     pub fn enter(
         &mut self,
         block: AddressBlock,
@@ -47,7 +47,7 @@ impl Accounts {
     ) -> Arc<Account> {
         if let Some(entry) = self.entries.get_mut(&block) {
             return entry.account.upgrade().unwrap_or_else(|| {
-                // The old account is being dropped; the new one takes its entry.
+                // Another thread is dropping the old account; the new account takes over its entry.
                 let account = Arc::new(make(entry.class));
                 entry.account = Arc::downgrade(&account);
                 account
@@ -64,14 +64,14 @@ impl Accounts {
         account
     }
 
-    /// The account of these addresses, if there is one. Like those of [`heaviest`](Self::heaviest), it must be
-    /// dropped outside the lock.
+    /// Returns the account of `block` if there is one. The caller must drop it after unlocking, because dropping the
+    /// last reference to an account locks the accounts again.
     pub fn get(&self, block: AddressBlock) -> Option<Arc<Account>> {
         self.entries.get(&block)?.account.upgrade()
     }
 
     pub fn leave(&mut self, account: &Account) {
-        // A new account may have taken the entry of these addresses.
+        // If the account was replaced while it was dropped, its entry belongs to the new account.
         if !self.has(account) {
             return;
         }
@@ -84,9 +84,9 @@ impl Accounts {
         }
     }
 
-    /// Moves an account to the class of its held bytes. The account's own `class` field changes under the same
-    /// lock. Stored after the lock was released, it could come from an earlier sort, and the account would be
-    /// looked up in the wrong class.
+    /// Moves an account to the class of its held bytes. The account's `class` field is stored while the accounts are
+    /// locked. If it were stored later, the result of an earlier sort could overwrite a later one, and the account
+    /// would be searched in the wrong class.
     pub fn sort(&mut self, account: &Account) {
         let class = class_of(account.held());
         account.class.store(class, Ordering::Relaxed);
@@ -104,8 +104,8 @@ impl Accounts {
         }
     }
 
-    /// The accounts that hold most, in no order. They must be dropped outside the lock, because dropping the last
-    /// reference to an account takes it.
+    /// Returns the accounts of the highest classes, unsorted. The caller must drop them after unlocking, because
+    /// dropping the last reference to an account locks the accounts again.
     pub fn heaviest(&self) -> Vec<Arc<Account>> {
         let blocks = self.classes.iter().rev().flatten().take(LOOKED_AT_MAX);
         let entries = blocks.filter_map(|block| self.entries.get(block));
@@ -119,7 +119,7 @@ impl Accounts {
         entry.is_some_and(|entry| std::ptr::eq(entry.account.as_ptr(), account))
     }
 
-    /// Fills the gap with the last account of the class.
+    /// Removes an account from its class. The last account of the class moves to its position.
     fn take_out(&mut self, class: usize, position: usize) {
         self.classes[class].swap_remove(position);
         if let Some(moved) = self.classes[class].get(position)
@@ -137,20 +137,20 @@ impl Accounts {
     }
 }
 
-/// The `count` largest of these accounts, the largest first.
+/// Returns the `count` largest of these accounts, the largest first.
 pub(super) fn largest(mut accounts: Vec<Arc<Account>>, count: usize) -> Vec<Arc<Account>> {
-    // Other threads may change the held bytes during the sort, so each key is read once.
+    // Each key is read only once, because other threads may change `held` during the sort.
     accounts.sort_by_cached_key(|account| Reverse(account.held()));
     accounts.truncate(count);
     accounts
 }
 
-/// An account up to this size is in the lowest class, which no account enters by growing.
+/// Accounts with fewer bytes than this are in class 0.
 const SMALL: usize = 64 << 10;
 const CLASSES: usize = 32;
-/// The most accounts that one search visits.
+/// The maximum number of accounts that one search visits.
 const LOOKED_AT_MAX: usize = 256;
-/// Capacity of the table that an idle process keeps.
+/// The capacity of `entries` that is kept when there are no accounts.
 const ACCOUNTS_KEPT: usize = 128;
 
 #[cfg(test)]
@@ -190,7 +190,7 @@ mod tests {
         assert_eq!(budget.accounts().heaviest().len(), LOOKED_AT_MAX);
         let sizes: Vec<_> = found.iter().map(|it| it.held()).collect();
         assert_eq!(sizes, [900 * KIB, 300 * KIB, 5 * KIB]);
-        // The account shrinks and is no longer found.
+        // After the largest account has released its bytes, the search finds the next largest.
         holdings[4_321].set(0);
         assert_eq!(budget.heaviest(1)[0].held(), 300 * KIB);
         drop(found);

@@ -1,11 +1,11 @@
-//! Bytes that the host of a connection keeps for it: messages, content and datagrams that wait for the application.
+//! Bytes that the host of a connection keeps for it: messages, content, and datagrams that wait for the application.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use super::{Budget, Holding, move_by};
 
-/// The sum of all bytes that the host keeps for one connection. Any thread may change it.
+/// The number of bytes that the host keeps for one connection. Any thread may change it.
 #[derive(Debug, Default)]
 pub struct Queued {
     bytes: AtomicUsize,
@@ -18,20 +18,20 @@ impl Queued {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// True if the process holds more than its budget, for all clients together.
+    /// True if the process holds more bytes for all its clients than its budget allows.
     #[inline]
     pub fn is_budget_exceeded(&self) -> bool {
         self.budget.get().is_some_and(|budget| budget.is_exceeded())
     }
 
-    /// Charges the queued bytes to the budget of this holding.
+    /// Connects the queued bytes with the budget of `holding`. Only the first call has an effect.
     pub fn charged_to(&self, holding: &Holding) {
-        // The connection may change its account, but all its accounts belong to one budget.
+        // A connection may move to another account, but all accounts belong to one budget.
         self.budget.get_or_init(|| holding.account.budget.clone());
     }
 }
 
-/// One queue's part of a [`Queued`] sum. Dropping it releases the bytes.
+/// The bytes of one queue, a part of the sum in [`Queued`]. Dropping the charge releases them.
 #[derive(Debug, Default)]
 pub struct Charge {
     queued: Arc<Queued>,
@@ -43,7 +43,7 @@ impl Charge {
         Self { queued, bytes: 0 }
     }
 
-    /// Makes a charge for another queue of the connection.
+    /// Makes a charge for another queue of the same connection.
     pub fn beside(&self) -> Self {
         Self::new(self.queued.clone())
     }

@@ -1,11 +1,11 @@
-//! The return of memory that clients have filled to the system, some seconds after a flood.
+//! Detects the end of a flood of clients' data, after which freed memory is returned to the system.
 //!
-//! All endpoints of a process share one, because they share the heap. Not here: how the heap is trimmed
+//! All endpoints of a process share one detector, because they share the heap. Not here: trimming the heap
 //! (`uringcore_io::heap_trim`).
 //!
-//! A flood has ended when the clients' data, or their connections, have fallen to a quarter of their peak,
-//! and the peak was at least a sixteenth of the budget (between 16 MiB and 32 MiB). The heap is trimmed three
-//! seconds later.
+//! A flood has ended when the bytes of one kind (data, or the connections themselves) have fallen to a quarter of
+//! their peak, and the peak was at least a sixteenth of the budget (between 16 MiB and 32 MiB). The heap is trimmed
+//! three seconds later.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,12 +13,12 @@ use std::time::{Duration, Instant};
 
 #[derive(Debug)]
 pub(super) struct FloodRecovery {
-    /// The smallest peak that counts as a flood.
+    /// The smallest peak, in bytes, that counts as a flood.
     least: usize,
-    /// The peak of each kind since the last flood. Kinds are separate so that the steady load of one does not hide
-    /// the drop of another.
+    /// The peak of each kind of bytes since the last flood: connections themselves, and data. The kinds are separate
+    /// so that a steady load of one kind does not hide the fall of the other.
     peaks: [AtomicUsize; KINDS],
-    /// True if `schedule` has a time.
+    /// True if `schedule.at` is set. It is read without the lock of `schedule`.
     is_scheduled: AtomicBool,
     schedule: Mutex<Schedule>,
 }
@@ -30,7 +30,7 @@ struct Schedule {
 }
 
 impl FloodRecovery {
-    /// Creates the state for a budget of this limit.
+    /// Makes a detector for a budget of `limit` bytes.
     pub fn within(limit: usize) -> Self {
         Self {
             least: (limit / PART).clamp(LEAST, MOST),
@@ -40,8 +40,8 @@ impl FloodRecovery {
         }
     }
 
-    /// Records the bytes of each kind that are held now: by connections themselves, and beside them. Returns when
-    /// the flood will be over.
+    /// Records the bytes of each kind that are held now: those of connections themselves, and data. Returns the time
+    /// at which a flood that has receded counts as ended.
     pub fn observe(&self, now: Instant, held: [usize; KINDS]) -> Option<Instant> {
         let mut has_gone = false;
         for (peak, held) in self.peaks.iter().zip(held) {
@@ -67,7 +67,7 @@ impl FloodRecovery {
         schedule.at
     }
 
-    /// True once after each flood, when its end is due.
+    /// True once for each flood, when the time of its end has come.
     pub fn take_end(&self, now: Instant) -> bool {
         let mut schedule = self.schedule();
         let is_due = schedule.at.is_some_and(|at| at <= now);
@@ -83,21 +83,22 @@ impl FloodRecovery {
     }
 
     fn schedule(&self) -> MutexGuard<'_, Schedule> {
-        // No code that holds this lock panics, so the state is whole.
+        // No code panics while it holds this lock, so the schedule is consistent even if the mutex is poisoned.
         self.schedule.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 const KINDS: usize = 2;
-/// A flood is over when this part of its peak is left.
+/// A flood has receded when the held bytes have fallen to the peak divided by this number.
 const RECEDED: usize = 4;
-/// An idle heap may keep this part of the budget, clamped to the bounds below.
+/// A peak counts as a flood from this part of the budget (a sixteenth) on, but at least `LEAST` and at most `MOST`
+/// bytes.
 const PART: usize = 16;
 const LEAST: usize = 16 << 20;
 const MOST: usize = 32 << 20;
-/// Time for programs to release their own memory.
+/// The heap is trimmed this long after the flood has receded, so that programs can free their own memory first.
 const DELAY: Duration = Duration::from_secs(3);
-/// Minimum time between the ends of two floods.
+/// The minimum time between the ends of two floods.
 const INTERVAL: Duration = Duration::from_secs(10);
 
 #[cfg(test)]
@@ -114,7 +115,7 @@ mod tests {
         assert_eq!(flood.observe(begin, [LEAST + 1, 0]), None);
         let at = begin + DELAY;
         assert_eq!(flood.observe(begin, [LEAST, 0]), Some(at));
-        // A second endpoint that calls this gets an equal time.
+        // A second endpoint gets the same time.
         assert_eq!(flood.observe(begin + DELAY / 2, [0, 0]), Some(at));
         assert!(!flood.take_end(begin));
         assert!(flood.take_end(at) && !flood.take_end(at));

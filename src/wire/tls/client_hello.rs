@@ -1,20 +1,21 @@
-//! Fields of a ClientHello (RFC 8446 section 4.1.2), read before the TLS library reads it: a host may need time to
-//! look up a session, and a server's choice of a QUIC version depends on it.
+//! Fields of a ClientHello (RFC 8446 section 4.1.2) that are needed before the TLS library reads the message: its
+//! tickets, because a host may need time to look up a session, and its transport parameters, from which a server
+//! chooses a QUIC version.
 //!
-//! Nothing is validated here. Malformed input yields nothing, and TLS reports the error.
+//! Nothing is validated here. A malformed message has no fields, and the TLS library reports the error.
 
 use super::{CLIENT_HELLO, counted, extension, message, take};
 
-/// A whole ClientHello.
+/// A complete ClientHello.
 pub struct ClientHello<'a> {
     extensions: &'a [u8],
 }
 
 impl<'a> ClientHello<'a> {
-    /// Parses the message's content.
+    /// Parses the content of the message, without its handshake header.
     pub fn read(content: &'a [u8]) -> Option<Self> {
         let mut rest = content;
-        // legacy_version, random, legacy_session_id, cipher_suites, legacy_compression_methods.
+        // Skips legacy_version, random, legacy_session_id, cipher_suites and legacy_compression_methods.
         take(&mut rest, 2 + 32)?;
         counted::<1>(&mut rest)?;
         counted::<2>(&mut rest)?;
@@ -23,18 +24,18 @@ impl<'a> ClientHello<'a> {
         Some(Self { extensions })
     }
 
-    /// The client's transport parameters (RFC 9001 section 8.2).
+    /// The client's QUIC transport parameters (RFC 9001 section 8.2), encoded.
     pub fn transport_parameters(&self) -> Option<&'a [u8]> {
         self.extension(QUIC_TRANSPORT_PARAMETERS)
     }
 
-    /// The tickets of sessions that the client offers to resume (RFC 8446 section 4.2.11).
+    /// The session tickets that the client offers for resumption (RFC 8446 section 4.2.11).
     pub fn tickets(&self) -> Option<Vec<Vec<u8>>> {
         let mut identities = counted::<2>(&mut self.extension(PRE_SHARED_KEY)?)?;
         let mut found = Vec::new();
         while !identities.is_empty() && found.len() < TICKETS_MAX {
             found.push(counted::<2>(&mut identities)?.to_vec());
-            // obfuscated_ticket_age
+            // Skips obfuscated_ticket_age.
             take(&mut identities, 4)?;
         }
         Some(found)
@@ -51,15 +52,15 @@ impl<'a> ClientHello<'a> {
     }
 }
 
-/// The length, with its header, of the ClientHello at the start of `bytes`; `None` for anything else, and while the
-/// header is incomplete.
+/// The length, handshake header included, of the ClientHello at the start of `bytes`. `None` if another message is
+/// there, or the header is incomplete.
 pub fn hello_length(bytes: &[u8]) -> Option<usize> {
     let head = bytes.first_chunk::<4>()?;
     let length = 4 + u32::from_be_bytes([0, head[1], head[2], head[3]]) as usize;
     (head[0] == CLIENT_HELLO && length <= bytes.len()).then_some(length)
 }
 
-/// The tickets of the ClientHello at the start of `bytes`; `None` while it is incomplete.
+/// The session tickets of the ClientHello at the start of `bytes`; `None` while the message is incomplete.
 pub fn shown_tickets(bytes: &[u8]) -> Option<Vec<Vec<u8>>> {
     let head = bytes.first_chunk::<4>()?;
     let length = u32::from_be_bytes([0, head[1], head[2], head[3]]) as usize;
@@ -73,9 +74,10 @@ pub fn shown_tickets(bytes: &[u8]) -> Option<Vec<Vec<u8>>> {
 
 const PRE_SHARED_KEY: u16 = 41;
 const QUIC_TRANSPORT_PARAMETERS: u16 = 0x39;
-/// Clients offer one or two.
+/// The maximum number of tickets that are read. Clients offer one or two.
 const TICKETS_MAX: usize = 4;
-/// The part of a handshake that QUIC must be able to buffer (RFC 9000 section 7.5); more than rustls sends.
+/// The largest handshake message that is buffered: as much as QUIC must be able to buffer (RFC 9000 section 7.5), and
+/// more than rustls sends.
 pub const HELLO_BYTES_MAX: usize = 1 << 14;
 
 #[cfg(test)]

@@ -1,24 +1,24 @@
-//! TLS on the wire (RFC 8446): the parts that are read outside the TLS library.
+//! TLS messages and records that are read outside the TLS library (RFC 8446).
 //!
 //! - `client_hello`: fields of a ClientHello.
 //! - `session_ticket`: NewSessionTicket messages.
 //! - `records`: record boundaries in TLS over TCP, for the `ssl` module.
 //!
-//! This file has the parsers that messages are built from.
+//! This file has the parsers of the parts that all messages consist of.
 
 pub mod client_hello;
 pub mod records;
 pub mod session_ticket;
 
-/// The handshake message at the front of `bytes` (RFC 8446 section 4): its type, its content, and the rest. `None`
-/// while it is incomplete.
+/// Splits off the handshake message at the front of `bytes` (RFC 8446 section 4). Returns its type, its content, and
+/// the bytes after it; `None` while the message is incomplete.
 pub fn message(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let (&kind, mut rest) = bytes.split_first()?;
     let content = counted::<3>(&mut rest)?;
     Some((kind, content, rest))
 }
 
-/// Takes a vector with an `N`-byte length (RFC 8446 section 3.4).
+/// Reads a vector after its length field of `N` bytes (RFC 8446 section 3.4).
 pub fn counted<'a, const N: usize>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
     let length = take(rest, N)?
         .iter()
@@ -32,7 +32,7 @@ pub fn take<'a>(rest: &mut &'a [u8], count: usize) -> Option<&'a [u8]> {
     Some(head)
 }
 
-/// Takes an extension: its type and its content (RFC 8446 section 4.2).
+/// Reads an extension (RFC 8446 section 4.2). Returns its type and its content.
 pub fn extension<'a>(rest: &mut &'a [u8]) -> Option<(u16, &'a [u8])> {
     let kind = take(rest, 2)?.try_into().ok()?;
     Some((u16::from_be_bytes(kind), counted::<2>(rest)?))

@@ -1,28 +1,28 @@
-//! Record boundaries in a stream of TLS over TCP. The records are not decrypted.
+//! Finds the ends of records in a stream of TLS over TCP, without decrypting them.
 //!
-//! A TLS library that reads without a whole record returns an error, which may be expensive for a host.
-//! [`RecordBoundaries`] shows beforehand if a read can succeed. Not here: the meaning of a record. If a stream is
-//! not TLS, the library rejects it.
+//! A TLS library that reads while no complete record has arrived raises an error, which is expensive in Python.
+//! [`RecordBoundaries`] shows beforehand if a read can succeed. A stream that is not TLS is passed to the library,
+//! which reports the error.
 
-/// Tracks the record headers (RFC 8446, section 5.1; RFC 5246, section 6.2.1) of a byte stream that arrives in
-/// pieces.
+/// Follows the record headers (RFC 8446 section 5.1; RFC 5246 section 6.2.1) of a byte stream that arrives in pieces.
 #[derive(Debug, Default)]
 pub struct RecordBoundaries {
-    /// Bytes seen so far.
+    /// The number of bytes that were passed in so far.
     seen: u64,
-    /// The end of the last whole record.
+    /// The offset after the last complete record.
     whole_until: u64,
-    /// The end of the record whose header is complete.
+    /// The offset after the record whose header was read last, and whose content is incomplete; `None` inside a
+    /// header.
     next_end: Option<u64>,
-    /// The bytes of an incomplete header.
+    /// The first `header_bytes` bytes of a header that is incomplete.
     header: [u8; HEADER_BYTES],
     header_bytes: usize,
-    /// True if a header was invalid; boundaries are unknown from there on.
+    /// True if a header was invalid: the stream is not TLS, and no further boundaries are found.
     lost: bool,
 }
 
 impl RecordBoundaries {
-    /// Takes the next bytes of the stream.
+    /// Passes in the next bytes of the stream.
     pub fn push(&mut self, mut bytes: &[u8]) {
         if self.lost {
             self.seen += bytes.len() as u64;
@@ -40,14 +40,14 @@ impl RecordBoundaries {
         }
     }
 
-    /// True if a reader that has taken all but the last `left` bytes has a whole record before it.
+    /// True if a reader that has taken all but the last `left` bytes can read a complete record.
     ///
-    /// Also true once the stream has turned out not to be TLS: then only the library can report the error.
+    /// Also true if the stream is not TLS, because only the TLS library can report that error.
     pub fn has_whole_record(&self, left: usize) -> bool {
         self.whole_bytes(left) > 0
     }
 
-    /// How many of the last `left` bytes, which a reader has not taken yet, belong to whole records.
+    /// Of the last `left` bytes, which the reader has not taken yet, the number that belong to complete records.
     pub fn whole_bytes(&self, left: usize) -> usize {
         if self.lost {
             return left;
@@ -56,10 +56,9 @@ impl RecordBoundaries {
         self.whole_until.saturating_sub(taken) as usize
     }
 
-    /// True if a reader that has taken all but the last `left` bytes stopped inside a record.
+    /// True if a reader that has taken all but the last `left` bytes has taken a part of a record.
     ///
-    /// The reader holds the beginning of that record, so the next record that it returns is larger than the bytes
-    /// left here.
+    /// The record that the TLS library returns next is then larger than the part of it in these `left` bytes.
     pub fn is_inside_record(&self, left: usize) -> bool {
         let taken = self.seen - left as u64;
         self.lost || taken != self.whole_until
@@ -99,11 +98,11 @@ impl RecordBoundaries {
 }
 
 const HEADER_BYTES: usize = 5;
-/// change_cipher_spec, alert, handshake, application_data, heartbeat (RFC 6520).
+/// The record types change_cipher_spec, alert, handshake, application_data and heartbeat (RFC 6520).
 const CONTENT_TYPES: std::ops::RangeInclusive<u8> = 20..=24;
-/// The first byte of every legacy_record_version.
+/// The first byte of legacy_record_version, equal in all versions of TLS.
 const VERSION_MAJOR: u8 = 3;
-/// The bound of TLS 1.2 (RFC 5246, section 6.2.3); TLS 1.3 has a lower one.
+/// The maximum length of a record's content in TLS 1.2 (RFC 5246 section 6.2.3). That of TLS 1.3 is lower.
 const CIPHERTEXT_BYTES_MAX: u64 = (1 << 14) + 2048;
 
 #[cfg(test)]
@@ -126,13 +125,13 @@ mod tests {
             for bytes in stream.chunks(piece) {
                 boundaries.push(bytes);
                 fed += bytes.len();
-                // A reader that has taken nothing.
+                // The reader has taken no bytes.
                 assert_eq!(
                     boundaries.has_whole_record(fed),
                     fed >= 14,
                     "{fed} in {piece}s"
                 );
-                // A reader that has taken the first two records.
+                // The reader has taken the first two records, 19 bytes.
                 if fed > 19 {
                     assert_eq!(boundaries.has_whole_record(fed - 19), fed >= stream.len());
                 }

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use super::{NEW_SESSION_TICKET, counted, extension, take};
 
-/// A NewSessionTicket message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewSessionTicket {
     pub lifetime: Duration,
@@ -16,7 +15,7 @@ pub struct NewSessionTicket {
 }
 
 impl NewSessionTicket {
-    /// Parses the message's content.
+    /// Parses the content of the message, without its handshake header.
     pub fn read(content: &[u8]) -> Option<Self> {
         let mut rest = content;
         let lifetime = u32::from_be_bytes(take(&mut rest, 4)?.try_into().ok()?);
@@ -38,7 +37,7 @@ impl NewSessionTicket {
         })
     }
 
-    /// Encodes the message; `None` if a field is too long.
+    /// Encodes the message's content. `None` if a field is too long for its length field.
     pub fn write(&self) -> Option<Vec<u8>> {
         let seconds = self.lifetime.min(LIFETIME_MAX).as_secs();
         let mut extensions = Vec::new();
@@ -66,11 +65,11 @@ fn put_counted(target: &mut Vec<u8>, content: &[u8]) -> Option<()> {
     Some(())
 }
 
-/// RFC 8446 section 4.2.
+/// The type of the early_data extension (RFC 8446 section 4.2).
 const EARLY_DATA: u16 = 42;
-/// RFC 9001 section 4.6.1: no other value is allowed.
+/// max_early_data_size, for which QUIC allows no other value (RFC 9001 section 4.6.1).
 const EARLY_DATA_MAX: [u8; 4] = [0xff; 4];
-/// RFC 8446 section 4.6.1: seven days.
+/// The maximum of ticket_lifetime: seven days (RFC 8446 section 4.6.1).
 const LIFETIME_MAX: Duration = Duration::from_secs(7 * 86_400);
 
 #[cfg(test)]
