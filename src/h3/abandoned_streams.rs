@@ -1,13 +1,13 @@
-//! Streams that this side has abandoned and on which more data may arrive.
+//! The streams that this side stopped reading with STOP_SENDING, on which data may still arrive.
 
 use std::collections::VecDeque;
 
-/// At most [`ABANDONED_MAX`] streams; the oldest is dropped first.
+/// Identifiers of abandoned streams, at most [`ABANDONED_MAX`]. If there are more, the oldest is forgotten.
 #[derive(Debug, Default)]
 pub(super) struct AbandonedStreams(VecDeque<u64>);
 
 impl AbandonedStreams {
-    /// Further data on the stream is not read.
+    /// Adds a stream. Its further data is discarded.
     pub fn note(&mut self, stream_id: u64) {
         if self.0.len() == ABANDONED_MAX {
             self.0.pop_front();
@@ -15,7 +15,8 @@ impl AbandonedStreams {
         self.0.push_back(stream_id);
     }
 
-    /// Data of a stream arrived, its last with `fin`; true if the stream is abandoned.
+    /// Called for data of any stream, with `fin` for its last data. True if the stream is abandoned: the caller
+    /// discards the data.
     pub fn receive(&mut self, stream_id: u64, fin: bool) -> bool {
         let position = self.0.iter().position(|&abandoned| abandoned == stream_id);
         if let Some(position) = position
@@ -26,7 +27,7 @@ impl AbandonedStreams {
         position.is_some()
     }
 
-    /// Nothing more arrives on the stream.
+    /// Removes a stream on which no more data can arrive.
     pub fn forget(&mut self, stream_id: u64) {
         self.0.retain(|&abandoned| abandoned != stream_id);
     }
@@ -36,7 +37,7 @@ impl AbandonedStreams {
     }
 }
 
-/// This matters only for a QUIC layer that delivers data after STOP_SENDING.
+/// A list is needed only with a QUIC implementation that delivers data after STOP_SENDING, so a small bound is enough.
 const ABANDONED_MAX: usize = 256;
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! Capsules (RFC 9297 section 3.2), which the data of a request consists of if its upgrade token uses the Capsule
-//! Protocol.
+//! Capsules (RFC 9297 section 3.2). The content of a request consists of capsules if its upgrade token (`:protocol`)
+//! uses the Capsule Protocol.
 //!
 //! Not here: the meaning of capsule types, and the reaction to a malformed capsule.
 
@@ -8,27 +8,27 @@ use uringcore_wire::varint;
 
 use super::frame::HeaderBuffer;
 
-/// Splits data into capsules as it arrives.
+/// Splits arriving data into capsules.
 ///
-/// Bounds: the value of one wanted capsule, whose maximal length the caller sets. All others are skipped as
-/// they arrive (RFC 9297 section 3.2), at any length.
+/// At most the value of one capsule is buffered, and the caller limits its length. Capsules of unwanted types are
+/// skipped as they arrive, at any length (RFC 9297 section 3.2).
 #[derive(Debug, Default)]
 pub struct Capsules {
     header: HeaderBuffer,
-    /// The current capsule, if it is wanted: its type, and the missing bytes of its value.
+    /// The type of the wanted capsule that is being received, and the number of bytes that its value still lacks.
     wanted: Option<(u64, usize)>,
     value: BytesMut,
-    /// The bytes of an unwanted capsule that are still to be skipped.
+    /// The number of bytes of an unwanted capsule that are still to be skipped.
     skip: u64,
 }
 
-/// A wanted capsule has a longer value than its type may have.
+/// The error for a wanted capsule whose value is longer than its type allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TooLong;
 
 impl Capsules {
-    /// The next capsule in `data`, which is advanced; `None` once it is empty. `longest` returns the maximal length
-    /// of a type's value, or `None` if the type is not wanted.
+    /// Reads the next wanted capsule from `data`, and advances `data`. Returns `None` when `data` is empty. For a
+    /// capsule type, `longest` returns the maximum length of its value, or `None` if the type is not wanted.
     pub fn next(
         &mut self,
         data: &mut Bytes,
@@ -62,7 +62,8 @@ impl Capsules {
         }
     }
 
-    /// True between two capsules. A message that ends in any other state is malformed (RFC 9297 section 3.3).
+    /// True if the data so far ends with a complete capsule. A message that ends inside a capsule is malformed (RFC
+    /// 9297 section 3.3).
     pub fn is_at_boundary(&self) -> bool {
         self.header.is_empty() && self.wanted.is_none() && self.skip == 0
     }

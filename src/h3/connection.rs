@@ -1,9 +1,11 @@
-//! The connection: dispatches input to its streams, and queues events for the host.
+//! An HTTP/3 connection: passes received data to its streams, and queues events for the host.
 //!
-//! This file has that queue, received datagrams, and the reaction to the peer's errors. `request_streams.rs` has the
-//! lifecycle of requests, `send.rs` the commands, `request.rs` the receiving half of one stream.
+//! This file has the queue of events, received datagrams, and the reaction to errors of the peer. `request_streams.rs`
+//! has the life of a request from its first byte to its end, `send.rs` the commands that send, and `request/` the
+//! receiving half of one stream.
 //!
-//! It is synchronous on purpose: an asynchronous HTTP/3 library would need a task, a waker and a lock for each request.
+//! It is synchronous on purpose: an asynchronous HTTP/3 library would need a task, a waker and a lock for each
+//! request.
 
 use std::collections::VecDeque;
 
@@ -30,22 +32,22 @@ use super::stream_map::StreamMap;
 use super::unidirectional_stream::{UnidirectionalKind, UnidirectionalStream};
 use super::useless_frame_budget::UselessFrameBudget;
 
-/// An HTTP/3 connection without its transport (RFC 9114), client or server.
+/// The state of an HTTP/3 connection (RFC 9114) of a client or a server. It needs a QUIC connection of the host below.
 ///
-/// - Input: `handle_*`. The host passes received data, in each stream's order.
+/// - Input: `handle_*`. The host passes in received data, in the order of each stream.
 /// - Commands: `send_*`, [`cancel_request`](Self::cancel_request) and
 ///   [`create_webtransport_stream`](Self::create_webtransport_stream).
-/// - Output: most of these get a [`Sink`], which carries out commands on QUIC. After any of them the host calls
-///   [`poll_event`](Self::poll_event) until it is empty.
+/// - Output: most of these methods get a [`Sink`], which carries out commands on QUIC. After each of them the host
+///   calls [`poll_event`](Self::poll_event) until it returns `None`.
 ///
-/// The connection reacts to errors of the peer itself: it calls [`Sink::close`] and ignores all further input, or it
-/// abandons the one request (see [`set_strict`](Self::set_strict)).
+/// The connection reacts to errors of the peer itself. After a connection error it calls [`Sink::close`] and ignores
+/// all further input. After a stream error it abandons that request (but see [`set_strict`](Self::set_strict)).
 ///
-/// Bounds: a peer can make the connection hold the QPACK table, [`Settings::max_unfinished_size`],
-/// [`Settings::max_blocked_size`], and about two hundred bytes for each stream that QUIC allows. The queue of events
-/// is as long as one call makes it, if the host polls after each. Useless frames (unknown frames and streams, empty DATA
-/// frames, QPACK instructions, PRIORITY_UPDATE, GOAWAY, CANCEL_PUSH, MAX_PUSH_ID) may occur 4,096 times, and 64
-/// times more with each field section; then the connection is closed with H3_EXCESSIVE_LOAD.
+/// Bounds: a peer can make the connection hold the QPACK table, [`Settings::max_unfinished_size`] and
+/// [`Settings::max_blocked_size`] bytes, and about 200 bytes for each stream that QUIC allows. If the host polls after
+/// each call, the queue of events has only the events of one call. Useless frames (unknown frames and streams, empty
+/// DATA frames, QPACK instructions, PRIORITY_UPDATE, GOAWAY, CANCEL_PUSH, MAX_PUSH_ID) may occur 4,096 times, and 64
+/// times more for each field section. Then the connection is closed with H3_EXCESSIVE_LOAD.
 #[derive(Debug)]
 pub struct Connection {
     pub(super) role: Role,
@@ -58,9 +60,10 @@ pub struct Connection {
 
     pub(super) requests: StreamMap<RequestStream>,
     pub(super) unidirectional: StreamMap<UnidirectionalStream>,
-    /// Streams that we gave up and of which more may arrive.
+    /// Streams that this side stopped reading, on which more data may arrive.
     pub(super) abandoned: AbandonedStreams,
-    /// Streams that wait for the peer's QPACK encoder stream, in order; at most as many as we announced.
+    /// Streams whose field sections wait for the peer's QPACK encoder stream, the oldest first.
+    /// SETTINGS_QPACK_BLOCKED_STREAMS bounds their number.
     pub(super) blocked: VecDeque<u64>,
     pub(super) pending_input: PendingInputBudget,
     pub(super) useless_frames: UselessFrameBudget,
@@ -74,15 +77,15 @@ pub struct Connection {
     pub(super) events: VecDeque<Event>,
     pub(super) closed: bool,
     pub(super) log: QlogEntries,
-    /// The current field section; kept for its allocation.
+    /// The buffer in which a field section is encoded; it is kept for the next section.
     pub(super) section: Vec<u8>,
 }
 
 impl Connection {
-    /// A new connection, whose SETTINGS are sent at once.
+    /// Makes a connection and sends its SETTINGS at once.
     ///
-    /// `uni_streams` are the identifiers of three unidirectional streams of ours, for control, the QPACK encoder
-    /// and the QPACK decoder. The first writes open them in this order.
+    /// `uni_streams` are the identifiers of three unidirectional streams of this side: the control stream, the QPACK
+    /// encoder stream and the QPACK decoder stream. They are written to in this order.
     pub fn new(role: Role, settings: Settings, uni_streams: [u64; 3], out: &mut dyn Sink) -> Self {
         let bounded = |value: u64| usize::try_from(value).unwrap_or(usize::MAX / 8);
         let decoder = Decoder::new(DecoderSettings {
@@ -123,20 +126,20 @@ impl Connection {
     }
 
     /// Treats every stream error of the peer as a connection error, which RFC 9114 section 8 allows. For hosts that
-    /// cannot report a single failed request to their application. Off by default.
+    /// cannot report the failure of a single request to their application. Off by default.
     pub fn set_strict(&mut self, strict: bool) {
         self.strict = strict;
     }
 
-    /// Reports requests with too large a header section as [`Event::HeadersTooLarge`]; the host answers them,
-    /// strict or not. For servers. Off by default: such a request is abandoned with H3_EXCESSIVE_LOAD and not
-    /// reported.
+    /// For servers: reports a request with a too large header section as [`Event::HeadersTooLarge`], and the host
+    /// answers it, also in strict mode. Off by default: such a request is abandoned with H3_EXCESSIVE_LOAD, without an
+    /// event.
     pub fn set_answers_large_requests(&mut self, answers: bool) {
         self.answers_large_requests = answers;
     }
 
-    /// Starts to log frames and stream types, beginning with those of our own streams. The host takes the log after
-    /// each call, with [`take_log`](Self::take_log). Off by default.
+    /// Starts to collect qlog entries about frames and stream types, including those of the streams that were opened
+    /// already. The host takes them with [`take_log`](Self::take_log) after each call. Off by default.
     pub fn open_log(&mut self) {
         self.log.open();
         for (stream_id, stream_type) in self.critical.own_types() {
@@ -144,18 +147,18 @@ impl Connection {
         }
     }
 
-    /// The log entries since the last call.
+    /// Takes the qlog entries since the last call.
     pub fn take_log(&mut self) -> Vec<Logged> {
         self.log.take()
     }
 
-    /// Sets if the peer's transport parameters allow DATAGRAM frames. If they do not, SETTINGS that announce HTTP
-    /// datagrams are an error (RFC 9297 section 2.1.1). Until it is set, such SETTINGS are accepted.
+    /// Sets if the peer's transport parameters allow DATAGRAM frames. If they do not, SETTINGS with H3_DATAGRAM are an
+    /// error (RFC 9297 section 2.1.1). Before this is set, such SETTINGS are accepted.
     pub fn set_peer_quic_datagrams(&mut self, enabled: bool) {
         self.peer.set_quic_datagrams(enabled);
     }
 
-    /// Handles data of one of the peer's streams.
+    /// Handles data on a stream that the peer sends on; `fin` marks the end of the stream.
     pub fn handle_stream_data(
         &mut self,
         out: &mut dyn Sink,
@@ -170,7 +173,8 @@ impl Connection {
         let result = if !frame::is_unidirectional(stream_id) || is_known {
             self.receive_request(out, stream_id, data, fin)
         } else if self.role == Role::Client && self.push_id(stream_id).is_some() {
-            // A push that has ended for us; its type must not be parsed again.
+            // Data on a push stream that this side has already finished with. The stream's type must not be parsed
+            // again.
             Ok(())
         } else {
             self.receive_uni(out, stream_id, data, fin)
@@ -181,7 +185,7 @@ impl Connection {
         self.flush_decoder(out);
     }
 
-    /// The peer reset its side of a stream (RFC 9000 section 19.4).
+    /// Handles a reset of the peer's direction of a stream (RFC 9000 section 19.4).
     pub fn handle_stream_reset(&mut self, out: &mut dyn Sink, stream_id: u64, code: u64) {
         if self.closed {
             return;
@@ -191,7 +195,7 @@ impl Connection {
                 self.close(out, critical_streams::closed());
                 return;
             }
-            // RFC 9114 section 6.2: a stream may be reset before its type is known.
+            // RFC 9114 section 6.2: a stream may be reset before its type has arrived.
             if let Some(UnidirectionalStream {
                 kind: UnidirectionalKind::WebTransport { .. },
                 ..
@@ -204,7 +208,7 @@ impl Connection {
                 });
             }
             if self.requests.contains_key(&stream_id) {
-                // A push.
+                // The reset stream is a push stream.
                 self.receive_reset(out, stream_id, code);
                 self.flush_decoder(out);
             }
@@ -215,7 +219,7 @@ impl Connection {
         self.flush_decoder(out);
     }
 
-    /// The peer sent STOP_SENDING (RFC 9000 section 19.5). QUIC resets the stream by itself.
+    /// Handles the peer's STOP_SENDING (RFC 9000 section 19.5). The QUIC connection resets the stream itself.
     pub fn handle_stop_sending(&mut self, out: &mut dyn Sink, stream_id: u64, code: u64) {
         if self.closed {
             return;
@@ -248,7 +252,7 @@ impl Connection {
             Some((quarter, _))
                 if self.role == Role::Server && quarter * 4 >= self.request_ids.end() =>
             {
-                // RFC 9297 section 2.1.
+                // RFC 9297 section 2.1: the datagram names a request stream that the client cannot have opened yet.
                 let reason = "a datagram of a request that cannot exist yet";
                 self.close(out, ConnectionError::new(Code::H3_ID_ERROR, reason));
             }
@@ -264,37 +268,38 @@ impl Connection {
         }
     }
 
-    /// The next event.
+    /// Takes the next event for the host.
     #[inline]
     pub fn poll_event(&mut self) -> Option<Event> {
         pop(&mut self.events)
     }
 
-    /// The peer's SETTINGS once they arrived.
+    /// The peer's SETTINGS; `None` until they have arrived.
     #[inline]
     pub fn received_settings(&self) -> Option<&PeerSettings> {
         self.peer.settings()
     }
 
-    /// Replaces the peer's settings, for a host that checks them. QPACK continues with the received ones.
+    /// For hosts that check SETTINGS themselves: replaces the peer's settings. The QPACK encoder keeps those that were
+    /// received.
     pub fn set_received_settings(&mut self, settings: PeerSettings) {
         self.peer.set_settings(settings);
     }
 
-    /// Closes the connection for an error of the peer that the host has found.
+    /// Closes the connection because the host has found an error of the peer.
     pub fn fail(&mut self, out: &mut dyn Sink, code: Code, reason: String) {
         if !self.closed {
             self.close(out, ConnectionError::new(code, reason));
         }
     }
 
-    /// Ignores all further input and rejects every command: the host has ended the connection.
+    /// Called by a host that has closed the connection: all further input is ignored and every command fails.
     pub fn set_closed(&mut self) {
         self.closed = true;
         self.forget_streams();
     }
 
-    /// The settings that we sent: identifiers and values in order.
+    /// The settings that this side has sent, as identifiers and values in their order.
     pub fn sent_settings(&self) -> Vec<(u64, u64)> {
         self.settings.pairs()
     }
@@ -303,38 +308,38 @@ impl Connection {
         self.role
     }
 
-    /// True if an error of the peer has ended the connection: all input is ignored and every command rejected.
+    /// True if the connection was closed for an error of the peer: all input is ignored and every command fails.
     pub fn is_closed(&self) -> bool {
         self.closed
     }
 
-    /// True if the peer announced with GOAWAY that it accepts no more requests.
+    /// True if the peer has sent GOAWAY: it accepts no more requests.
     pub fn is_peer_going_away(&self) -> bool {
         self.goaway.is_received()
     }
 
-    /// True if a request has begun and was not reported yet: its header section is incomplete, or waits for QPACK.
-    /// The host limits the time.
+    /// True if a part of a request has arrived, but not its whole header section, or if the section waits for QPACK.
+    /// The host limits the time for this.
     pub fn awaits_headers(&self, stream_id: u64) -> bool {
         let stream = self.requests.get(&stream_id);
         stream.is_some_and(|stream| !stream.announced && stream.is_request(self.role))
     }
 
-    /// True if our direction of a request's stream is open: its end was not sent, and neither side has abandoned
-    /// it.
+    /// True if this side may still send on a request's stream: it has not sent the end, and neither side has abandoned
+    /// the stream.
     pub fn is_sending(&self, stream_id: u64) -> bool {
         let stream = self.requests.get(&stream_id);
         stream.is_some_and(|stream| stream.send != Half::Done)
     }
 
-    /// Bytes that are held and cannot be used yet: field sections that are incomplete or wait for the encoder
-    /// stream, and data after those.
+    /// The number of received bytes that cannot be used yet: field sections that are incomplete or wait for the peer's
+    /// QPACK encoder stream, and the data after them.
     pub fn unusable_bytes(&self) -> usize {
         self.pending_input.bytes()
     }
 
-    /// Frees the unused capacity of the last burst, and state that only compresses future field sections: for a
-    /// host whose connection is idle.
+    /// Frees unused capacity, and state that only improves the compression of future field sections. For connections
+    /// without traffic.
     pub fn free_capacity(&mut self) {
         self.requests.shrink_to_fit();
         self.unidirectional.shrink_to_fit();
@@ -346,23 +351,23 @@ impl Connection {
         self.decoder.free_capacity();
     }
 
-    /// True if this is one of our critical streams: for control, and for QPACK's encoder and decoder.
+    /// True if this is one of this side's critical streams: the control stream and the two QPACK streams.
     pub fn is_own_critical(&self, stream_id: u64) -> bool {
         self.critical.is_own(stream_id)
     }
 
-    /// Our critical streams: for control, QPACK's encoder and its decoder.
+    /// The identifiers of this side's critical streams: control, QPACK encoder and QPACK decoder.
     pub fn own_streams(&self) -> [u64; 3] {
         self.critical.own()
     }
 
-    /// The number of bidirectional streams with state here.
+    /// The number of bidirectional streams that the connection has state for.
     pub fn open_requests(&self) -> usize {
         self.requests.len()
     }
 
     fn open_critical_streams(&mut self, out: &mut dyn Sink) {
-        // RFC 9114 section 6.2.1, RFC 9204 section 4.2.
+        // Opens the three streams with their types (RFC 9114 section 6.2.1, RFC 9204 section 4.2).
         let [control_id, encoder_id, decoder_id] = self.critical.own();
         let mut control = vec![stream_type::CONTROL as u8];
         if self.settings.separate_writes {
@@ -390,7 +395,8 @@ impl Connection {
         );
     }
 
-    /// Writes pending instructions to the encoder stream, before the field section that may refer to them.
+    /// Sends queued instructions on the QPACK encoder stream. This must happen before a field section is sent that
+    /// refers to the inserted entries.
     pub(super) fn flush_encoder(&mut self, out: &mut dyn Sink) {
         let encoder_id = self.critical.id(CriticalStream::Encoder);
         match self.encoder.take_instructions() {
@@ -420,7 +426,7 @@ impl Connection {
         }
     }
 
-    /// Closes the connection for an error of the peer.
+    /// Closes the connection because of an error of the peer.
     fn close(&mut self, out: &mut dyn Sink, error: ConnectionError) {
         log::debug!("HTTP/3 connection is closed: {error}");
         self.closed = true;
@@ -428,9 +434,9 @@ impl Connection {
         self.forget_streams();
     }
 
-    /// Drops the streams' state.
+    /// Drops the state of all streams.
     fn forget_streams(&mut self) {
-        // A host that takes part in each frame still needs the open requests.
+        // A host with `separate_writes` also asks for the open requests after the end of the connection.
         if !self.settings.separate_writes {
             self.requests = StreamMap::default();
         }
@@ -442,7 +448,7 @@ impl Connection {
     }
 }
 
-/// Takes the next entry of a queue, and frees the capacity that one large call needed.
+/// Takes the first entry of a queue. When the queue is empty, frees capacity that only an exceptional call needed.
 pub(super) fn pop<T>(queue: &mut VecDeque<T>) -> Option<T> {
     let next = queue.pop_front();
     if queue.is_empty() && queue.capacity() > QUEUE_KEPT_MAX {
@@ -451,10 +457,10 @@ pub(super) fn pop<T>(queue: &mut VecDeque<T>) -> Option<T> {
     next
 }
 
-/// The length of a queue after an ordinary call.
+/// A queue keeps capacity for this many entries, which ordinary calls do not exceed.
 const QUEUE_KEPT_MAX: usize = 64;
 
-/// The capacity of our QPACK encoder's table, if the peer allows as much.
+/// The capacity of the dynamic table of this side's QPACK encoder in bytes, if the peer allows that much.
 const ENCODER_TABLE_CAPACITY: usize = 4096;
 
 #[cfg(test)]

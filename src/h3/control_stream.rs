@@ -1,6 +1,7 @@
-//! The peer's unidirectional streams: critical streams, SETTINGS, GOAWAY, PRIORITY_UPDATE, the QPACK streams.
+//! Handles the frames of the peer's control stream (SETTINGS, GOAWAY, PRIORITY_UPDATE), and its other unidirectional
+//! streams.
 //!
-//! Not here: splitting such a stream into frames (`unidirectional_stream.rs`).
+//! Not here: splitting these streams into frames (`unidirectional_stream.rs`).
 
 use bytes::Bytes;
 
@@ -24,7 +25,7 @@ impl Connection {
         fin: bool,
     ) -> Result<(), ConnectionError> {
         if frame::is_server_initiated(stream_id) == (self.role == Role::Server) {
-            // Nothing can arrive on a unidirectional stream of ours.
+            // The peer cannot send on a unidirectional stream of this side.
             return Ok(());
         }
         let mut stream = self.unidirectional.remove(&stream_id).unwrap_or_else(UnidirectionalStream::new);
@@ -34,7 +35,7 @@ impl Connection {
             let webtransport = self.settings.webtransport;
             stream.kind = UnidirectionalStream::kind_for(stream_type, self.role, webtransport)?;
             self.claim_critical(stream_id, &stream.kind)?;
-            // A push stream is logged once its push ID has arrived.
+            // The qlog entry of a push stream contains its push ID, so it is made when the push ID has arrived.
             if !matches!(stream.kind, UnidirectionalKind::Push) {
                 self.log.stream_type(stream_id, stream_type, None);
             }
@@ -92,7 +93,7 @@ impl Connection {
         Ok(())
     }
 
-    /// The stream is the peer's only one of its kind, if it is a critical one.
+    /// Records a critical stream of the peer. An error if the peer has opened one of this type before.
     fn claim_critical(&mut self, stream_id: u64, kind: &UnidirectionalKind) -> Result<(), ConnectionError> {
         let stream = match kind {
             UnidirectionalKind::Control(_) => CriticalStream::Control,
@@ -120,7 +121,8 @@ impl Connection {
         }
     }
 
-    /// RFC 9218 section 7.2, for a request stream, which may not have begun, or have ended.
+    /// Handles a PRIORITY_UPDATE for a request stream, which may not have begun yet, or may have ended (RFC 9218
+    /// section 7.2).
     fn prioritize_request(
         &mut self,
         stream_id: u64,
@@ -149,7 +151,8 @@ impl Connection {
         Ok(())
     }
 
-    /// RFC 9218 section 7.2: a push must have been promised. Its priority has no effect.
+    /// Checks a PRIORITY_UPDATE for a push, which must have been promised (RFC 9218 section 7.2). The priority has no
+    /// effect.
     fn check_prioritized_push(&self, push_id: u64) -> Result<(), ConnectionError> {
         match self.pushes.is_promised(push_id) {
             true => Ok(()),
@@ -179,7 +182,7 @@ impl Connection {
         Ok(())
     }
 
-    /// RFC 9114 section 5.2.
+    /// Handles the peer's GOAWAY (RFC 9114 section 5.2).
     fn handle_goaway(&mut self, id: u64) -> Result<(), ConnectionError> {
         self.goaway.receive(id)?;
         self.events.push_back(Event::GoAway { id });

@@ -1,11 +1,11 @@
-//! The critical streams of both sides: for control, QPACK's encoder and its decoder.
+//! The critical streams of both sides: the control stream, the QPACK encoder stream and the QPACK decoder stream.
 //!
-//! Not here: writing (`connection`) and reading them (`control_stream`).
+//! Not here: sending (`connection`) and receiving on them (`control_stream`).
 
 use super::error::{Code, ConnectionError};
 use super::frame::stream_type;
 
-/// Identifiers of the critical streams (RFC 9114 section 6.2.1, RFC 9204 section 4.2), in the order of
+/// Identifiers of the critical streams (RFC 9114 section 6.2.1, RFC 9204 section 4.2). Arrays are in the order of
 /// [`CriticalStream`].
 #[derive(Debug)]
 pub(super) struct CriticalStreams {
@@ -32,12 +32,12 @@ impl CriticalStreams {
         self.own
     }
 
-    /// The identifier of one of our critical streams.
+    /// The identifier of this side's stream.
     pub fn id(&self, stream: CriticalStream) -> u64 {
         self.own[stream as usize]
     }
 
-    /// Our critical streams, each with its type.
+    /// The identifiers of this side's streams, each with its stream type.
     pub fn own_types(&self) -> [(u64, u64); 3] {
         let [control, encoder, decoder] = self.own;
         [
@@ -59,7 +59,7 @@ impl CriticalStreams {
     ///
     /// # Errors
     ///
-    /// There is one control stream and one of each QPACK stream (RFC 9114 section 6.2.1, RFC 9204 section 4.2).
+    /// The peer has opened a stream of this type before (RFC 9114 section 6.2.1, RFC 9204 section 4.2).
     pub fn claim(&mut self, stream: CriticalStream, stream_id: u64) -> Result<(), ConnectionError> {
         match self.peers[stream as usize].replace(stream_id) {
             None => Ok(()),
@@ -71,7 +71,7 @@ impl CriticalStreams {
     }
 }
 
-/// The error for a critical stream that the peer ends (RFC 9114 section 6.2.1, RFC 9204 section 4.2).
+/// The connection error if the peer ends a critical stream (RFC 9114 section 6.2.1, RFC 9204 section 4.2).
 pub(super) fn closed() -> ConnectionError {
     ConnectionError::new(
         Code::H3_CLOSED_CRITICAL_STREAM,

@@ -1,28 +1,29 @@
-//! Priorities of future request streams (RFC 9218 section 7).
+//! Priorities that the client sends in PRIORITY_UPDATE frames before the requests themselves arrive (RFC 9218 section
+//! 7).
 
 use super::priority::Priority;
 use super::stream_map::StreamMap;
 
-/// The last priority of each stream that has not begun.
+/// The last priority for each request stream that has not begun.
 #[derive(Debug, Default)]
 pub(super) struct EarlyPriorities(StreamMap<Priority>);
 
 impl EarlyPriorities {
-    /// Stores the priority of a stream. The bound is the number of streams that a client may sensibly have open;
-    /// further ones are dropped, as RFC 9218 section 7 allows.
+    /// Stores the priority of a stream. Priorities of more than [`EARLY_PRIORITIES_MAX`] streams are ignored, as RFC
+    /// 9218 section 7 allows.
     pub fn keep(&mut self, stream_id: u64, priority: Priority) {
         if self.0.len() < EARLY_PRIORITIES_MAX || self.0.contains_key(&stream_id) {
             self.0.insert(stream_id, priority);
         }
     }
 
-    /// Takes the priority of a stream that begins.
+    /// Removes and returns the priority of a stream that begins now.
     pub fn take(&mut self, stream_id: u64) -> Option<Priority> {
         self.0.remove(&stream_id)
     }
 }
 
-/// More than QUIC's usual limit of open streams.
+/// More streams than QUIC usually allows a client to have open.
 const EARLY_PRIORITIES_MAX: usize = 256;
 
 #[cfg(test)]

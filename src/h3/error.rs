@@ -1,24 +1,24 @@
-//! Errors by their cause: the peer's (with the RFC's code, on the connection or on one stream) or the caller's.
+//! Errors, sorted by their cause: an error of the peer ends a stream or the connection with the RFC's code; an error
+//! of the caller only fails the call.
 //!
-//! Not here: the reaction to an error (`connection.rs`, `request.rs`).
+//! Not here: the reaction to an error (`connection.rs`, `request_streams.rs`).
 
 use std::borrow::Cow;
 use std::fmt;
 
 use super::qpack::Field;
 
-/// An HTTP/3, QPACK or HTTP datagram error code (RFC 9114 section 8.1, RFC 9204 section 6, RFC 9297
-/// section 5.2).
+/// An error code of HTTP/3, QPACK or HTTP datagrams (RFC 9114 section 8.1, RFC 9204 section 6, RFC 9297 section 5.2).
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Code(pub u64);
 
-/// Defines the codes once: constants and their names for messages.
+/// Defines each code once: its constant, and its name for messages.
 macro_rules! codes {
     ($($name:ident = $value:expr;)*) => {
         impl Code {
             $(pub const $name: Self = Self($value);)*
 
-            /// The RFC's name of the code, if it has one.
+            /// The code's name in the RFC; `None` for an unknown code.
             pub fn name(self) -> Option<&'static str> {
                 match self {
                     $(Self::$name => Some(stringify!($name)),)*
@@ -68,7 +68,7 @@ impl fmt::Display for Code {
     }
 }
 
-/// A violation by the peer that ends the whole connection (RFC 9114 section 8).
+/// An error of the peer that ends the connection (RFC 9114 section 8).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConnectionError {
     pub code: Code,
@@ -92,15 +92,15 @@ impl fmt::Display for ConnectionError {
 
 impl std::error::Error for ConnectionError {}
 
-/// A violation by the peer that ends one request, or the whole connection.
+/// An error of the peer that ends one request, or the connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RemoteError {
     Connection(ConnectionError),
-    /// A stream error (RFC 9114 section 8): other streams continue.
+    /// A stream error (RFC 9114 section 8): other streams are not affected.
     Stream(ConnectionError),
-    /// A field section has more bytes or lines than we accept (RFC 9114 section 4.2.2). `fields` are the
-    /// pseudo-header fields before the limit. A request can still be answered; otherwise it is a stream error with
-    /// H3_EXCESSIVE_LOAD.
+    /// A field section has more bytes or lines than this side accepts (RFC 9114 section 4.2.2). `fields` are the
+    /// pseudo-header fields that came before the limit. A server can still answer such a request; any other message
+    /// ends with the stream error H3_EXCESSIVE_LOAD.
     TooLarge {
         reason: &'static str,
         fields: Vec<Field>,
@@ -108,12 +108,12 @@ pub enum RemoteError {
 }
 
 impl RemoteError {
-    /// A malformed message (RFC 9114 section 4.1.2).
+    /// The stream error for a malformed message (RFC 9114 section 4.1.2).
     pub fn malformed(reason: impl Into<Cow<'static, str>>) -> Self {
         Self::Stream(ConnectionError::new(Code::H3_MESSAGE_ERROR, reason))
     }
 
-    /// The error that ends a stream or the connection.
+    /// The error with which the stream or the connection ends.
     pub fn into_inner(self) -> ConnectionError {
         match self {
             Self::Connection(error) | Self::Stream(error) => error,
@@ -128,24 +128,24 @@ impl From<ConnectionError> for RemoteError {
     }
 }
 
-/// A call that HTTP/3 does not allow. Nothing was sent and nothing changed.
+/// The error of a call that HTTP/3 does not allow now. The call has sent nothing and changed nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LocalError {
-    /// The frame may not be sent in the stream's present state (RFC 9114 section 4.1).
+    /// The frame must not be sent after the frames that were sent on the stream (RFC 9114 section 4.1).
     FrameUnexpected(&'static str),
-    /// The stream is of a kind on which this cannot be sent.
+    /// Streams of this kind cannot carry what the call sends.
     InvalidStream(&'static str),
-    /// A field that would make the message malformed (RFC 9114 section 4.2).
+    /// The message would be malformed because of this field (RFC 9114 section 4.2).
     InvalidField(String),
-    /// The encoded field section is larger than the peer accepts (RFC 9114 section 4.2.2).
+    /// The field section is larger than the peer's SETTINGS_MAX_FIELD_SECTION_SIZE (RFC 9114 section 4.2.2).
     FieldSectionTooLarge { size: u64, max: u64 },
-    /// The peer announced with GOAWAY that it will not process this request (RFC 9114 section 5.2).
+    /// The peer has sent GOAWAY and will not process this request (RFC 9114 section 5.2).
     GoingAway,
-    /// The client allows no push, or no further one (RFC 9114 section 7.2.7).
+    /// The client allows no push, or has not raised MAX_PUSH_ID for another one (RFC 9114 section 7.2.7).
     NoPush,
-    /// An identifier is out of range or grew where it may only shrink.
+    /// An identifier is out of range, or larger than an earlier one although it must not grow.
     InvalidId(&'static str),
-    /// HTTP datagrams need SETTINGS_H3_DATAGRAM from both sides (RFC 9297 section 2.1.1).
+    /// HTTP datagrams require SETTINGS_H3_DATAGRAM from both sides (RFC 9297 section 2.1.1).
     DatagramsNotNegotiated,
     /// The connection is closed.
     Closed,

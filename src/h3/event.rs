@@ -1,33 +1,33 @@
-//! A connection's events for its host.
+//! The events of a connection for its host.
 
 use bytes::Bytes;
 
 use super::priority::Priority;
 use super::qpack::Field;
 
-/// Our end of the connection.
+/// The side of the connection that this state machine is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     Client,
     Server,
 }
 
-/// The part of a message that a field section is (RFC 9114 section 4.1).
+/// The kind of a field section by its position in the message (RFC 9114 section 4.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HeadersKind {
-    /// A request's header section.
+    /// The header section of a request.
     Request,
-    /// An interim response: others follow.
+    /// The header section of an interim (1xx) response; another response follows.
     Informational,
-    /// The final response.
+    /// The header section of the final response.
     Response,
     Trailers,
 }
 
-/// An event. Events of one stream are in the stream's order.
+/// An event of a connection. The events of one stream are in the order of the stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    /// The peer's SETTINGS arrived; see `Connection::received_settings`.
+    /// The peer's SETTINGS have arrived; `Connection::received_settings` returns them.
     SettingsReceived,
     Headers {
         stream_id: u64,
@@ -35,45 +35,45 @@ pub enum Event {
         kind: HeadersKind,
         fin: bool,
     },
-    /// A request's header section has more bytes or lines than [`Settings`](super::Settings) allow (RFC 9114
-    /// section 4.2.2). Nothing more of the request is read; the host sends a response, such as 431, or cancels.
-    /// `fields` are the pseudo-header fields before the limit; the rest of the request may be malformed. Only with
-    /// `Connection::set_answers_large_requests`.
+    /// A request's header section has more bytes or lines than [`Settings`](super::Settings) allow (RFC 9114 section
+    /// 4.2.2). The rest of the request is not read; the host sends a response such as 431, or cancels the request.
+    /// `fields` are the pseudo-header fields that came before the limit; the fields after it may be malformed. This
+    /// event comes only with `Connection::set_answers_large_requests`.
     HeadersTooLarge { stream_id: u64, fields: Vec<Field> },
-    /// A piece of content, as it arrived. Empty only to carry `fin`.
+    /// A piece of content as it arrived. Empty data occurs only with `fin`.
     Data {
         stream_id: u64,
         data: Bytes,
         fin: bool,
     },
-    /// The server will answer a request that was not made (RFC 9114 section 4.6), with these fields. The response
-    /// follows on a push stream, see `Connection::push_id`.
+    /// The server promises a response to a request with these fields, which the client did not send (RFC 9114 section
+    /// 4.6). The response arrives on a push stream; `Connection::push_id` identifies it.
     PushPromise {
         stream_id: u64,
         push_id: u64,
         fields: Vec<Field>,
     },
-    /// The priority of the response on this stream from now on, which overrides the request's `priority` field (RFC
-    /// 9218 section 7). An update that arrived before the request is reported right after it.
+    /// The new priority of the response on this stream. It overrides the request's `priority` field (RFC 9218 section
+    /// 7). An update that arrived before its request is reported right after the request.
     PriorityUpdate { stream_id: u64, priority: Priority },
     /// An HTTP datagram (RFC 9297 section 2.1).
     Datagram { stream_id: u64, data: Bytes },
-    /// A piece of a WebTransport stream. Empty only to carry `fin`.
+    /// A piece of data of a WebTransport stream. Empty data occurs only with `fin`.
     WebTransportData {
         session_id: u64,
         stream_id: u64,
         data: Bytes,
         fin: bool,
     },
-    /// Nothing more follows on this stream: the peer reset it, or its data was malformed and we abandoned it
-    /// (`local`).
+    /// No more events follow for the peer's direction of this stream. The peer has reset it, or (`local`) this side
+    /// has abandoned it because its data was malformed.
     Reset {
         stream_id: u64,
         code: u64,
         local: bool,
     },
-    /// The peer sent STOP_SENDING for our direction of this stream.
+    /// The peer has sent STOP_SENDING for this side's direction of the stream.
     StopSending { stream_id: u64, code: u64 },
-    /// GOAWAY (RFC 9114 section 5.2): requests from this identifier on are not processed.
+    /// The peer has sent GOAWAY (RFC 9114 section 5.2): it does not process requests from this identifier on.
     GoAway { id: u64 },
 }

@@ -1,28 +1,29 @@
-//! Field validation: detects malformed messages (RFC 9114 sections 4.1.2, 4.2 and 4.3), received and sent ones.
+//! Validates the field sections of received and sent messages, and so detects malformed ones (RFC 9114 sections 4.1.2,
+//! 4.2 and 4.3).
 //!
-//! Not here: the grammar of the request's pseudo-header fields (`request_target.rs`); the order of frames and the length
-//! of content, which need a stream's state (`request/`).
+//! Not here: the grammar of a request's method and target (`request_target.rs`); the order of frames and the length of
+//! content, which depend on a stream's state (`request/`).
 
 use std::borrow::Cow;
 
 use super::request_target;
 
-/// The name and the value of a field.
+/// The name and the value of a field line.
 pub(super) type Line<'a> = (&'a [u8], &'a [u8]);
 
-/// Why a field section is malformed.
+/// A sentence that says why a field section is malformed.
 pub type Reason = Cow<'static, str>;
 
-/// The properties of a valid request header section that the connection needs.
+/// The properties of a valid request header section that the state machine uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RequestHead {
     pub method: Method,
-    /// An extended CONNECT (RFC 9220).
+    /// True for an extended CONNECT (RFC 9220).
     pub has_protocol: bool,
     pub content_length: Option<u64>,
 }
 
-/// The methods that change the allowed content of a message.
+/// The methods that affect the content of a message; all others are `Other`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Method {
     Head,
@@ -31,7 +32,7 @@ pub enum Method {
 }
 
 impl Method {
-    /// The method of a request, valid or not.
+    /// The method in a request's fields, which need not be valid.
     pub fn of<N: AsRef<[u8]>, V: AsRef<[u8]>>(fields: &[(N, V)]) -> Self {
         let method = fields.iter().find(|(name, _)| name.as_ref() == b":method");
         method.map_or(Self::Other, |(_, value)| Self::named(value.as_ref()))
@@ -58,13 +59,13 @@ impl ResponseHead {
         self.status < 200
     }
 
-    /// True for a final status that rejects a CONNECT (RFC 9110 section 9.3.6).
+    /// True for a final status other than 2xx, which refuses a CONNECT (RFC 9110 section 9.3.6).
     pub fn is_refusal(&self) -> bool {
         self.status >= 300
     }
 
-    /// True if `content-length` must not be sent in the response (RFC 9110 section 8.6). It is allowed in answers
-    /// to HEAD and in 304, where it describes another response's content.
+    /// True if `content-length` must not be sent in a response with this status (RFC 9110 section 8.6). It may be sent
+    /// in responses to HEAD and with 304, where it is the length of the content that is left out.
     pub fn is_without_content(&self, request: Method) -> bool {
         match self.status {
             100..=199 | 204 => true,
@@ -74,15 +75,15 @@ impl ResponseHead {
     }
 }
 
-/// How the target of a request is validated.
+/// The rules by which the target of a request is validated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TargetCheck {
-    /// RFC 9114 sections 4.3.1 and 4.4.
+    /// The rules of RFC 9114 sections 4.3.1 and 4.4.
     Strict,
-    /// A CONNECT request may have `:scheme` and `:path`, which section 4.4 forbids. aioquic sends and accepts them,
-    /// and programs built on it depend on that.
+    /// Like `Strict`, but a CONNECT request may have `:scheme` and `:path`, which RFC 9114 section 4.4 forbids.
+    /// aioquic sends and accepts them, and programs for aioquic rely on that.
     LaxConnect,
-    /// The host validates by itself.
+    /// No validation: the host validates targets itself.
     Off,
 }
 
@@ -95,7 +96,7 @@ where
     validate_request_to(fields, TargetCheck::Strict)
 }
 
-/// Like [`validate_request`], with another validation of the request's target.
+/// Like [`validate_request`], with the rules of `check` for the request's target.
 pub fn validate_request_to<N, V>(
     fields: &[(N, V)],
     target_check: TargetCheck,
@@ -117,9 +118,9 @@ pub(super) fn request_head<'a>(
     request_target::check_method(name)?;
     let method = Method::named(name);
     if target_check == TargetCheck::Off {
-        // The host validates it.
+        // The host validates the target.
     } else if method == Method::Connect && section.protocol.is_none() {
-        // RFC 9114 section 4.4.
+        // RFC 9114 section 4.4: a CONNECT request has no `:scheme` and no `:path`.
         let has_target = section.scheme.is_some() || section.path.is_some();
         if has_target && target_check == TargetCheck::Strict {
             return Err("a CONNECT request has neither :scheme nor :path".into());
@@ -159,14 +160,14 @@ pub(super) fn response_head<'a>(
 ) -> Result<ResponseHead, Reason> {
     let section = Section::read(lines, SectionKind::Response)?;
     let status = section.status.ok_or("pseudo-header :status is missing")?;
-    // A three-digit integer (RFC 9110 section 15).
+    // RFC 9110 section 15: a status is an integer of three digits.
     let status = match *status {
         [a @ b'1'..=b'9', b @ b'0'..=b'9', c @ b'0'..=b'9'] => {
             u16::from(a - b'0') * 100 + u16::from(b - b'0') * 10 + u16::from(c - b'0')
         }
         _ => return Err("pseudo-header :status is not a three-digit integer".into()),
     };
-    // RFC 9114 section 4.5.
+    // RFC 9114 section 4.5: HTTP/3 has no 101 (Switching Protocols).
     if status == 101 {
         return Err("HTTP/3 has no status 101".into());
     }
@@ -176,7 +177,7 @@ pub(super) fn response_head<'a>(
     })
 }
 
-/// Validates a trailer section: no pseudo-header fields at all (RFC 9114 section 4.3).
+/// Validates a trailer section, which has no pseudo-header fields (RFC 9114 section 4.3).
 pub fn validate_trailers<N, V>(fields: &[(N, V)]) -> Result<(), Reason>
 where
     N: AsRef<[u8]>,
@@ -199,9 +200,10 @@ where
     lines.map(|(name, value)| (name.as_ref(), value.as_ref()))
 }
 
-/// The field lines as they are sent. White space around the values of regular fields is not part of them (RFC 9110
-/// section 5.5). Connection-specific fields have no meaning here (RFC 9114 section 4.2), so the application's are
-/// removed: many send `connection: close` with any version. A received message with either is malformed.
+/// The field lines in the form in which they are sent. White space around the values of regular fields is removed,
+/// because it is not part of the value (RFC 9110 section 5.5). Connection-specific fields are removed too, because
+/// HTTP/3 forbids them (RFC 9114 section 4.2) and many applications send `connection: close` with any HTTP version. A
+/// received message with either is malformed.
 pub(super) fn trimmed<N, V>(fields: &[(N, V)]) -> impl Iterator<Item = Line<'_>> + Clone
 where
     N: AsRef<[u8]>,
@@ -221,7 +223,8 @@ where
     })
 }
 
-/// RFC 9114 section 4.2, without `te`, which has one value that is allowed.
+/// True for the names of connection-specific fields (RFC 9114 section 4.2). `te` is not among them: it is allowed with
+/// one value.
 fn is_connection_specific(name: &[u8]) -> bool {
     matches!(
         name,
@@ -236,7 +239,8 @@ enum SectionKind {
     Trailers,
 }
 
-/// One pass over a field section: validates each field, and stores those that are validated together.
+/// The result of one pass over a field section, in which each field was validated: the fields that are validated
+/// together afterwards.
 #[derive(Default)]
 struct Section<'a> {
     method: Option<&'a [u8]>,
@@ -257,7 +261,7 @@ impl<'a> Section<'a> {
             validate_value(name, value)?;
             if name.first() == Some(&b':') {
                 if regular {
-                    // RFC 9114 section 4.3.
+                    // RFC 9114 section 4.3: all pseudo-header fields come before regular fields.
                     return Err(named("pseudo-header", name, "comes after regular fields"));
                 }
                 section.read_pseudo_header(name, value, kind)?;
@@ -301,7 +305,7 @@ impl<'a> Section<'a> {
             b"content-length" => {
                 let length = parse_content_length(value)
                     .ok_or("content-length is not a non-negative integer")?;
-                // RFC 9110 section 8.6: two different lengths are an attack or an error.
+                // RFC 9110 section 8.6: different values of content-length are an error or an attack.
                 if self
                     .content_length
                     .replace(length)
@@ -310,14 +314,14 @@ impl<'a> Section<'a> {
                     return Err("content-length is included twice with different values".into());
                 }
             }
-            // RFC 9110 section 7.2: a request has one host. In a response the field has no meaning.
+            // RFC 9110 section 7.2: a request has one Host field. In a response it has no meaning.
             b"host" if kind == SectionKind::Request => {
                 let previous = self.host.replace(value);
                 if previous.is_some() {
                     return Err("field host is included twice".into());
                 }
             }
-            // RFC 9114 section 4.2: in a request TE may only be "trailers".
+            // RFC 9114 section 4.2: in a request, `te` may only be "trailers".
             b"te" if kind == SectionKind::Request && value.eq_ignore_ascii_case(b"trailers") => {}
             b"te" if kind == SectionKind::Request => {
                 return Err("field te may only be \"trailers\"".into());
@@ -330,7 +334,7 @@ impl<'a> Section<'a> {
         Ok(())
     }
 
-    /// The required fields of a request with a target URI (RFC 9114 section 4.3.1).
+    /// Checks the fields that a request with a target URI must have (RFC 9114 section 4.3.1).
     fn validate_target(&self, is_options: bool) -> Result<(), Reason> {
         let scheme = self.scheme.ok_or("pseudo-header :scheme is missing")?;
         let path = self.path.ok_or("pseudo-header :path is missing")?;
@@ -355,8 +359,8 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// `:authority`, or `host` if that is missing. If both are present they must be equal (RFC 9114 section 4.3.1),
-    /// byte for byte, so that readers of either get the same value.
+    /// Returns `:authority`, or `host` if there is no `:authority`. If a request has both, they must be equal byte for
+    /// byte (RFC 9114 section 4.3.1), so that code that reads either gets the same value.
     fn agreed_authority(&self) -> Result<Option<&'a [u8]>, Reason> {
         match (self.authority, self.host) {
             (Some(authority), Some(host)) if authority != host => {
@@ -367,7 +371,7 @@ impl<'a> Section<'a> {
     }
 }
 
-/// A field name is a token in lower case (RFC 9110 section 5.6.2, RFC 9114 section 4.2).
+/// Checks that a field name is a token in lower case (RFC 9110 section 5.6.2, RFC 9114 section 4.2).
 fn validate_name(name: &[u8]) -> Result<(), Reason> {
     if name.is_empty() {
         return Err("a field name is empty".into());
@@ -383,9 +387,10 @@ fn validate_name(name: &[u8]) -> Result<(), Reason> {
     Ok(())
 }
 
-/// No NUL, CR or LF, and no white space around it (RFC 9110 section 5.5, RFC 9114 section 10.3).
+/// Checks that a field value contains no NUL, CR or LF, and neither begins nor ends with white space (RFC 9110 section
+/// 5.5, RFC 9114 section 10.3).
 fn validate_value(name: &[u8], value: &[u8]) -> Result<(), Reason> {
-    // The loop has no early exit, so that the compiler can vectorise it.
+    // The loop has no early exit, so that the compiler can vectorize it.
     let is_forbidden = |byte: u8| matches!(byte, 0 | b'\r' | b'\n');
     if value
         .iter()
@@ -418,14 +423,16 @@ fn parse_content_length(value: &[u8]) -> Option<u64> {
     })
 }
 
-/// Names are escaped and truncated: they come from the peer and end up in logs and CONNECTION_CLOSE.
+/// Makes a reason that contains a field's name. The name is escaped and truncated, because the peer chose it and the
+/// reason is logged and sent in CONNECTION_CLOSE.
 #[cold]
 fn named(what: &str, name: &[u8], reason: &str) -> Reason {
     let shown = &name[..name.len().min(64)];
     format!("{what} \"{}\" {reason}", shown.escape_ascii()).into()
 }
 
-/// tchar without the upper-case letters.
+/// For each byte, true if it may occur in a field name: a `tchar` (RFC 9110 section 5.6.2) that is not an upper-case
+/// letter.
 pub(super) static NAME_BYTES: [bool; 256] = {
     let mut table = [false; 256];
     let mut byte = 0;

@@ -1,12 +1,12 @@
-//! The frame layout (RFC 9114 section 7.1), frame types and stream types.
+//! The encoding of frame headers (RFC 9114 section 7.1), and the types of frames and streams.
 //!
-//! Not here: the meaning of a frame, and its allowed positions.
+//! Not here: the meaning of frames, and the streams on which they are allowed.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use uringcore_wire::varint;
 
-/// Frame types (RFC 9114 section 7.2, RFC 9218 section 7.2; 0x41 is
-/// WebTransport's, draft-ietf-webtrans-http3).
+/// Frame types (RFC 9114 section 7.2, RFC 9218 section 7.2). 0x41 begins a WebTransport stream
+/// (draft-ietf-webtrans-http3 section 4.3).
 pub mod frame_type {
     pub const DATA: u64 = 0x0;
     pub const HEADERS: u64 = 0x1;
@@ -19,14 +19,15 @@ pub mod frame_type {
     pub const PRIORITY_UPDATE_REQUEST: u64 = 0xf0700;
     pub const PRIORITY_UPDATE_PUSH: u64 = 0xf0701;
 
-    /// Frame types of HTTP/2 without an equivalent: receiving one is an error (RFC 9114 section
+    /// True for the types of HTTP/2 frames that HTTP/3 does not have. Receiving one is an error (RFC 9114 section
     /// 7.2.8).
     pub const fn is_reserved(frame_type: u64) -> bool {
         matches!(frame_type, 0x2 | 0x6 | 0x8 | 0x9)
     }
 }
 
-/// Types of unidirectional streams (RFC 9114 section 6.2, RFC 9204 section 4.2).
+/// Types of unidirectional streams (RFC 9114 section 6.2, RFC 9204 section 4.2, draft-ietf-webtrans-http3 section
+/// 4.2).
 pub mod stream_type {
     pub const CONTROL: u64 = 0x0;
     pub const PUSH: u64 = 0x1;
@@ -35,7 +36,8 @@ pub mod stream_type {
     pub const WEBTRANSPORT: u64 = 0x54;
 }
 
-/// Properties of the stream that its identifier shows (RFC 9000 section 2.1).
+/// True for a bidirectional stream that the client opened. The two low bits of a stream identifier show this (RFC 9000
+/// section 2.1).
 #[inline]
 pub const fn is_client_bidi(stream_id: u64) -> bool {
     stream_id & 0x3 == 0
@@ -51,8 +53,8 @@ pub const fn is_server_initiated(stream_id: u64) -> bool {
     stream_id & 0x1 != 0
 }
 
-/// Two variable-length integers that arrive in pieces: a frame's header, or a stream's type and the integer after
-/// it.
+/// Buffers one or two variable-length integers that arrive in pieces: a frame's type and length, or a stream's type
+/// and the integer after it.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct HeaderBuffer {
     bytes: [u8; 2 * varint::SIZE_MAX],
@@ -65,8 +67,8 @@ impl HeaderBuffer {
         self.length == 0
     }
 
-    /// Reads both integers from the stored bytes and the front of `data`, and advances `data`. While they are
-    /// incomplete all of `data` is stored.
+    /// Reads two integers from the buffered bytes and the front of `data`, and advances `data`. While they are
+    /// incomplete, all of `data` is buffered and `None` is returned.
     #[inline]
     pub fn read_pair(&mut self, data: &mut Bytes) -> Option<(u64, u64)> {
         self.read(data, |bytes| {
@@ -76,7 +78,7 @@ impl HeaderBuffer {
         })
     }
 
-    /// Reads a single integer in this way.
+    /// Reads one integer like [`read_pair`](Self::read_pair).
     #[inline]
     pub fn read_one(&mut self, data: &mut Bytes) -> Option<u64> {
         self.read(data, varint::get)
@@ -88,7 +90,7 @@ impl HeaderBuffer {
         parse: impl Fn(&[u8]) -> Option<(T, usize)>,
     ) -> Option<T> {
         if self.length == 0 {
-            // The usual case: all bytes are here.
+            // Usually all bytes of the integers are in `data`, and no buffer is needed.
             if let Some((value, used)) = parse(data) {
                 data.advance(used);
                 return Some(value);
@@ -104,7 +106,7 @@ impl HeaderBuffer {
                 Some(value)
             }
             None => {
-                // Two integers take at most sixteen bytes, so an incomplete pair has room for more.
+                // Two integers take at most 16 bytes, so the buffer has room for the rest of an incomplete pair.
                 debug_assert_eq!(added, data.len());
                 self.length = (kept + added) as u8;
                 data.clear();
@@ -114,7 +116,7 @@ impl HeaderBuffer {
     }
 }
 
-/// A frame's header in its shortest form.
+/// The bytes of a frame header, with the type and the length in their shortest encodings.
 #[derive(Debug, Clone, Copy)]
 pub struct FrameHeader {
     bytes: [u8; 2 * varint::SIZE_MAX],
@@ -140,7 +142,7 @@ impl std::ops::Deref for FrameHeader {
     }
 }
 
-/// A whole frame whose payload is given in parts.
+/// Encodes a whole frame; its payload is the concatenation of `payload`.
 pub fn frame(frame_type: u64, payload: &[&[u8]]) -> Bytes {
     let length = payload.iter().map(|part| part.len()).sum::<usize>();
     let header = FrameHeader::new(frame_type, length as u64);

@@ -1,6 +1,6 @@
 //! The GOAWAY frames of both sides (RFC 9114 section 5.2).
 //!
-//! Not here: the frame itself (`send`, `control_stream`).
+//! Not here: sending (`send`) and receiving (`control_stream`) the frame.
 
 use uringcore_wire::varint;
 
@@ -8,7 +8,7 @@ use super::error::{Code, ConnectionError, LocalError};
 use super::event::Role;
 use super::frame;
 
-/// The last GOAWAY of each side. A server's names a request stream, a client's a push.
+/// The identifiers in the last GOAWAY of each side. A server's names a request stream, a client's names a push.
 #[derive(Debug)]
 pub(super) struct GoAway {
     role: Role,
@@ -25,11 +25,11 @@ impl GoAway {
         }
     }
 
-    /// Handles the peer's GOAWAY.
+    /// Records the peer's GOAWAY.
     ///
     /// # Errors
     ///
-    /// The identifier is of the wrong kind, or above an earlier one.
+    /// The identifier is not one of a request stream (from a server), or is above that of an earlier GOAWAY.
     pub fn receive(&mut self, id: u64) -> Result<(), ConnectionError> {
         if self.role == Role::Client && !frame::is_client_bidi(id) {
             return Err(ConnectionError::new(
@@ -47,11 +47,11 @@ impl GoAway {
         Ok(())
     }
 
-    /// Records a GOAWAY that is about to be sent.
+    /// Records a GOAWAY that the caller is about to send.
     ///
     /// # Errors
     ///
-    /// The identifier is of the wrong kind, or above an earlier one.
+    /// The identifier is not one of a request stream (from a server), or is above that of an earlier GOAWAY.
     pub fn send(&mut self, id: u64) -> Result<(), LocalError> {
         if id > varint::MAX || (self.role == Role::Server && !frame::is_client_bidi(id)) {
             return Err(LocalError::InvalidId(
@@ -67,11 +67,11 @@ impl GoAway {
         Ok(())
     }
 
-    /// The identifier that lets all requests finish that have begun. `next_request` is the lowest unused request
-    /// stream.
+    /// The identifier for a GOAWAY with which all requests that have begun can still finish. `next_request` is the
+    /// lowest unused request stream.
     pub fn next_id(&self, next_request: u64) -> u64 {
         match self.role {
-            // An earlier GOAWAY's cannot be exceeded.
+            // The identifier must not be above that of an earlier GOAWAY.
             Role::Server => self
                 .sent
                 .map_or(next_request, |sent| sent.min(next_request)),
@@ -83,12 +83,12 @@ impl GoAway {
         self.received.is_some()
     }
 
-    /// True if our GOAWAY has excluded this request stream.
+    /// True if this side's GOAWAY excludes the request stream: it will not be processed.
     pub fn excludes_request(&self, stream_id: u64) -> bool {
         self.sent.is_some_and(|limit| stream_id >= limit)
     }
 
-    /// True unless the client's GOAWAY has excluded this push: it names the first push that the client does not
+    /// True unless the client's GOAWAY excludes the push. The GOAWAY names the first push ID that the client does not
     /// accept.
     pub fn allows_push(&self, push_id: u64) -> bool {
         self.received.is_none_or(|end| push_id < end)

@@ -1,21 +1,22 @@
 //! HTTP/3 as a sans-IO state machine: both roles, QPACK included (RFC 9114, 9204, 9220, 9297).
 //!
 //! - `connection`: [`Connection`], its events and streams. Start here. `sink`: [`Sink`], its output.
-//! - `queued_connection`: [`QueuedConnection`], whose output waits for the host.
-//! - `send`: the commands that send. `request_streams`: requests from their first byte to their end. `push`: server push.
-//! - `control_stream`: reactions to the frames of the peer's control stream, and to its QPACK streams.
+//! - `queued_connection`: [`QueuedConnection`], whose output is queued until the host takes it.
+//! - `send`: the commands that send. `request_streams`: requests from their first byte to their end. `push`: server
+//!   push.
+//! - `control_stream`: handles the frames of the peer's control stream, and its QPACK streams.
 //! - `request`, `unidirectional_stream`: parse the data of one stream.
 //! - `field_validation`, `request_target`: detect malformed messages. `settings`, `frame`, `priority`: codecs.
-//! - `capsule`: splits the data of a request with the Capsule Protocol.
+//! - `capsule`: splits the content of a request that uses the Capsule Protocol.
 //! - `pending_input_budget`, `useless_frame_budget`: bounds on a peer's unusable data and useless frames.
 //! - `qpack`: field compression.
-//! - `event`, `error`: events and errors. `qlog_entries`: log entries for the host.
-//! - `critical_streams`, `request_stream_ids`, `goaway`, `peer_capabilities`: parts of a connection's state, each with its
-//!   rules; `early_priorities`, `abandoned_streams`: two more of these parts.
+//! - `event`, `error`: events and errors. `qlog_entries`: qlog entries for the host.
+//! - `critical_streams`, `request_stream_ids`, `goaway`, `peer_capabilities`: parts of a connection's state, each with
+//!   its rules; `early_priorities`, `abandoned_streams`: two more of these parts.
 //! - `stream_map`: a hash map with stream identifiers as keys.
 //!
-//! This crate handles stream identifiers and bytes; it uses only RFC 9000's structure of stream identifiers, and does
-//! not depend on `uringcore_quic`.
+//! This crate does not depend on `uringcore_quic`. Of QUIC it uses only the structure of stream identifiers (RFC 9000
+//! section 2.1).
 
 #![forbid(unsafe_code)]
 

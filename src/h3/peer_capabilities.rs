@@ -1,4 +1,4 @@
-//! The peer's announcements for the whole connection: SETTINGS, QUIC DATAGRAM frames.
+//! What the peer supports: its SETTINGS, and DATAGRAM frames of QUIC.
 
 use super::error::{Code, ConnectionError};
 use super::settings::{PeerSettings, id as setting};
@@ -6,7 +6,7 @@ use super::settings::{PeerSettings, id as setting};
 #[derive(Debug, Default)]
 pub(super) struct PeerCapabilities {
     settings: Option<PeerSettings>,
-    /// True if the peer's transport parameters allow DATAGRAM frames; `None` if the host has not reported it.
+    /// True if the peer's transport parameters allow DATAGRAM frames; `None` while the host has not set it.
     quic_datagrams: Option<bool>,
 }
 
@@ -15,7 +15,7 @@ impl PeerCapabilities {
         self.quic_datagrams = Some(enabled);
     }
 
-    /// The peer's SETTINGS once they have arrived.
+    /// The peer's SETTINGS; `None` until they have arrived.
     pub fn settings(&self) -> Option<&PeerSettings> {
         self.settings.as_ref()
     }
@@ -24,7 +24,7 @@ impl PeerCapabilities {
         self.settings = Some(settings);
     }
 
-    /// The value of a setting that the peer sent.
+    /// The value of a setting; `None` if the peer has not sent it.
     pub fn setting(&self, identifier: u64) -> Option<u64> {
         self.settings.as_ref()?.get(identifier)
     }
@@ -34,11 +34,11 @@ impl PeerCapabilities {
         settings.is_some_and(|settings| settings.is_enabled(identifier))
     }
 
-    /// Validates the values of received SETTINGS.
+    /// Checks the values of received SETTINGS.
     pub fn check_settings(&self, settings: &PeerSettings) -> Result<(), ConnectionError> {
         settings.validate_values()?;
         if settings.is_enabled(setting::H3_DATAGRAM) && self.quic_datagrams == Some(false) {
-            // RFC 9297 section 2.1.1.
+            // RFC 9297 section 2.1.1: H3_DATAGRAM requires QUIC DATAGRAM frames.
             return Err(ConnectionError::new(
                 Code::H3_SETTINGS_ERROR,
                 "H3_DATAGRAM requires the max_datagram_frame_size transport parameter",

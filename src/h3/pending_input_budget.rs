@@ -1,13 +1,13 @@
-//! Bounds the peer's bytes that a connection's streams hold and cannot use yet: incomplete field sections, and data
+//! Limits the received bytes that a connection's streams hold and cannot use yet: incomplete field sections, and data
 //! that waits for QPACK.
 //!
-//! Not here: the bytes themselves, which belong to each stream (`request.rs`).
+//! This type only counts. Each stream has its own bytes (`request/`).
 
 use super::error::{Code, ConnectionError, RemoteError};
 use super::settings::Settings;
 
-/// Invariant: each count is the sum of the bytes that the connection's streams hold. Code that changes the bytes of
-/// a stream changes the count.
+/// Counts of bytes that all streams of a connection hold together. Code that changes the buffered bytes of a stream
+/// changes the count as well.
 #[derive(Debug)]
 pub(super) struct PendingInputBudget {
     unfinished: usize,
@@ -29,11 +29,12 @@ impl PendingInputBudget {
         }
     }
 
-    /// Adds bytes of an incomplete field section.
+    /// Adds `size` bytes of an incomplete field section.
     ///
     /// # Errors
     ///
-    /// A connection error above the bound: a single stream stays below it, and no one stream is the cause.
+    /// A connection error if all streams together exceed the limit. A stream alone stays below it, so the cause is not
+    /// a single stream.
     pub fn add_unfinished(&mut self, size: usize) -> Result<(), ConnectionError> {
         self.unfinished += size;
         if self.unfinished <= self.unfinished_max {
@@ -49,11 +50,11 @@ impl PendingInputBudget {
         self.unfinished -= size;
     }
 
-    /// Adds bytes of a stream that waits for the peer's encoder stream.
+    /// Adds `size` bytes of a stream that waits for the peer's QPACK encoder stream.
     ///
     /// # Errors
     ///
-    /// A stream error above the bound: this stream is abandoned.
+    /// A stream error if all streams together exceed the limit; the caller abandons this stream.
     pub fn add_blocked(&mut self, size: usize) -> Result<(), RemoteError> {
         self.blocked += size;
         if self.blocked <= self.blocked_max {
@@ -73,7 +74,7 @@ impl PendingInputBudget {
         self.unfinished + self.blocked
     }
 
-    /// All streams were dropped.
+    /// Resets the counts after all streams were dropped.
     pub fn clear(&mut self) {
         self.unfinished = 0;
         self.blocked = 0;

@@ -1,8 +1,8 @@
-//! Priorities of responses (RFC 9218): the value of the `priority` field and of PRIORITY_UPDATE frames, a
-//! Dictionary of Structured Fields (RFC 9651).
+//! Priorities of responses (RFC 9218): parses the value of the `priority` field and of PRIORITY_UPDATE frames, which
+//! is a Dictionary of Structured Fields (RFC 9651).
 //!
-//! Not here: the allowed positions of frames (`unidirectional_stream.rs`, `control_stream.rs`), and scheduling, which
-//! QUIC and the host do.
+//! Not here: the streams on which PRIORITY_UPDATE is allowed (`unidirectional_stream.rs`, `control_stream.rs`), and
+//! scheduling, which QUIC and the host do.
 
 use uringcore_wire::structured_fields::{Parser, Value};
 
@@ -11,14 +11,14 @@ use super::qpack::Field;
 /// The priority of a response within its connection (RFC 9218 section 4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Priority {
-    /// 0, the most urgent, to 7.
+    /// From 0, the most urgent, to 7.
     pub urgency: u8,
-    /// True if a part of the response is useful, so that it may share bandwidth with others.
+    /// True if the client can use parts of the response: it may then share bandwidth with other responses.
     pub incremental: bool,
 }
 
 impl Default for Priority {
-    /// RFC 9218 sections 4.1 and 4.2.
+    /// The defaults of RFC 9218 sections 4.1 and 4.2.
     fn default() -> Self {
         Self {
             urgency: 3,
@@ -28,19 +28,19 @@ impl Default for Priority {
 }
 
 impl Priority {
-    /// The priority of a field value alone.
+    /// Parses a field value. Parameters that are not in it have their defaults.
     pub fn parse(value: &[u8]) -> Self {
         Signal::parse(value).over(Self::default())
     }
 
-    /// The priority of a message's `priority` field alone; the default if it has none.
+    /// The priority in a message's `priority` field; the default if there is no such field.
     pub fn of(fields: &[Field]) -> Self {
         Signal::of(fields).unwrap_or_default().over(Self::default())
     }
 }
 
-/// A priority field value with its omissions: they default to RFC 9218's values in a request, and to the request's
-/// in a response (RFC 9218 section 8).
+/// The parameters of a priority field value, each `None` if the value does not have it. Missing parameters mean RFC
+/// 9218's defaults in a request, and the request's values in a response (RFC 9218 section 8).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Signal {
     pub urgency: Option<u8>,
@@ -48,8 +48,8 @@ pub struct Signal {
 }
 
 impl Signal {
-    /// Parses a priority field value. Members of another type or out of range are ignored (RFC 9218 section 4), and
-    /// a value that is not a Dictionary counts as empty (RFC 9651 section 4.2): no value is an error.
+    /// Parses a priority field value. Every value is valid: parameters of another type or out of range are ignored
+    /// (RFC 9218 section 4), and a value that is not a Dictionary counts as empty (RFC 9651 section 4.2).
     pub fn parse(value: &[u8]) -> Self {
         let mut signal = Self::default();
         let mut parser = Parser(value);
@@ -57,8 +57,8 @@ impl Signal {
         read.map_or_else(Self::default, |()| signal)
     }
 
-    /// The `priority` field of a message, if it has one. The lines of one field form one list (RFC 9110 section
-    /// 5.3).
+    /// Parses the `priority` field of a message; `None` if it has none. Several lines of the field form one list (RFC
+    /// 9110 section 5.3).
     pub fn of<N: AsRef<[u8]>, V: AsRef<[u8]>>(fields: &[(N, V)]) -> Option<Self> {
         let mut lines = fields
             .iter()
@@ -72,7 +72,7 @@ impl Signal {
         Some(Self::parse(&values.join(&b", "[..])))
     }
 
-    /// The priority with omissions taken from `base`.
+    /// Completes the parameters with those of `base`.
     pub fn over(self, base: Priority) -> Priority {
         Priority {
             urgency: self.urgency.unwrap_or(base.urgency),
@@ -80,7 +80,7 @@ impl Signal {
         }
     }
 
-    /// Applies one member of the dictionary; of two with one key the later one counts, even if it is ignored.
+    /// Applies one member of the Dictionary. If a key occurs twice the later member counts, even if it is ignored.
     fn set(&mut self, key: &[u8], value: Value<'_>) {
         match key {
             b"u" => {

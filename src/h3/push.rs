@@ -1,7 +1,7 @@
 //! Server push (RFC 9114 section 4.6): promises and push streams, for both roles.
 //!
-//! A push stream is a message without a request of its own, so its two halves are those of a request stream
-//! (`request.rs`): a server's has nothing to receive, a client's nothing to send. This file adds push IDs and their
+//! A push stream is a response without a request on the same stream. It uses the type of request streams (`request/`):
+//! on a server it has only the sending half, on a client only the receiving half. This file adds push IDs and their
 //! limit, promises, and cancellation.
 
 use std::collections::VecDeque;
@@ -20,17 +20,18 @@ use super::request::{Half, RequestStream};
 use super::sink::Sink;
 use super::unidirectional_stream::{UnidirectionalKind, UnidirectionalStream};
 
-/// A connection's pushes.
+/// The pushes of a connection.
 #[derive(Debug, Default)]
 pub(super) struct Pushes {
-    /// Server: the next push ID.
+    /// Server: the push ID of the next promise.
     next: u64,
-    /// Server: the client's MAX_PUSH_ID.
+    /// Server: the highest push ID that the client allows (MAX_PUSH_ID); `None` if it allows no push.
     max: Option<u64>,
-    /// Push IDs and their streams: on a server those that are being sent, on a client all that have begun. The
-    /// client's MAX_PUSH_ID bounds them.
+    /// (push ID, stream ID) of push streams: on a server those that are being sent, on a client all that have begun.
+    /// The client's MAX_PUSH_ID bounds their number.
     streams: Vec<(u64, u64)>,
-    /// Client: hashes of promised requests, by push ID; at most [`PROMISES_MAX`], the oldest are dropped first.
+    /// Client: (push ID, hash of the promised request's fields). At most [`PROMISES_MAX`]; the oldest are dropped
+    /// first.
     promises: VecDeque<(u64, u64)>,
 }
 
@@ -49,7 +50,8 @@ impl Pushes {
             .map(|(_, stream_id)| *stream_id)
     }
 
-    /// Client: a push may be promised for several requests, but it is one (RFC 9114 section 4.6).
+    /// Client: records a promise. A push may be promised more than once, but only with equal fields (RFC 9114 section
+    /// 4.6).
     pub fn note_promise(&mut self, push_id: u64, fields: &[Field]) -> Result<(), ConnectionError> {
         let mut hasher = DefaultHasher::new();
         fields.hash(&mut hasher);
@@ -71,12 +73,12 @@ impl Pushes {
         }
     }
 
-    /// Server: true if the push ID was used.
+    /// Server: true if the push ID has been used in a promise.
     pub fn is_promised(&self, push_id: u64) -> bool {
         push_id < self.next
     }
 
-    /// Server: the client allows push IDs up to this one (RFC 9114 section 7.2.7).
+    /// Server: handles the client's MAX_PUSH_ID (RFC 9114 section 7.2.7).
     pub fn raise_max(&mut self, id: u64) -> Result<(), ConnectionError> {
         if self.max.is_some_and(|previous| id < previous) {
             return Err(ConnectionError::new(
@@ -95,15 +97,15 @@ impl Pushes {
 }
 
 impl Connection {
-    /// Promises the response to a request that the client did not make, as part of one that it did, and begins the
-    /// push stream, `push_stream_id`, a unidirectional stream of ours. The response is sent with `send_headers` and
-    /// `send_data` on that stream.
+    /// Promises a response to a request that the client did not send, as part of the response on `stream_id`, and
+    /// begins the push stream `push_stream_id`, a unidirectional stream of this side. The caller sends the promised
+    /// response on that stream with `send_headers` and `send_data`.
     ///
     /// # Errors
     ///
-    /// [`LocalError::NoPush`] if the client allows no (further) push, [`LocalError::InvalidStream`] if `stream_id`
-    /// is not a request, [`LocalError::FrameUnexpected`] if its response has ended, [`LocalError::InvalidField`] if
-    /// the promised request would be malformed.
+    /// [`LocalError::NoPush`] if the client allows no further push, [`LocalError::InvalidStream`] if `stream_id` is
+    /// not a request, [`LocalError::FrameUnexpected`] if its response has ended, [`LocalError::InvalidField`] if the
+    /// promised request would be malformed.
     pub fn send_push_promise<N, V>(
         &mut self,
         out: &mut dyn Sink,
@@ -145,12 +147,11 @@ impl Connection {
         Ok(())
     }
 
-    /// Checks that [`send_push_promise`](Self::send_push_promise) can be called for this request, as far as the
-    /// client and the request's stream are concerned.
+    /// Checks if the client and the request's stream allow a [`send_push_promise`](Self::send_push_promise).
     ///
     /// # Errors
     ///
-    /// Those of [`send_push_promise`](Self::send_push_promise), except `InvalidField`.
+    /// Those of `send_push_promise`, except `InvalidField`.
     pub fn check_push(&self, stream_id: u64) -> Result<(), LocalError> {
         if self.closed {
             return Err(LocalError::Closed);
@@ -165,7 +166,7 @@ impl Connection {
             return Err(LocalError::NoPush);
         }
         match self.requests.get(&stream_id) {
-            // RFC 9114 section 4.4: a tunnel has no promises.
+            // RFC 9114 section 4.4: only DATA frames are sent in a tunnel.
             Some(stream) if stream.is_tunnel() => Err(LocalError::FrameUnexpected(
                 "a CONNECT stream has no promises",
             )),
@@ -176,12 +177,12 @@ impl Connection {
         }
     }
 
-    /// The push that a stream carries, on a client even after its end.
+    /// The push ID of a push stream. A client can ask for it after the end of the stream as well.
     pub fn push_id(&self, stream_id: u64) -> Option<u64> {
         self.pushes.id_of(stream_id)
     }
 
-    /// A push stream to us, the client, from its push ID on.
+    /// Client: handles the data of a push stream, after its stream type.
     pub(super) fn receive_push(
         &mut self,
         out: &mut dyn Sink,
@@ -205,7 +206,7 @@ impl Connection {
         self.log
             .stream_type(stream_id, stream_type::PUSH, Some(push_id));
         if self.pushes.stream_of(push_id).is_some() {
-            // RFC 9114 section 4.6.
+            // RFC 9114 section 4.6: a push ID is used for one push stream only.
             return Err(ConnectionError::new(
                 Code::H3_ID_ERROR,
                 "two push streams with one push ID",
@@ -217,7 +218,7 @@ impl Connection {
         self.receive_request(out, stream_id, data, fin)
     }
 
-    /// RFC 9114 section 7.2.3.
+    /// Handles a CANCEL_PUSH frame (RFC 9114 section 7.2.3).
     pub(super) fn handle_cancel_push(
         &mut self,
         out: &mut dyn Sink,
@@ -233,7 +234,8 @@ impl Connection {
                 "CANCEL_PUSH for a push that was not promised",
             ));
         }
-        // A client ignores it: no push stream will come, and nothing waits for one.
+        // A client ignores the frame: the server will open no stream for the push, and the client holds no state for
+        // it.
         if self.role == Role::Server
             && let Some(stream_id) = self.pushes.stream_of(push_id)
             && let Some(stream) = self.requests.remove(&stream_id)
@@ -252,8 +254,8 @@ impl Connection {
     }
 }
 
-/// RFC 9114 section 4.6: a promised request is safe, cacheable and without content. Of the methods of RFC 9110
-/// these are GET and HEAD.
+/// Checks that a promised request is safe, cacheable and without content (RFC 9114 section 4.6). Of the methods in RFC
+/// 9110 only GET and HEAD are.
 fn check_promised<'a>(
     mut lines: impl Iterator<Item = Line<'a>>,
     content_length: Option<u64>,
@@ -273,7 +275,7 @@ fn check_promised<'a>(
     Ok(())
 }
 
-/// RFC 9114 sections 4.6 and 7.2.5: a server's push IDs end at our MAX_PUSH_ID.
+/// Client: checks that a push ID of the server is not above this side's MAX_PUSH_ID (RFC 9114 sections 4.6 and 7.2.5).
 pub(super) fn check_push_id(push_id: u64, max: Option<u64>) -> Result<(), ConnectionError> {
     match max {
         Some(max) if push_id <= max => Ok(()),
@@ -288,5 +290,6 @@ pub(super) fn check_push_id(push_id: u64, max: Option<u64>) -> Result<(), Connec
     }
 }
 
-/// More than are in use at one time: a server does not reuse a push ID over a long period (RFC 9114 section 4.6).
+/// The number of promises whose fields are remembered. Fewer are in use at one time, because a server does not use a
+/// push ID over a long period (RFC 9114 section 4.6).
 const PROMISES_MAX: usize = 64;

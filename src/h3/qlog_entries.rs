@@ -1,4 +1,4 @@
-//! Log entries about frames and streams, for the host's qlog. Nothing is stored unless the host enables it.
+//! Entries about frames and streams for the host's qlog. They are stored only after the host has enabled them.
 //!
 //! Not here: qlog's names and formats, which the host applies.
 
@@ -7,16 +7,16 @@ use uringcore_wire::varint;
 use super::field_validation::Line;
 use super::qpack::Field;
 
-/// A frame or stream type that was sent or received.
+/// A frame, or the type of a stream, that was sent or received.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Logged {
-    /// The type of a stream (RFC 9114 section 6.2, or WebTransport's, in either direction).
+    /// The type of a unidirectional stream (RFC 9114 section 6.2), or of a WebTransport stream.
     StreamType {
         stream_id: u64,
         stream_type: u64,
         push_id: Option<u64>,
     },
-    /// A frame with content or fields, `length` bytes of payload.
+    /// A DATA, HEADERS or PUSH_PROMISE frame; `length` is the number of bytes of its payload.
     Frame {
         is_sent: bool,
         stream_id: u64,
@@ -32,7 +32,7 @@ pub enum LoggedFrame {
     PushPromise { push_id: u64, fields: Vec<Field> },
 }
 
-/// Collects entries until the host takes them, which it does after each call.
+/// Collects entries until the host takes them, which it does after each call. `None` if qlog is off.
 #[derive(Debug, Default)]
 pub(super) struct QlogEntries(Option<Vec<Logged>>);
 
@@ -66,7 +66,7 @@ impl QlogEntries {
         }
     }
 
-    /// A field section that we send, in a frame with `length` bytes of payload.
+    /// Adds a field section that this side sends; `length` is the number of bytes of its frame's payload.
     pub fn sent<'a>(
         &mut self,
         stream_id: u64,
@@ -81,7 +81,8 @@ impl QlogEntries {
         }
     }
 
-    /// A received field section of `length` bytes, in a frame with nothing else but the push ID of a promise.
+    /// Adds a received field section of `length` encoded bytes. `promise` is the push ID before it in a PUSH_PROMISE
+    /// frame.
     pub fn received(
         &mut self,
         stream_id: u64,

@@ -1,4 +1,4 @@
-//! A connection whose commands wait in a queue, for hosts that cannot carry them out while they call the connection.
+//! A connection whose commands are queued, for hosts that cannot carry them out while they call the connection.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -12,7 +12,7 @@ use super::event::Role;
 use super::settings::Settings;
 use super::sink::Sink;
 
-/// A command for the QUIC connection; commands are in order.
+/// A command for the QUIC connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Output {
     Write {
@@ -31,7 +31,7 @@ pub enum Output {
         stream_id: u64,
         code: Code,
     },
-    /// The last output: close the QUIC connection with this application error.
+    /// Close the QUIC connection with this application error. No command follows.
     CloseConnection {
         code: Code,
         reason: Cow<'static, str>,
@@ -64,8 +64,8 @@ impl Sink for VecDeque<Output> {
     }
 }
 
-/// A [`Connection`] with a queue of [`Output`]s. After each call the host takes them with
-/// [`poll_output`](Self::poll_output) until it returns `None`. Methods have the meaning of `Connection`'s.
+/// A [`Connection`] that queues its commands as [`Output`]s. After each call the host takes them with
+/// [`poll_output`](Self::poll_output) until it returns `None`. The methods correspond to those of `Connection`.
 #[derive(Debug)]
 pub struct QueuedConnection {
     core: Connection,
@@ -93,7 +93,7 @@ impl QueuedConnection {
         Self { core, outputs }
     }
 
-    /// The next command for the QUIC connection.
+    /// Takes the next command for the QUIC connection.
     #[inline]
     pub fn poll_output(&mut self) -> Option<Output> {
         pop(&mut self.outputs)

@@ -1,19 +1,19 @@
-//! The request streams of a client by number: used ones, future ones, and the first impossible one.
+//! Which request streams of a client were used, may still come, or are above QUIC's limit.
 //!
 //! Not here: the state of open streams (`request_streams`, `request`).
 
 use std::collections::BTreeSet;
 
-/// The identifiers of request streams. QUIC opens streams in order, but their first packets may arrive in any
-/// order.
+/// Tracks the identifiers of request streams. A client opens streams in order, but their first packets may arrive in
+/// another order.
 #[derive(Debug)]
 pub(super) struct RequestStreamIds {
-    /// The lowest identifier that the peer (or we, as client) has not used yet.
+    /// The lowest identifier above all that were used, by the peer or by this side as a client.
     next: u64,
-    /// Identifiers below `next` on which nothing has arrived yet; at most [`SKIPPED_MAX`], the oldest are dropped
+    /// Identifiers below `next` on which nothing has arrived yet. At most [`SKIPPED_MAX`]; the oldest are dropped
     /// first.
     skipped: BTreeSet<u64>,
-    /// QUIC's limit of open requests for the client, if the host sets it.
+    /// QUIC's limit of request streams that the client may have open; `None` if the host has not set it.
     max_open: Option<u64>,
 }
 
@@ -26,31 +26,31 @@ impl RequestStreamIds {
         }
     }
 
-    /// One above the highest used identifier.
+    /// The lowest identifier above all that were used.
     pub fn next(&self) -> u64 {
         self.next
     }
 
-    /// The first impossible request stream of the client: QUIC lets it open another one for each that has ended,
-    /// and those were used.
+    /// The first request stream identifier that the client cannot use yet. QUIC allows `max_open` streams beyond those
+    /// that have ended, and only used streams can have ended.
     pub fn end(&self) -> u64 {
         let room = self.max_open.map_or(u64::MAX, |max| max.saturating_mul(4));
         self.next.saturating_add(room)
     }
 
-    /// Raises QUIC's limit of the client's open streams, if there is one. It never falls.
+    /// Raises QUIC's limit of open streams, if the host has set one. A lower limit is ignored.
     pub fn raise_max_open(&mut self, max: u64) {
         if let Some(known) = &mut self.max_open {
             *known = max.max(*known);
         }
     }
 
-    /// True if the stream has not begun, as far as is remembered.
+    /// True if nothing has arrived on the stream, unless it was dropped from `skipped`.
     pub fn is_unused(&self, stream_id: u64) -> bool {
         stream_id >= self.next || self.skipped.contains(&stream_id)
     }
 
-    /// Records that data arrived on a stream; true for the first time.
+    /// Records that data has arrived on a stream. True if it is the first data.
     pub fn mark_used(&mut self, stream_id: u64) -> bool {
         if stream_id < self.next {
             return self.skipped.remove(&stream_id);
@@ -65,14 +65,14 @@ impl RequestStreamIds {
         true
     }
 
-    /// Frees the memory: no further stream will begin.
+    /// Frees the memory of skipped streams when no further stream will begin.
     pub fn forget_skipped(&mut self) {
         self.skipped = BTreeSet::new();
     }
 }
 
-/// How many unused request streams are remembered: more than QUIC's usual limit of open ones. The reset of a
-/// dropped one is not answered, and its credit is lost.
+/// The maximum number of skipped streams that are remembered. QUIC usually allows fewer open streams. If a stream
+/// above this bound is reset, the reset is not answered, and QUIC does not allow another stream in its place.
 const SKIPPED_MAX: usize = 1024;
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
-//! The lifecycle of request streams: opening, rejection, abandonment, reset, waiting for QPACK and resuming.
+//! The life of request streams: opening, rejection, waiting for QPACK, abandonment and reset.
 //!
-//! Not here: parsing the frames of one stream (`request.rs`), and unidirectional streams (`control_stream.rs`).
+//! Not here: parsing the frames of one stream (`request/`), and unidirectional streams (`control_stream.rs`).
 
 use bytes::Bytes;
 
@@ -12,20 +12,20 @@ use super::frame;
 use super::request::{Half, Receiver, RequestStream};
 use super::sink::Sink;
 
-/// The state of a client's request stream that follows from its number.
+/// The state of a client's request stream, as far as its identifier shows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
-    /// Not a request stream, or one that QUIC does not let the client open yet.
+    /// Not a request stream, or a stream above QUIC's limit.
     Impossible,
-    /// Nothing has arrived on it.
+    /// The client may open the stream, and nothing has arrived on it.
     ToCome,
-    /// Data has arrived, and it may have ended.
+    /// Data has arrived on the stream; it may have ended since.
     Begun,
 }
 
-/// Methods for hosts that look at streams before they pass them in.
+/// Methods for hosts that read the beginning of a stream before they pass it in.
 impl Connection {
-    /// On a server: the state of a request stream.
+    /// Server: the state of a client's request stream.
     pub fn place(&self, stream_id: u64) -> Place {
         match frame::is_client_bidi(stream_id) && stream_id < self.request_ids.end() {
             false => Place::Impossible,
@@ -34,12 +34,12 @@ impl Connection {
         }
     }
 
-    /// On a server: data has arrived on a bidirectional stream of the client that is not a request.
+    /// Server: records that a bidirectional stream of the client is used for something else than a request.
     pub fn note_used(&mut self, stream_id: u64) {
         self.request_ids.mark_used(stream_id);
     }
 
-    /// True if data of this stream of the peer was passed in before.
+    /// True if data of this stream was passed in before.
     pub fn is_known(&self, stream_id: u64) -> bool {
         if frame::is_unidirectional(stream_id) {
             let is_push = self.requests.contains_key(&stream_id);
@@ -53,23 +53,24 @@ impl Connection {
         }
     }
 
-    /// The state of both directions of a stream, the received one first; `None` without state.
+    /// The progress of both directions of a stream, the received direction first; `None` if the stream is not open.
     pub fn halves(&self, stream_id: u64) -> Option<(Half, Half)> {
         let stream = self.requests.get(&stream_id)?;
         Some((stream.recv, stream.send))
     }
 
-    /// True if data was sent or received on a client's request stream, as far as is remembered.
+    /// True if data was sent or received on a client's request stream. The oldest skipped streams may be counted as
+    /// used.
     pub fn was_used(&self, stream_id: u64) -> bool {
         frame::is_client_bidi(stream_id) && !self.request_ids.is_unused(stream_id)
     }
 
-    /// The bidirectional streams and pushes with state here, in no order.
+    /// The identifiers of open bidirectional streams and push streams, unsorted.
     pub fn stream_ids(&self) -> impl Iterator<Item = u64> {
         self.requests.keys().copied()
     }
 
-    /// The host has reset our direction of a stream directly.
+    /// Records that the host has reset this side's direction of a stream on QUIC itself.
     pub fn note_reset(&mut self, stream_id: u64) {
         if let Some(stream) = self.requests.get_mut(&stream_id) {
             stream.send = Half::Done;
@@ -77,7 +78,7 @@ impl Connection {
         }
     }
 
-    /// The host has sent STOP_SENDING for a stream directly (RFC 9000 section 19.5).
+    /// Records that the host has sent STOP_SENDING for a stream on QUIC itself (RFC 9000 section 19.5).
     pub fn note_stopped(&mut self, out: &mut dyn Sink, stream_id: u64) {
         let Some(mut stream) = self.requests.remove(&stream_id) else {
             return;
@@ -94,8 +95,8 @@ impl Connection {
         self.flush_decoder(out);
     }
 
-    /// Raises the [configured](super::Settings::max_requests) limit of the client's open streams, if there is one.
-    /// It never falls, because QUIC cannot revoke a limit.
+    /// Raises the [configured](super::Settings::max_requests) limit of open request streams, if there is one. A lower
+    /// limit is ignored, because QUIC cannot revoke a limit.
     pub fn raise_max_requests(&mut self, max: u64) {
         self.request_ids.raise_max_open(max);
     }
@@ -117,7 +118,7 @@ impl Connection {
         })
     }
 
-    /// Creates the state of a new stream; false if the stream must not be read.
+    /// Makes the state of a new stream. False if the stream must not be read.
     fn open_request(
         &mut self,
         out: &mut dyn Sink,
@@ -129,11 +130,11 @@ impl Connection {
         }
         if frame::is_server_initiated(stream_id) {
             if self.role == Role::Server {
-                // A stream that the host opened directly; its content is not parsed here.
+                // The host opened this stream directly on QUIC, so its content is not parsed here.
                 return Ok(false);
             }
             if !self.settings.webtransport {
-                // RFC 9114 section 6.1.
+                // RFC 9114 section 6.1: without an extension a server must not open bidirectional streams.
                 return Err(ConnectionError::new(
                     Code::H3_STREAM_CREATION_ERROR,
                     "a server opened a bidirectional stream",
@@ -147,7 +148,8 @@ impl Connection {
         if self.role == Role::Server {
             self.request_ids.mark_used(stream_id);
             if self.goaway.excludes_request(stream_id) {
-                // RFC 9114 section 5.2: the client may retry it elsewhere.
+                // RFC 9114 section 5.2: the request comes after this side's GOAWAY; the client may send it on another
+                // connection.
                 self.abort(out, stream_id, Code::H3_REQUEST_REJECTED, true, !fin);
                 return Ok(false);
             }
@@ -158,7 +160,7 @@ impl Connection {
         Ok(true)
     }
 
-    /// Runs one step of a stream's receiving half and handles its result.
+    /// Runs one step of a stream's receiving half, and handles its error or its end.
     fn with_stream(
         &mut self,
         out: &mut dyn Sink,
@@ -207,7 +209,7 @@ impl Connection {
                 stream.announced = true;
                 self.events
                     .push_back(Event::HeadersTooLarge { stream_id, fields });
-                // RFC 9114 section 4.1: the response needs no more of the request.
+                // RFC 9114 section 4.1: the whole response was sent, so the server stops reading the request.
                 self.stop_reading(out, stream_id, Code::H3_NO_ERROR);
                 Ok(())
             }
@@ -222,7 +224,7 @@ impl Connection {
         }
     }
 
-    /// Stops reading a stream; our direction continues.
+    /// Stops reading a stream. This side can still send on it.
     pub(super) fn stop_reading(&mut self, out: &mut dyn Sink, stream_id: u64, code: Code) {
         let Some(mut stream) = self.requests.remove(&stream_id) else {
             return;
@@ -236,7 +238,8 @@ impl Connection {
         }
     }
 
-    /// The peer's message is malformed: both directions end. The host gets an event if the stream was reported.
+    /// Ends both directions of a stream because the peer's message is malformed. The host gets an event if it had an
+    /// event of the stream before.
     fn abandon_malformed(&mut self, out: &mut dyn Sink, stream_id: u64, error: &ConnectionError) {
         let Some(stream) = self.requests.get(&stream_id) else {
             return;
@@ -252,7 +255,7 @@ impl Connection {
         self.drop_request(out, stream_id, error.code);
     }
 
-    /// Ends both directions of a request if they are open, and drops its state.
+    /// Ends both directions of a stream if they are open, and drops its state.
     pub(super) fn drop_request(&mut self, out: &mut dyn Sink, stream_id: u64, code: Code) {
         let Some(mut stream) = self.requests.remove(&stream_id) else {
             return;
@@ -265,7 +268,7 @@ impl Connection {
         self.abort(out, stream_id, code, stream.send != Half::Done, stop);
     }
 
-    /// Resets our direction and stops the peer's, each if it is still open.
+    /// Resets this side's direction of a stream (`reset`), and stops the peer's (`stop`).
     fn abort(&mut self, out: &mut dyn Sink, stream_id: u64, code: Code, reset: bool, stop: bool) {
         if reset {
             out.reset_stream(stream_id, code);
@@ -280,7 +283,7 @@ impl Connection {
         stream.stop_receiving(&mut self.pending_input);
         self.blocked.retain(|&blocked| blocked != stream_id);
         if !stream.is_webtransport() {
-            // RFC 9204 section 2.2.2.2.
+            // RFC 9204 section 2.2.2.2: the peer's encoder gets a stream cancellation.
             self.decoder.cancel_stream(stream_id);
         }
     }
@@ -292,9 +295,9 @@ impl Connection {
                 && self.request_ids.mark_used(stream_id)
             {
                 self.early_priorities.take(stream_id);
-                // A request without any data: there will be no response (RFC 9114 section 4.1), and the client gets
-                // its stream credit back only when our side has ended too. If the stream was used before, our side
-                // has ended.
+                // The stream was reset before any data arrived, so there will be no response (RFC 9114 section 4.1).
+                // QUIC allows the client another stream only after this side's direction has ended too. If the stream
+                // was used before, this side's direction has ended already.
                 self.abort(out, stream_id, Code::H3_REQUEST_INCOMPLETE, true, false);
             }
             return;
@@ -314,7 +317,7 @@ impl Connection {
                 self.requests.insert(stream_id, stream);
             }
         } else {
-            // The application never got the request, so our side must be ended here.
+            // The host has got no event of the request, so this side's direction must be ended here.
             self.abort(
                 out,
                 stream_id,
@@ -335,7 +338,7 @@ impl Connection {
         }
     }
 
-    /// Resumes the streams whose field sections can be decoded now, in the order in which they blocked.
+    /// Continues with the streams whose field sections can be decoded now, in the order in which they were blocked.
     pub(super) fn resume_blocked(&mut self, out: &mut dyn Sink) -> Result<(), ConnectionError> {
         let inserted = self.decoder.insert_count();
         for _ in 0..self.blocked.len() {
@@ -348,7 +351,7 @@ impl Connection {
                 .and_then(RequestStream::blocked_on)
                 .is_some_and(|required| required <= inserted);
             if ready {
-                // A stream that blocks again, at its trailers, is queued again.
+                // If the stream is blocked again by a later field section, it is queued again.
                 self.resume(out, stream_id)?;
             } else {
                 self.blocked.push_back(stream_id);

@@ -1,4 +1,4 @@
-//! The commands: data that the host sends. Each checks first and changes nothing if it fails.
+//! The commands that send. Each command checks everything first, and changes nothing if it fails.
 
 use std::collections::hash_map::Entry;
 
@@ -17,11 +17,12 @@ use super::settings::id as setting;
 use super::sink::Sink;
 
 impl Connection {
-    /// Sends a header section: a request, an interim or final response, or trailers, whichever is next on the stream.
+    /// Sends a header section: that of a request, of an interim or final response, or trailers, whichever comes next
+    /// on the stream.
     ///
-    /// White space around the values of regular fields is not part of them (RFC 9110 section 5.5) and is removed.
-    /// So is `content-length` in a response that cannot have content: an interim one, 204, and 2xx to CONNECT (RFC
-    /// 9110 section 8.6).
+    /// White space around the values of regular fields is removed, because it is not part of the value (RFC 9110
+    /// section 5.5). `content-length` is removed from responses that must not have it: interim responses, 204, and 2xx
+    /// to CONNECT (RFC 9110 section 8.6).
     ///
     /// # Errors
     ///
@@ -43,13 +44,13 @@ impl Connection {
         self.send_section(out, stream_id, field_validation::trimmed(fields), None, fin)
     }
 
-    /// Sends a header section and content after it, in one write if the content is small. Empty content sends only
-    /// the header section.
+    /// Sends a header section, and the content after it. Small content is sent in the same write. Empty content sends
+    /// no DATA frame.
     ///
     /// # Errors
     ///
-    /// Those of [`send_headers`](Self::send_headers), and [`LocalError::FrameUnexpected`] for content after an interim
-    /// response or after trailers.
+    /// Those of [`send_headers`](Self::send_headers), and [`LocalError::FrameUnexpected`] for content after the header
+    /// section of an interim response or after trailers.
     pub fn send_message<N, V>(
         &mut self,
         out: &mut dyn Sink,
@@ -92,7 +93,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Checks a header section, and returns the state of the stream after it.
+    /// Checks a header section. Returns the state that the stream will have after it.
     fn check_section<'a>(
         &self,
         stream_id: u64,
@@ -103,7 +104,7 @@ impl Connection {
             return Err(LocalError::Closed);
         }
         let stream = self.requests.get(&stream_id);
-        // A server also has push streams.
+        // A server also sends on push streams, which are not client-initiated.
         if self.role == Role::Client || stream.is_none() {
             check_request_stream(stream_id)?;
         }
@@ -123,7 +124,7 @@ impl Connection {
         }
     }
 
-    /// Writes the encoded section, whose prefix is at `prefix` in the buffer, and content after it.
+    /// Sends an encoded field section, whose prefix is at `prefix` in the buffer, and content after it.
     fn write_message(
         &mut self,
         out: &mut dyn Sink,
@@ -171,7 +172,7 @@ impl Connection {
                 }
             }
             Entry::Vacant(place) => {
-                // A client still waits for the response.
+                // A client's new request: its response is expected on the same stream.
                 let mut stream = RequestStream::new(stream_id);
                 update(&mut stream);
                 place.insert(stream);
@@ -210,7 +211,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Does the same as [`send_data`](Self::send_data), without writing: the host writes the returned header, if
+    /// Does what [`send_data`](Self::send_data) does, except writing. The host writes the returned frame header, if
     /// there is one, then `length` bytes of content, and FIN if `fin`. For hosts whose content is not in `Bytes`.
     pub fn send_data_header(
         &mut self,
@@ -269,12 +270,12 @@ impl Connection {
         Ok(())
     }
 
-    /// True if both sides sent SETTINGS_H3_DATAGRAM (RFC 9297 section 2.1.1).
+    /// True if both sides have sent SETTINGS_H3_DATAGRAM (RFC 9297 section 2.1.1).
     pub fn are_datagrams_agreed(&self) -> bool {
         self.settings.h3_datagram && self.peer.is_enabled(setting::H3_DATAGRAM)
     }
 
-    /// The prefix of an HTTP datagram of this request: the quarter stream ID.
+    /// The bytes before the payload of an HTTP datagram of this request: the encoded quarter stream ID.
     pub fn datagram_prefix(stream_id: u64) -> Result<Vec<u8>, LocalError> {
         check_request_stream(stream_id)?;
         let mut prefix = Vec::with_capacity(varint::SIZE_MAX);
@@ -282,8 +283,8 @@ impl Connection {
         Ok(prefix)
     }
 
-    /// Announces the end of the connection (RFC 9114 section 5.2): a server rejects request streams from `id`
-    /// on; for a client `id` is a push ID without effect.
+    /// Sends GOAWAY (RFC 9114 section 5.2). A server then rejects request streams from `id` on; a client's `id` is a
+    /// push ID.
     ///
     /// # Errors
     ///
@@ -300,12 +301,13 @@ impl Connection {
         Ok(())
     }
 
-    /// The identifier with which [`send_goaway`](Self::send_goaway) lets all requests finish that have begun.
+    /// The identifier for [`send_goaway`](Self::send_goaway) with which all requests that have begun can still finish.
     pub fn next_goaway_id(&self) -> u64 {
         self.goaway.next_id(self.request_ids.next())
     }
 
-    /// Abandons a request: resets our direction and stops the peer's. Does nothing if it has ended already.
+    /// Abandons a request: resets this side's direction of its stream, and stops the peer's. Without an effect if the
+    /// request has ended.
     pub fn cancel_request(&mut self, out: &mut dyn Sink, stream_id: u64, code: u64) {
         if !self.closed {
             self.drop_request(out, stream_id, Code(code));
@@ -313,8 +315,8 @@ impl Connection {
         }
     }
 
-    /// Stops reading a message that is being answered, and continues to send: a server that needs no more of
-    /// a request uses H3_NO_ERROR (RFC 9114 section 4.1). Does nothing if the whole message has arrived.
+    /// Stops reading a message, while this side continues to send. A server that needs no more of a request uses
+    /// H3_NO_ERROR (RFC 9114 section 4.1). Without an effect if the whole message has arrived.
     pub fn stop_receiving(&mut self, out: &mut dyn Sink, stream_id: u64, code: u64) {
         if !self.closed {
             self.stop_reading(out, stream_id, Code(code));
@@ -322,8 +324,8 @@ impl Connection {
         }
     }
 
-    /// Begins a WebTransport stream of ours, on the QUIC stream `stream_id`, in the session of a CONNECT request.
-    /// Data after the stream's header is sent directly on QUIC; the peer's data is reported as
+    /// Sends the header of a WebTransport stream on `stream_id`, a QUIC stream of this side, for the session of a
+    /// CONNECT request. The host sends the data after the header directly on QUIC; data of the peer is reported as
     /// `Event::WebTransportData`.
     ///
     /// # Errors
@@ -365,7 +367,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Checks the first header section of our side of a stream, and returns the state after it.
+    /// Checks the first header section that this side sends on a stream. Returns the state that the stream will have
+    /// after it.
     fn check_head<'a>(
         &self,
         lines: impl Iterator<Item = Line<'a>>,
@@ -387,7 +390,7 @@ impl Connection {
             });
         }
         if fin {
-            // RFC 9114 section 4.1.
+            // RFC 9114 section 4.1: an interim response is not the end of the message.
             return Err(LocalError::FrameUnexpected(
                 "an interim response cannot end the stream",
             ));
@@ -398,9 +401,9 @@ impl Connection {
         })
     }
 
-    /// RFC 9114 section 4.4. The response to a rejected CONNECT is an ordinary one, which may have trailers. The
-    /// request never has any: before the response a server may treat the stream as a tunnel, and some servers do so
-    /// after it too.
+    /// Checks if trailers may be sent (RFC 9114 section 4.4). The response to a refused CONNECT is an ordinary one and
+    /// may have trailers. A CONNECT request never has them: before the response a server may treat the stream as a
+    /// tunnel, and some servers do so after a refusal too.
     fn check_trailers(&self, stream: &RequestStream) -> Result<(), LocalError> {
         let may_follow = match self.role {
             Role::Client => stream.method != Method::Connect,
@@ -424,13 +427,14 @@ impl Connection {
             ));
         }
         if self.goaway.is_received() {
-            // RFC 9114 section 5.2: for any stream ID. A server that is about to stop announces the highest.
+            // RFC 9114 section 5.2: no new request after GOAWAY, whatever its identifier. A server that will stop soon
+            // announces the highest identifier first.
             return Err(LocalError::GoingAway);
         }
         self.check_head(lines, Method::Other, false)
     }
 
-    /// RFC 9114 section 4.2.2.
+    /// Checks that a field section is not larger than the peer accepts (RFC 9114 section 4.2.2).
     pub(super) fn check_field_section_size<'a>(
         &self,
         lines: impl Iterator<Item = Line<'a>>,
@@ -445,8 +449,8 @@ impl Connection {
         }
     }
 
-    /// Encodes a field section in the connection's buffer: its lines, and behind them its prefix, whose position is
-    /// returned.
+    /// Encodes a field section in the connection's buffer, the prefix after the lines. Returns the position of the
+    /// prefix.
     pub(super) fn encode_section<'a>(
         &mut self,
         stream_id: u64,
@@ -461,13 +465,13 @@ impl Connection {
     }
 }
 
-/// The state of a stream after a header section.
+/// The state that a stream will have after a header section.
 #[derive(Clone, Copy)]
 struct Next {
     half: Half,
     method: Method,
     is_refused: bool,
-    /// `content-length` must not be sent.
+    /// True if `content-length` must not be sent.
     drops_length: bool,
 }
 
@@ -497,5 +501,6 @@ fn invalid_field(reason: field_validation::Reason) -> LocalError {
 }
 
 const NO_DATA: &str = "DATA frame is not allowed in this state";
-/// Content up to this size is copied after its frame header: one write, one small copy. About a packet's payload.
+/// Content of up to this many bytes is copied behind its frame header, so that both leave in one write. About the
+/// payload of a packet.
 const JOINED_CONTENT_MAX: usize = 1200;

@@ -1,4 +1,4 @@
-//! SETTINGS (RFC 9114 section 7.2.4): ours, and parsing of the peer's.
+//! SETTINGS (RFC 9114 section 7.2.4): those that this side sends, and parsing the peer's.
 
 use bytes::Bytes;
 use uringcore_wire::varint;
@@ -7,8 +7,8 @@ use super::error::{Code, ConnectionError};
 use super::field_validation::TargetCheck;
 use super::frame;
 
-/// Setting identifiers (RFC 9114 section 7.2.4.1, RFC 9204 section 5, RFC 9220 section 5, RFC 9297
-/// section 5.1, draft-ietf-webtrans-http3-02).
+/// Identifiers of settings (RFC 9114 section 7.2.4.1, RFC 9204 section 5, RFC 9220 section 5, RFC 9297 section 5.1,
+/// draft-ietf-webtrans-http3-02).
 pub mod id {
     pub const QPACK_MAX_TABLE_CAPACITY: u64 = 0x1;
     pub const MAX_FIELD_SECTION_SIZE: u64 = 0x6;
@@ -18,57 +18,57 @@ pub mod id {
     pub const ENABLE_WEBTRANSPORT: u64 = 0x2b60_3742;
 }
 
-/// Our side of an HTTP/3 connection.
+/// The configuration of this side of a connection. Most fields are announced in SETTINGS.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// The largest field section that we accept, in bytes as RFC 9114 section 4.2.2 counts them, uncompressed. It
-    /// also bounds a HEADERS frame. A larger one ends its request with H3_EXCESSIVE_LOAD, or is answered by the
-    /// host (`Event::HeadersTooLarge`).
+    /// The largest field section that this side accepts, in bytes before compression as RFC 9114 section 4.2.2 counts
+    /// them. It also limits the length of a HEADERS frame. A larger section ends its request with H3_EXCESSIVE_LOAD,
+    /// or the host answers it (`Event::HeadersTooLarge`).
     pub max_field_section_size: u64,
-    /// The limit of field lines in a section, including pseudo-header fields; a section with more counts as too
-    /// large. It is not announced, because there is no such setting.
+    /// The maximum number of field lines in a section, pseudo-header fields included. A section with more is treated
+    /// as too large. It is not announced, because no setting exists for it.
     pub max_fields: u64,
-    /// The limit of incomplete HEADERS and PUSH_PROMISE frames, on all streams together; above it the connection is
-    /// closed with H3_EXCESSIVE_LOAD. `None` is four times `max_field_section_size`.
+    /// The limit of bytes of incomplete HEADERS and PUSH_PROMISE frames, on all streams together. Above it the
+    /// connection is closed with H3_EXCESSIVE_LOAD. `None` means four times `max_field_section_size`.
     pub max_unfinished_size: Option<u64>,
-    /// The limit of all data that waits for the peer's QPACK encoder stream, on all streams together: field
-    /// sections and the data after them. A stream that exceeds it is abandoned with H3_EXCESSIVE_LOAD.
+    /// The limit of bytes that wait for the peer's QPACK encoder stream, on all streams together: field sections and
+    /// the data after them. A stream that exceeds it is abandoned with H3_EXCESSIVE_LOAD.
     pub max_blocked_size: u64,
-    /// QUIC's limit of open requests for the client, if the host sets it. A frame about a stream above it is an
-    /// error (RFC 9218 section 7.2, RFC 9297 section 2.1). Servers only.
+    /// Server: QUIC's limit of request streams that the client may have open. A frame about a stream above the limit
+    /// is an error (RFC 9218 section 7.2, RFC 9297 section 2.1). `None`: such frames are not checked.
     pub max_requests: Option<u64>,
-    /// The size of the dynamic table of our QPACK decoder, in bytes.
+    /// The maximum size of the dynamic table of this side's QPACK decoder, in bytes.
     pub qpack_max_table_capacity: u64,
-    /// How many streams may wait for the peer's QPACK encoder stream.
+    /// The maximum number of streams that may wait for the peer's QPACK encoder stream.
     pub qpack_blocked_streams: u64,
-    /// Our QPACK encoder refers to table entries that the peer may not have yet, within its limit. That saves a few
-    /// bytes, but requests may have to wait for each other's lost packets.
+    /// If true, the QPACK encoder refers to table entries that the peer may not have received yet, within the peer's
+    /// limit. This saves a few bytes, but requests may have to wait for lost packets of each other.
     pub qpack_may_block: bool,
-    /// Extended CONNECT is supported (RFC 9220); without it a request with `:protocol` is malformed. Sent by
-    /// servers; harmless from clients.
+    /// True if extended CONNECT is supported (RFC 9220); otherwise a request with `:protocol` is malformed. Servers
+    /// announce it; from a client it has no effect.
     pub enable_connect_protocol: bool,
-    /// HTTP datagrams are supported (RFC 9297). The QUIC connection must have DATAGRAM frames enabled then.
+    /// True if HTTP datagrams are supported (RFC 9297). The QUIC connection must then have DATAGRAM frames enabled.
     pub h3_datagram: bool,
-    /// WebTransport streams are supported: 0x41 and 0x54 begin them. `extra` has the settings of the drafts that
-    /// announce it.
+    /// True if WebTransport streams are supported, which begin with 0x41 or 0x54. The settings of the WebTransport
+    /// drafts are in `extra`.
     pub webtransport: bool,
-    /// The highest push ID that a server may use, sent in MAX_PUSH_ID (RFC 9114 section 7.2.7); `None` allows no
-    /// push. Clients only.
+    /// Client: the highest push ID that the server may use, sent in MAX_PUSH_ID (RFC 9114 section 7.2.7). `None`
+    /// allows no push.
     pub max_push_id: Option<u64>,
-    /// Further settings to send, in this order: identifier and value.
+    /// Further settings to send, as identifiers and values in their order.
     pub extra: Vec<(u64, u64)>,
-    /// The settings to send, in this order, instead of those from the fields above.
+    /// If set, these settings are sent in this order, instead of those that the fields above result in.
     pub announced: Option<Vec<(u64, u64)>>,
-    /// The host validates the values of the peer's settings, see [`Connection::fail`] and
-    /// [`Connection::set_received_settings`]. Only their form is checked here.
+    /// If true, the host validates the values of the peer's settings (see [`Connection::fail`] and
+    /// [`Connection::set_received_settings`]), and only their encoding is checked here.
     ///
     /// [`Connection::fail`]: super::Connection::fail
     /// [`Connection::set_received_settings`]: super::Connection::set_received_settings
     pub host_checks_settings: bool,
-    /// Each stream type, frame and batch of QPACK instructions is a write of its own, even an empty one. aioquic
-    /// makes these writes, and mocks of a QUIC connection compare them.
+    /// If true, each stream type, frame and batch of QPACK instructions is written separately, even an empty one.
+    /// aioquic makes these writes, and tests with a mocked QUIC connection compare them.
     pub separate_writes: bool,
-    /// The validation of request targets, sent or received.
+    /// The rules for request targets, sent or received.
     pub target_check: TargetCheck,
 }
 
@@ -97,7 +97,8 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Identifiers and values, in the order in which they are sent. Zeros that are the default are left out.
+    /// The settings to send, as identifiers and values in their order. Settings whose value is the default 0 are left
+    /// out.
     pub fn pairs(&self) -> Vec<(u64, u64)> {
         if let Some(announced) = &self.announced {
             return announced.clone();
@@ -117,7 +118,7 @@ impl Settings {
         pairs
     }
 
-    /// The whole SETTINGS frame.
+    /// Encodes the SETTINGS frame.
     pub(super) fn to_frame(&self) -> Bytes {
         let mut payload = Vec::new();
         for (identifier, value) in self.pairs() {
@@ -128,14 +129,14 @@ impl Settings {
     }
 }
 
-/// The peer's SETTINGS, in the received order, including unknown ones.
+/// The peer's SETTINGS in the order of the frame, including unknown settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PeerSettings {
     pairs: Vec<(u64, u64)>,
 }
 
 impl PeerSettings {
-    /// Parses the payload of a SETTINGS frame without validating the values.
+    /// Parses the payload of a SETTINGS frame. The values are not validated.
     pub fn parse(mut payload: &[u8]) -> Result<Self, ConnectionError> {
         let mut pairs = Vec::new();
         while !payload.is_empty() {
@@ -151,7 +152,7 @@ impl PeerSettings {
         Ok(settings)
     }
 
-    /// Settings with which the host replaces the peer's.
+    /// Makes the settings with which a host replaces those that the peer sent.
     pub fn from_pairs(pairs: Vec<(u64, u64)>) -> Self {
         Self { pairs }
     }
@@ -160,7 +161,7 @@ impl PeerSettings {
         &self.pairs
     }
 
-    /// The value of a setting that the peer sent.
+    /// The value of a setting; `None` if the peer has not sent it.
     pub fn get(&self, identifier: u64) -> Option<u64> {
         self.pairs
             .iter()
@@ -168,7 +169,7 @@ impl PeerSettings {
             .map(|&(_, value)| value)
     }
 
-    /// A setting that is 0 unless it was sent.
+    /// True if the peer has sent the setting with a value other than 0.
     pub fn is_enabled(&self, identifier: u64) -> bool {
         self.get(identifier) == Some(1)
     }
@@ -184,7 +185,7 @@ impl PeerSettings {
             return Err(error(format!("setting 0x{:x} is included twice", twice[0])));
         }
         for &(identifier, _) in &self.pairs {
-            // HTTP/2's settings without an equivalent (RFC 9114 section 7.2.4.1).
+            // RFC 9114 section 7.2.4.1: identifiers of HTTP/2 settings that HTTP/3 does not have are an error.
             if matches!(identifier, 0x0 | 0x2..=0x5) {
                 return Err(error(format!("setting 0x{identifier:x} is reserved")));
             }
@@ -192,10 +193,10 @@ impl PeerSettings {
         Ok(())
     }
 
-    /// Validates the values, each by itself and together.
+    /// Checks the values of the settings, and that they fit together.
     pub fn validate_values(&self) -> Result<(), ConnectionError> {
         for &(identifier, value) in &self.pairs {
-            // RFC 9220 section 3 (RFC 8441 section 3), RFC 9297 section 2.1.1.
+            // These settings may only be 0 or 1: RFC 9220 section 3 (RFC 8441 section 3), RFC 9297 section 2.1.1.
             let is_flag = matches!(
                 identifier,
                 id::ENABLE_CONNECT_PROTOCOL | id::H3_DATAGRAM | id::ENABLE_WEBTRANSPORT
@@ -206,7 +207,7 @@ impl PeerSettings {
                 )));
             }
         }
-        // draft-ietf-webtrans-http3-02 section 3.1: WebTransport needs HTTP datagrams.
+        // draft-ietf-webtrans-http3-02 section 3.1: WebTransport requires HTTP datagrams.
         if self.is_enabled(id::ENABLE_WEBTRANSPORT) && !self.is_enabled(id::H3_DATAGRAM) {
             return Err(error("ENABLE_WEBTRANSPORT requires H3_DATAGRAM".into()));
         }

@@ -1,9 +1,10 @@
-//! A map from stream identifiers, with a suitable hash.
+//! A hash map whose keys are stream identifiers.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// Streams by identifier. The keys are small and regular, and QUIC bounds their number, so they need no keyed hash.
+/// A map by stream identifier. The keys are small consecutive numbers and QUIC bounds their number, so a hash without
+/// a random key is safe.
 pub(super) type StreamMap<T> = HashMap<u64, T, BuildHasherDefault<StreamHasher>>;
 
 #[derive(Default)]

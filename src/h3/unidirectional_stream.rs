@@ -1,6 +1,7 @@
-//! Unidirectional streams of the peer (RFC 9114 section 6.2): their types, and the control stream's frames.
+//! Parses the peer's unidirectional streams (RFC 9114 section 6.2): the stream type, and the frames of the control
+//! stream.
 //!
-//! Not here: the content of QPACK streams (`qpack`), and the rules of critical streams (`control_stream.rs`).
+//! Not here: the content of QPACK streams (`qpack`), and the reaction to control frames (`control_stream.rs`).
 
 use bytes::{Buf, Bytes, BytesMut};
 use uringcore_wire::varint;
@@ -11,8 +12,8 @@ use super::frame::{HeaderBuffer, frame_type, stream_type};
 use super::priority::Priority;
 use super::useless_frame_budget::UselessFrameBudget;
 
-/// A unidirectional stream. Its state is small and lasts until the peer ends it; QUIC's limit on the peer's streams
-/// bounds their number.
+/// A unidirectional stream of the peer. Its state is small and exists until the peer ends the stream; QUIC's limit of
+/// streams bounds the number of states.
 #[derive(Debug)]
 pub(super) struct UnidirectionalStream {
     pub kind: UnidirectionalKind,
@@ -21,18 +22,18 @@ pub(super) struct UnidirectionalStream {
 
 #[derive(Debug)]
 pub(super) enum UnidirectionalKind {
-    /// The type is incomplete.
+    /// The stream type is incomplete.
     Unknown,
     Control(ControlStream),
     QpackEncoder,
     QpackDecoder,
-    /// 0x01; the push ID follows.
+    /// Type 0x01; the push ID comes next.
     Push,
-    /// 0x54, and the session's identifier once it has arrived.
+    /// Type 0x54. `session_id` is `None` until the identifier after the type has arrived.
     WebTransport {
         session_id: Option<u64>,
     },
-    /// An unknown type: its data is discarded (RFC 9114 section 6.2).
+    /// An unknown type; the data of the stream is discarded (RFC 9114 section 6.2).
     Ignored,
 }
 
@@ -44,7 +45,7 @@ impl UnidirectionalStream {
         }
     }
 
-    /// The type of the stream, read from its first bytes.
+    /// The kind of a stream with this stream type.
     pub fn kind_for(
         stream_type: u64,
         role: Role,
@@ -56,7 +57,7 @@ impl UnidirectionalStream {
             stream_type::QPACK_DECODER => UnidirectionalKind::QpackDecoder,
             stream_type::PUSH => {
                 return Err(match role {
-                    // RFC 9114 section 6.2.2.
+                    // RFC 9114 section 6.2.2: only servers open push streams.
                     Role::Server => ConnectionError::new(
                         Code::H3_STREAM_CREATION_ERROR,
                         "a client opened a push stream",
@@ -70,7 +71,7 @@ impl UnidirectionalStream {
     }
 }
 
-/// A known frame of the control stream.
+/// A frame of the control stream whose type is known.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ControlFrame {
     Settings(Bytes),
@@ -83,7 +84,8 @@ pub(super) enum ControlFrame {
     },
 }
 
-/// The target of a PRIORITY_UPDATE frame (RFC 9218 section 7.2).
+/// The response to which a PRIORITY_UPDATE frame applies: that of a request stream or of a push (RFC 9218 section
+/// 7.2).
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Prioritized {
     Request(u64),
@@ -95,16 +97,16 @@ pub(super) enum Prioritized {
 pub(super) struct ControlStream {
     settings_received: bool,
     header: HeaderBuffer,
-    /// The current frame: its type and the missing bytes of its payload.
+    /// The type of the current frame, and the number of bytes that its payload still lacks.
     frame: Option<(u64, usize)>,
-    /// The payload of a known frame; at most [`LENGTH_MAX`].
+    /// The received bytes of a known frame's payload; at most [`LENGTH_MAX`].
     payload: BytesMut,
-    /// The rest of an unknown frame's payload, to be discarded.
+    /// The number of bytes of an unknown frame's payload that are still to be discarded.
     skip: u64,
 }
 
 impl ControlStream {
-    /// The next frame in `data`, which is advanced; `None` once it is empty.
+    /// Reads the next known frame from `data`, and advances `data`. `None` when `data` is empty.
     pub fn next_frame(
         &mut self,
         role: Role,
@@ -138,7 +140,7 @@ impl ControlStream {
         }
     }
 
-    /// Checks the frame's type and length as soon as they are known, so that nothing of a forbidden frame is
+    /// Checks a frame's type and length as soon as its header has arrived, so that no payload of a forbidden frame is
     /// buffered.
     fn begin_frame(
         &mut self,
@@ -147,7 +149,8 @@ impl ControlStream {
         length: u64,
     ) -> Result<(), ConnectionError> {
         if !self.settings_received && frame_type != frame_type::SETTINGS {
-            // RFC 9114 section 6.2.1; an unknown frame does not count either (section 9).
+            // RFC 9114 section 6.2.1: SETTINGS is the first frame; not even an unknown frame may come before it
+            // (section 9).
             return Err(ConnectionError::new(
                 Code::H3_MISSING_SETTINGS,
                 "the control stream does not begin with SETTINGS",
@@ -155,7 +158,7 @@ impl ControlStream {
         }
         let length_max = match frame_type {
             frame_type::SETTINGS if self.settings_received => {
-                // RFC 9114 section 7.2.4.
+                // RFC 9114 section 7.2.4: SETTINGS is sent only once.
                 return Err(unexpected("a second SETTINGS frame"));
             }
             frame_type::SETTINGS => {
@@ -163,12 +166,12 @@ impl ControlStream {
                 LENGTH_MAX
             }
             frame_type::MAX_PUSH_ID if role == Role::Client => {
-                // RFC 9114 section 7.2.7.
+                // RFC 9114 section 7.2.7: only a client sends MAX_PUSH_ID.
                 return Err(unexpected("a server sent MAX_PUSH_ID"));
             }
             frame_type::PRIORITY_UPDATE_REQUEST | frame_type::PRIORITY_UPDATE_PUSH => {
                 if role == Role::Client {
-                    // RFC 9218 section 7.2.
+                    // RFC 9218 section 7.2: only a client sends PRIORITY_UPDATE.
                     return Err(unexpected("a server sent PRIORITY_UPDATE"));
                 }
                 LENGTH_MAX
@@ -177,13 +180,13 @@ impl ControlStream {
                 varint::SIZE_MAX as u64
             }
             frame_type::DATA | frame_type::HEADERS | frame_type::PUSH_PROMISE => {
-                // RFC 9114 sections 7.2.1, 7.2.2 and 7.2.5.
+                // RFC 9114 sections 7.2.1, 7.2.2 and 7.2.5: these frames belong on request streams.
                 return Err(unexpected(
                     "a frame of request streams on the control stream",
                 ));
             }
             reserved if frame_type::is_reserved(reserved) => {
-                // RFC 9114 section 7.2.8.
+                // RFC 9114 section 7.2.8: types of HTTP/2 frames are reserved.
                 return Err(unexpected("reserved frame type on the control stream"));
             }
             _ => {
@@ -221,7 +224,7 @@ fn parse(frame_type: u64, payload: Bytes) -> Result<ControlFrame, ConnectionErro
         let priority = Priority::parse(&payload[used..]);
         return Ok(ControlFrame::PriorityUpdate { element, priority });
     }
-    // The other frames have one integer and nothing else (RFC 9114 sections 7.1, 7.2.3, 7.2.6 and 7.2.7).
+    // The payload of the other frames is a single integer (RFC 9114 sections 7.1, 7.2.3, 7.2.6 and 7.2.7).
     if used != payload.len() {
         return Err(trailing());
     }
@@ -243,5 +246,5 @@ fn unexpected(reason: &'static str) -> ConnectionError {
     ConnectionError::new(Code::H3_FRAME_UNEXPECTED, reason)
 }
 
-/// The limit for SETTINGS and PRIORITY_UPDATE. Dozens of settings fit, GREASE included; no peer needs more.
+/// The maximum payload of SETTINGS and PRIORITY_UPDATE in bytes. Dozens of settings fit, GREASE included.
 const LENGTH_MAX: u64 = 1024;

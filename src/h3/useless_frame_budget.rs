@@ -1,13 +1,14 @@
-//! A budget for a peer's useless frames: frames and streams of unknown types, empty DATA frames, QPACK
-//! instructions, and repeated frames of the control stream.
+//! Limits a peer's useless frames: frames and streams of unknown types, empty DATA frames, QPACK instructions, and
+//! repeated frames of the control stream.
 //!
-//! Each takes a few bytes to send, is not stored, and costs work. An honest peer sends a few of them with each
-//! message (RFC 9114 sections 7.2.8 and 9 even recommend it), so messages raise the budget. That needs no clock.
+//! Such a frame takes a few bytes to send and some work to handle, and nothing of it is stored. An honest peer sends a
+//! few of them with each message (RFC 9114 sections 7.2.8 and 9 recommend it), so each message raises the budget. This
+//! needs no clock.
 
 use super::error::{Code, ConnectionError};
 use super::event::Event;
 
-/// How many more are accepted before something useful must arrive.
+/// The number of useless frames that are accepted before a message or its content must arrive.
 #[derive(Debug)]
 pub(super) struct UselessFrameBudget {
     left: usize,
@@ -26,7 +27,7 @@ impl UselessFrameBudget {
     ///
     /// # Errors
     ///
-    /// RFC 9114 section 10.5: a peer that does nothing else is disconnected.
+    /// H3_EXCESSIVE_LOAD if the budget is used up: the peer sends little else (RFC 9114 section 10.5).
     pub fn take(&mut self, count: usize) -> Result<(), ConnectionError> {
         match self.left.checked_sub(count) {
             Some(left) => {
@@ -40,10 +41,10 @@ impl UselessFrameBudget {
         }
     }
 
-    /// Raises the budget for a reported event.
+    /// Raises the budget when a useful event is reported.
     pub fn allow_for(&mut self, event: &Event) {
         let more = match event {
-            // An encoder may insert every line, and separate it from the next with GREASE.
+            // An encoder may insert each line into the dynamic table, with an instruction of its own.
             Event::Headers { fields, .. } => PER_SECTION + fields.len(),
             Event::Data { .. } | Event::WebTransportData { .. } | Event::Datagram { .. } => 1,
             _ => 0,
@@ -52,8 +53,8 @@ impl UselessFrameBudget {
     }
 }
 
-/// The budget at the beginning, and its maximum.
+/// The budget at the start of a connection. It never exceeds this number.
 const ALLOWANCE_MAX: usize = 4096;
 
-/// The budget of a field section, beside an instruction for each of its lines.
+/// A field section raises the budget by this number, and by one instruction for each of its lines.
 const PER_SECTION: usize = 64;

@@ -1,7 +1,8 @@
-//! The decoder: from the peer's encoder stream and field sections to field lines and our decoder stream.
+//! The QPACK decoder: reads the peer's encoder stream, decodes field sections to field lines, and writes the decoder
+//! stream.
 //!
-//! It does not store blocked field sections: it reports that a section is blocked and the required insert count,
-//! and its owner passes the section in again. It does count the blocked streams, because it enforces our limit.
+//! It does not store field sections that are blocked: it returns their required insert count, and the caller passes
+//! them in again. It counts the blocked streams, because it enforces the limit that this side announced.
 
 use std::collections::BTreeMap;
 
@@ -11,25 +12,25 @@ use super::dynamic_table::{DynamicTable, joined};
 use super::{FIELD_OVERHEAD, Field, prefixed_integer, keep_rest, static_table, string_literal};
 use crate::error::{Code, ConnectionError, RemoteError};
 
-/// Our settings, and a bound on the decoded size of a section.
+/// The limits of a decoder. This side announces the first three in SETTINGS.
 #[derive(Debug, Clone, Copy)]
 pub struct DecoderSettings {
     /// SETTINGS_QPACK_MAX_TABLE_CAPACITY, in bytes.
     pub max_table_capacity: usize,
     /// SETTINGS_QPACK_BLOCKED_STREAMS.
     pub blocked_streams: usize,
-    /// SETTINGS_MAX_FIELD_SECTION_SIZE, in bytes as RFC 9114 section 4.2.2 counts them. A larger section is
-    /// rejected even if its compressed form is small.
+    /// SETTINGS_MAX_FIELD_SECTION_SIZE, in bytes as RFC 9114 section 4.2.2 counts them. A section that exceeds it
+    /// after decompression is rejected.
     pub max_field_section_size: usize,
-    /// The maximal number of lines in a section.
+    /// The maximum number of lines in a field section.
     pub max_fields: usize,
 }
 
-/// The result of a well-formed field section.
+/// The result of decoding a well-formed field section.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Decoded {
     Fields(Vec<Field>),
-    /// The section needs a table with `required_insert_count` insertions.
+    /// The section can be decoded after `required_insert_count` insertions into the dynamic table.
     Blocked {
         required_insert_count: u64,
     },
@@ -39,19 +40,19 @@ pub enum Decoded {
 pub struct Decoder {
     settings: DecoderSettings,
     table: DynamicTable,
-    /// The start of an incomplete instruction. Bounded: see [`Decoder::string_length_max`].
+    /// The first bytes of an incomplete instruction. [`Decoder::string_length_max`] bounds them.
     partial: Vec<u8>,
-    /// The insert count that the peer's encoder can infer from our instructions.
+    /// The insert count that the peer's encoder can derive from the instructions sent so far.
     acknowledged: u64,
-    /// The blocked streams, and the insert counts that they need.
+    /// The blocked streams, each with the insert count that it needs.
     blocked: BTreeMap<u64, u64>,
-    /// Bytes for our decoder stream that were not taken yet.
+    /// Bytes for the decoder stream that the caller has not taken yet.
     instructions: Vec<u8>,
-    /// `instructions` contains a cancellation.
+    /// True if `instructions` contains a stream cancellation.
     urgent: bool,
-    /// A field section was decoded since [`Decoder::take_has_decoded`].
+    /// True if a field section was decoded since the last [`Decoder::take_has_decoded`].
     has_decoded: bool,
-    /// Decoded literals of the current section; kept for its allocation.
+    /// The decoded string literals of the current section; kept as a buffer for the next section.
     arena: Vec<u8>,
 }
 
@@ -70,20 +71,20 @@ impl Decoder {
         }
     }
 
-    /// Frees unused capacity.
+    /// Frees the unused capacity of buffers.
     pub fn free_capacity(&mut self) {
         self.instructions.shrink_to_fit();
         self.partial.shrink_to_fit();
         self.arena = Vec::new();
     }
 
-    /// The number of received insertions: a section that needs at most this many can be decoded.
+    /// The number of insertions so far. A section whose required insert count is at most this can be decoded.
     pub fn insert_count(&self) -> u64 {
         self.table.insert_count()
     }
 
-    /// Handles data of the peer's encoder stream (RFC 9204 section 4.3). Returns the number of completed
-    /// instructions.
+    /// Handles data of the peer's encoder stream (RFC 9204 section 4.3). Returns the number of instructions that it
+    /// completed.
     pub fn handle_encoder_stream(&mut self, data: &[u8]) -> Result<usize, ConnectionError> {
         if self.partial.is_empty() {
             let (used, count) = self.read_instructions(data)?;
@@ -97,20 +98,20 @@ impl Decoder {
         Ok(count)
     }
 
-    /// Decodes a field section (RFC 9204 section 4.5), or returns the insert count that it needs; the owner then
-    /// passes the section in again.
+    /// Decodes a field section (RFC 9204 section 4.5). If insertions are missing, returns the insert count that it
+    /// needs; the caller passes the section in again later.
     ///
     /// # Errors
     ///
-    /// A connection error as RFC 9204 section 6 requires; [`RemoteError::TooLarge`] for a section that is larger
-    /// than we accept, of which nothing is read beyond the limit; the owner then cancels the stream.
+    /// A connection error as RFC 9204 section 6 requires. [`RemoteError::TooLarge`] for a section above the limits;
+    /// the fields after the limit are not decoded, and the caller cancels the stream.
     pub fn decode(&mut self, stream_id: u64, section: &[u8]) -> Result<Decoded, RemoteError> {
         let (required_insert_count, base, used) = self.read_prefix(stream_id, section)?;
         if required_insert_count > self.table.insert_count() {
             if !self.blocked.contains_key(&stream_id)
                 && self.blocked.len() >= self.settings.blocked_streams
             {
-                // RFC 9204 section 2.1.2: more blocked streams than we allowed.
+                // RFC 9204 section 2.1.2: more streams are blocked than this side announced.
                 return Err(failed("too many blocked streams").into());
             }
             self.blocked.insert(stream_id, required_insert_count);
@@ -140,27 +141,29 @@ impl Decoder {
         std::mem::take(&mut self.has_decoded)
     }
 
-    /// Reading of the stream was abandoned: its sections will not be acknowledged (RFC 9204 section 4.4.2).
+    /// Called when reading of a stream was abandoned: tells the encoder that the stream's sections will not be
+    /// acknowledged (RFC 9204 section 4.4.2).
     pub fn cancel_stream(&mut self, stream_id: u64) {
         self.blocked.remove(&stream_id);
-        // A decoder without a table may omit it: no encoder can hold references then.
+        // RFC 9204 section 2.2.2.2: without a dynamic table no section has references, so a cancellation may be
+        // omitted.
         if self.settings.max_table_capacity > 0 {
             prefixed_integer::put(&mut self.instructions, 0x40, 6, stream_id);
             self.urgent = true;
         }
     }
 
-    /// True if instructions should be sent to the peer's encoder now: insertions that it may then refer to without
-    /// risk, a cancellation, or many acknowledgments. A few acknowledgments can wait: until they arrive the encoder
-    /// only keeps the entries that those sections refer to.
+    /// True if the instructions should be sent now: they acknowledge insertions, to which the encoder may then refer
+    /// without risk, or contain a cancellation, or many acknowledgments of sections. A few of these can wait, because
+    /// the encoder only keeps the referenced entries longer.
     pub fn wants_flush(&self) -> bool {
         self.urgent
             || self.table.insert_count() > self.acknowledged
             || self.instructions.len() >= DEFERRED_BYTES_MAX
     }
 
-    /// The bytes for our decoder stream since the last call. They include an Insert Count Increment (RFC 9204
-    /// section 4.4.3) if insertions arrived that no acknowledgment covers.
+    /// Takes the bytes for the decoder stream since the last call. If insertions arrived that no section
+    /// acknowledgment covers, an Insert Count Increment is added (RFC 9204 section 4.4.3).
     pub fn take_instructions(&mut self) -> Option<Bytes> {
         let increment = self.table.insert_count() - self.acknowledged;
         if increment > 0 {
@@ -176,7 +179,7 @@ impl Decoder {
         Some(bytes)
     }
 
-    /// Reads whole instructions from `data`. Returns their length and number.
+    /// Handles the complete instructions in `data`. Returns their length in bytes and their number.
     fn read_instructions(&mut self, data: &[u8]) -> Result<(usize, usize), ConnectionError> {
         let (mut position, mut count) = (0, 0);
         while position < data.len() {
@@ -218,7 +221,7 @@ impl Decoder {
         }
     }
 
-    /// RFC 9204 section 4.3.2.
+    /// Insert with Name Reference (RFC 9204 section 4.3.2).
     fn read_insert_with_name_reference(
         &mut self,
         data: &[u8],
@@ -241,12 +244,13 @@ impl Decoder {
         Ok(Some(used + length))
     }
 
-    /// RFC 9204 section 4.3.3.
+    /// Insert with Literal Name (RFC 9204 section 4.3.3).
     fn read_insert_with_literal_name(
         &mut self,
         data: &[u8],
     ) -> Result<Option<usize>, ConnectionError> {
-        // Decoded only once it is complete; otherwise each byte of the value would decode the name again.
+        // The name is decoded only when the whole instruction has arrived. Otherwise the name would be decoded again
+        // for each byte of the value that arrives.
         let Some(name_length) = self.string_size(data, 5)? else {
             return Ok(None);
         };
@@ -280,8 +284,9 @@ impl Decoder {
             .map_err(|_| encoder_stream_error("invalid string literal"))
     }
 
-    /// A string that does not fit in the table makes an entry that does not fit. No code is longer than 30 bits, so
-    /// an encoded string has at most four times the bytes of the string. This bounds `partial`.
+    /// The maximum encoded length of a string in an instruction, which bounds `partial`. A Huffman code has at most 30
+    /// bits, so an encoded string has less than four times the bytes of the decoded string; a longer one makes an
+    /// entry that does not fit in the table.
     fn string_length_max(&self) -> usize {
         self.table.capacity().saturating_mul(4)
     }
@@ -290,12 +295,13 @@ impl Decoder {
         if self.table.insert(name, value) {
             Ok(())
         } else {
-            // RFC 9204 section 3.2.2: an entry larger than the table is an error; it does not empty the table.
+            // RFC 9204 section 3.2.2: an entry larger than the table is an error. (In HPACK it empties the table.)
             Err(encoder_stream_error("entry larger than the dynamic table"))
         }
     }
 
-    /// Resolves an index of the encoder stream, relative to the newest entry (RFC 9204 section 3.2.5).
+    /// Returns the entry for an index of the encoder stream, which counts from the newest entry (RFC 9204 section
+    /// 3.2.5).
     fn relative_to_end(&self, index: u64) -> Result<&Field, ConnectionError> {
         self.table
             .insert_count()
@@ -305,8 +311,8 @@ impl Decoder {
             .ok_or_else(|| encoder_stream_error("no such dynamic table entry"))
     }
 
-    /// Parses the Encoded Field Section Prefix (RFC 9204 section 4.5.1): required insert count, base and the
-    /// prefix's length.
+    /// Parses the Encoded Field Section Prefix (RFC 9204 section 4.5.1). Returns the required insert count, the base,
+    /// and the length of the prefix in bytes.
     fn read_prefix(
         &self,
         stream_id: u64,
@@ -314,8 +320,8 @@ impl Decoder {
     ) -> Result<(u64, u64, usize), ConnectionError> {
         let (encoded, used) = section_integer(section, 8)?;
         let required = match self.blocked.get(&stream_id) {
-            // A blocked section keeps the count that was computed when it arrived: by now the encoded value could
-            // mean another one.
+            // A blocked section keeps the required insert count that was computed when it arrived. The encoded value
+            // is relative to the number of insertions, and could mean another count now.
             Some(&required) => required,
             None => self.required_insert_count(encoded)?,
         };
@@ -332,7 +338,8 @@ impl Decoder {
         Ok((required, base, used + delta_used))
     }
 
-    /// RFC 9204 section 4.5.1.1: the count is encoded modulo twice the number of entries that the table can hold.
+    /// Decodes the required insert count, which is encoded modulo twice the maximum number of entries in the table
+    /// (RFC 9204 section 4.5.1.1).
     fn required_insert_count(&self, encoded: u64) -> Result<u64, ConnectionError> {
         if encoded == 0 {
             return Ok(0);
@@ -375,7 +382,7 @@ impl Decoder {
             let (name, value, used) = section.read_line(data, arena)?;
             data = &data[used..];
             size += name.len() + value.len() + FIELD_OVERHEAD;
-            // RFC 9114 section 4.2.2 leaves the answer to us.
+            // RFC 9114 section 4.2.2 does not prescribe the reaction to a section above the limit.
             if size > self.settings.max_field_section_size {
                 let reason = "field section larger than SETTINGS_MAX_FIELD_SECTION_SIZE";
                 return Err(too_large(reason, lines, arena));
@@ -390,7 +397,8 @@ impl Decoder {
     }
 }
 
-/// A string of a field line, before its section's literals are copied into one allocation.
+/// The name or value of a field line while its section is being decoded. Literals are ranges of the arena, which all
+/// lines of the section share.
 enum Text {
     Static(&'static [u8]),
     Dynamic(Bytes),
@@ -415,7 +423,7 @@ impl Text {
     }
 }
 
-/// The lines of a section, with all literals in one allocation.
+/// Makes the field lines of a section, with one allocation for all literals.
 fn fields(lines: Vec<(Text, Text)>, arena: &[u8]) -> Vec<Field> {
     let literals = Bytes::copy_from_slice(arena);
     lines
@@ -431,7 +439,7 @@ fn too_large(reason: &'static str, lines: Vec<(Text, Text)>, arena: &[u8]) -> Re
     RemoteError::TooLarge { reason, fields }
 }
 
-/// The table and limits that the field lines of one section refer to.
+/// The table and the limits that apply to the field lines of one section.
 struct Section<'a> {
     table: &'a DynamicTable,
     required_insert_count: u64,
@@ -439,7 +447,8 @@ struct Section<'a> {
 }
 
 impl Section<'_> {
-    /// Parses one field line representation (RFC 9204 sections 4.5.2 to 4.5.6). Returns its length as well.
+    /// Parses one field line representation (RFC 9204 sections 4.5.2 to 4.5.6). Returns the line, and the length of
+    /// its representation in bytes.
     fn read_line(
         &self,
         data: &[u8],
@@ -497,8 +506,8 @@ impl Section<'_> {
             .ok_or_else(|| failed("post-base index out of range"))
     }
 
-    /// RFC 9204 section 2.2.1: neither an evicted entry nor one beyond the declared insert count
-    /// may be referenced.
+    /// Returns a dynamic entry. A section must not refer to an evicted entry, or to one at or above its required
+    /// insert count (RFC 9204 section 2.2.1).
     fn dynamic_field(&self, absolute: u64) -> Result<(Text, Text), ConnectionError> {
         if absolute >= self.required_insert_count {
             return Err(failed("reference beyond the required insert count"));
@@ -549,10 +558,10 @@ fn overflow() -> ConnectionError {
     encoder_stream_error("integer above 62 bits")
 }
 
-/// The capacity for literals that is kept for the next section. It is enough for an ordinary section.
+/// The capacity for literals that is kept for the next section, in bytes. Ordinary sections need no more.
 const ARENA_KEPT_MAX: usize = 4096;
 
-/// This many bytes of acknowledgments are sent without waiting for more: each takes one to three bytes.
+/// This many bytes of section acknowledgments are sent at once. Each takes one to three bytes.
 const DEFERRED_BYTES_MAX: usize = 32;
 
 #[cfg(test)]
@@ -576,7 +585,7 @@ mod tests {
         ));
         assert!(decoder.arena.capacity() <= ARENA_KEPT_MAX);
 
-        // The start of an instruction, then its end and thousands of others in one piece.
+        // The first piece ends inside an instruction. The second has its end and thousands of other instructions.
         decoder.handle_encoder_stream(b"\x3f\xe1").unwrap();
         let mut piece = vec![0x1f];
         piece.resize(60_000, 0x20);

@@ -1,7 +1,7 @@
-//! The dynamic table (RFC 9204 section 3.2), for both sides.
+//! The dynamic table (RFC 9204 section 3.2), which the encoder and the decoder each have.
 //!
-//! Entries have absolute indices, counted from the first insertion. The encoder and the decoder convert relative
-//! and post-base indices.
+//! Entries are identified by absolute indices, which count from the first insertion. The encoder and the decoder
+//! convert relative and post-base indices.
 
 use std::collections::VecDeque;
 
@@ -9,11 +9,11 @@ use bytes::Bytes;
 
 use super::{FIELD_OVERHEAD, Field};
 
-/// A bounded FIFO of field lines. Invariant: `size <= capacity <= capacity_max` of its owner.
+/// A bounded queue of field lines. Invariant: `size <= capacity`, and the owner keeps `capacity` below its limit.
 #[derive(Debug, Default)]
 pub struct DynamicTable {
     entries: VecDeque<Field>,
-    /// The absolute index of the oldest entry, which is the number of evicted entries.
+    /// The absolute index of the oldest entry. It equals the number of evicted entries.
     dropped: u64,
     size: usize,
     capacity: usize,
@@ -24,7 +24,7 @@ impl DynamicTable {
         self.capacity
     }
 
-    /// The number of insertions, which is the absolute index of the next entry.
+    /// The number of insertions so far. It equals the absolute index of the next entry.
     pub fn insert_count(&self) -> u64 {
         self.dropped + self.entries.len() as u64
     }
@@ -34,14 +34,14 @@ impl DynamicTable {
         self.entries.get(usize::try_from(position).ok()?)
     }
 
-    /// Evicts entries that no longer fit, oldest first (RFC 9204 section 3.2.3).
+    /// Sets the capacity in bytes, and evicts the oldest entries if they no longer fit (RFC 9204 section 3.2.3).
     pub fn set_capacity(&mut self, capacity: usize) {
         self.capacity = capacity;
         self.evict_to(capacity);
     }
 
-    /// Inserts an entry and evicts others for it. Returns false, and changes nothing, if the entry is larger than
-    /// the capacity.
+    /// Inserts an entry, and evicts the oldest ones to make room. False, without an effect, if the entry is larger
+    /// than the capacity.
     pub fn insert(&mut self, name: Bytes, value: Bytes) -> bool {
         let size = name.len() + value.len() + FIELD_OVERHEAD;
         let Some(room) = self.capacity.checked_sub(size) else {
@@ -53,8 +53,8 @@ impl DynamicTable {
         true
     }
 
-    /// The lowest absolute index that remains after inserting an entry of `size` bytes, or `None` if it can never
-    /// fit.
+    /// The lowest absolute index that stays in the table when an entry of `size` bytes is inserted; `None` if the
+    /// entry is larger than the capacity.
     pub fn first_kept_after(&self, size: usize) -> Option<u64> {
         let room = self.capacity.checked_sub(size)?;
         let mut kept = self.size;
@@ -85,7 +85,7 @@ impl DynamicTable {
     }
 }
 
-/// Joins an entry's name and value in one allocation.
+/// Copies a name and a value into one allocation.
 pub fn joined(name: &[u8], value: &[u8]) -> Field {
     let mut text = Vec::with_capacity(name.len() + value.len());
     text.extend_from_slice(name);

@@ -1,9 +1,10 @@
-//! The encoder: from field lines to field sections and our encoder stream; it also reads the peer's decoder stream.
+//! The QPACK encoder: encodes field lines to field sections, writes the encoder stream, and reads the peer's decoder
+//! stream.
 //!
-//! Policy. A field line enters the dynamic table the second time it is seen, so that one-off values take no room
-//! and a short connection needs no insertion. Unless `may_block` is set, a section refers only to entries whose
-//! arrival the peer has acknowledged: such a section is never blocked by a lost packet of the encoder stream.
-//! Fields with a secret by their name are never indexed, here or by an intermediary (RFC 9204 section 7.1).
+//! Policy: a field line is inserted in the dynamic table when it is sent for the second time. So values that occur
+//! once take no room, and a short connection needs no insertion. Unless `may_block` is set, a section refers only to
+//! entries that the peer has acknowledged, so that a lost packet of the encoder stream blocks no section. Fields whose
+//! names show that they are secret are never indexed, neither here nor by an intermediary (RFC 9204 section 7.1).
 
 use std::collections::VecDeque;
 
@@ -14,13 +15,13 @@ use super::dynamic_table::{DynamicTable, joined};
 use super::{FIELD_OVERHEAD, prefixed_integer, keep_rest, string_literal};
 use crate::error::{Code, ConnectionError};
 
-/// Our side's limits; the peer's are in its SETTINGS.
+/// This side's limits for the encoder. The peer's limits arrive in its SETTINGS.
 #[derive(Debug, Clone, Copy)]
 pub struct EncoderSettings {
-    /// The maximal size of our table, in bytes as RFC 9204 section 3.2.1 counts them.
+    /// The maximum size of the dynamic table, in bytes as RFC 9204 section 3.2.1 counts them.
     pub table_capacity: usize,
-    /// True if a section may refer to entries that the peer may not have yet, within the peer's limit on blocked
-    /// streams. That saves bytes, but a request may have to wait for a lost packet of another stream.
+    /// If true, a section may refer to entries that the peer may not have received yet, within the peer's limit of
+    /// blocked streams. This saves bytes, but a request may have to wait for a lost packet of another stream.
     pub may_block: bool,
 }
 
@@ -28,31 +29,33 @@ pub struct EncoderSettings {
 pub struct Encoder {
     settings: EncoderSettings,
     table: DynamicTable,
-    /// The peer's SETTINGS_QPACK_MAX_TABLE_CAPACITY, which its insert counts are reduced by.
+    /// The peer's SETTINGS_QPACK_MAX_TABLE_CAPACITY. Required insert counts are encoded modulo a number that depends
+    /// on it.
     peer_max_capacity: usize,
     peer_blocked_streams: usize,
-    /// How many insertions the peer has acknowledged (RFC 9204 section 2.1.4).
+    /// The number of insertions that the peer has acknowledged (RFC 9204 section 2.1.4).
     known_received: u64,
-    /// Sections with unacknowledged references, the oldest first, because most are acknowledged in that order. At
-    /// most [`OUTSTANDING_SECTIONS_MAX`].
+    /// Sections with references that the peer has not acknowledged, the oldest first, because most are acknowledged in
+    /// that order. At most [`OUTSTANDING_SECTIONS_MAX`].
     outstanding: VecDeque<Section>,
     index: Index,
-    /// The start of an incomplete instruction of the peer; at most ten bytes.
+    /// The first bytes of an incomplete instruction of the peer; at most ten bytes.
     partial: Vec<u8>,
-    /// Bytes for our encoder stream that were not taken yet.
+    /// Bytes for the encoder stream that the caller has not taken yet.
     instructions: Vec<u8>,
 }
 
-/// The references of an unacknowledged section.
+/// The references of a section that the peer has not acknowledged.
 #[derive(Debug, Clone, Copy)]
 struct Section {
     stream_id: u64,
     required_insert_count: u64,
-    /// No entry from this index on may be evicted (RFC 9204 section 2.1.1).
+    /// The lowest absolute index that the section refers to. Entries from it on must not be evicted (RFC 9204 section
+    /// 2.1.1).
     lowest_reference: u64,
 }
 
-/// One section while it is being encoded.
+/// A field section that is being encoded.
 #[derive(Debug)]
 pub struct SectionEncoder<'a> {
     encoder: &'a mut Encoder,
@@ -79,9 +82,9 @@ impl Encoder {
         }
     }
 
-    /// The peer's SETTINGS arrived: the table can be used (RFC 9204 section 3.2.3).
+    /// Applies the peer's SETTINGS. From then on the encoder uses the dynamic table (RFC 9204 section 3.2.3).
     pub fn handle_settings(&mut self, max_table_capacity: u64, blocked_streams: u64) {
-        // Larger capacities give the same result in the arithmetic of section 4.5.1.1.
+        // Any larger capacity gives the same result in the computation of RFC 9204 section 4.5.1.1.
         self.peer_max_capacity = usize::try_from(max_table_capacity).unwrap_or(usize::MAX / 4);
         self.peer_blocked_streams = usize::try_from(blocked_streams).unwrap_or(usize::MAX);
         let capacity = self.settings.table_capacity.min(self.peer_max_capacity);
@@ -92,7 +95,7 @@ impl Encoder {
         }
     }
 
-    /// Frees unused capacity, and the hashes of lines that were seen once.
+    /// Frees unused capacity, and the hashes of lines that were sent once.
     pub fn free_capacity(&mut self) {
         self.outstanding.shrink_to_fit();
         self.instructions.shrink_to_fit();
@@ -100,7 +103,7 @@ impl Encoder {
         self.index.seen = Vec::new();
     }
 
-    /// Begins a section. Its lines are appended to `body`, and its prefix by [`SectionEncoder::finish`].
+    /// Begins a field section. Its lines are appended to `body`; [`SectionEncoder::finish`] appends its prefix.
     pub fn section<'a>(&'a mut self, stream_id: u64, body: &'a mut Vec<u8>) -> SectionEncoder<'a> {
         let may_block = self.settings.may_block && self.may_block_stream(stream_id);
         let base = self.table.insert_count();
@@ -115,8 +118,8 @@ impl Encoder {
         }
     }
 
-    /// Handles data of the peer's decoder stream (RFC 9204 section 4.4). Returns the number of cancellations; the
-    /// number of the other instructions is bounded by our own output.
+    /// Handles data of the peer's decoder stream (RFC 9204 section 4.4). Returns the number of stream cancellations.
+    /// The other instructions need no count, because they answer what this side has sent.
     pub fn handle_decoder_stream(&mut self, data: &[u8]) -> Result<usize, ConnectionError> {
         if self.partial.is_empty() {
             let (used, cancellations) = self.read_instructions(data)?;
@@ -130,7 +133,8 @@ impl Encoder {
         Ok(cancellations)
     }
 
-    /// Reads whole instructions from `data`. Returns their length and the number of cancellations.
+    /// Handles the complete instructions in `data`. Returns their length in bytes, and the number of stream
+    /// cancellations.
     fn read_instructions(&mut self, data: &[u8]) -> Result<(usize, usize), ConnectionError> {
         let (mut position, mut cancellations) = (0, 0);
         while let Some(&first) = data.get(position) {
@@ -154,7 +158,7 @@ impl Encoder {
         Ok((position, cancellations))
     }
 
-    /// The bytes for our encoder stream since the last call.
+    /// Takes the bytes for the encoder stream since the last call.
     pub fn take_instructions(&mut self) -> Option<Bytes> {
         if self.instructions.is_empty() {
             return None;
@@ -164,7 +168,7 @@ impl Encoder {
         Some(bytes)
     }
 
-    /// RFC 9204 section 4.4.1.
+    /// RFC 9204 section 4.4.1: the oldest section of this stream was decoded.
     fn handle_section_acknowledgment(&mut self, stream_id: u64) -> Result<(), ConnectionError> {
         let mut sections = self.outstanding.iter();
         let oldest = sections.position(|section| section.stream_id == stream_id);
@@ -177,13 +181,13 @@ impl Encoder {
         Ok(())
     }
 
-    /// RFC 9204 section 4.4.2.
+    /// RFC 9204 section 4.4.2: no section of this stream will be acknowledged.
     fn handle_stream_cancellation(&mut self, stream_id: u64) {
         self.outstanding
             .retain(|section| section.stream_id != stream_id);
     }
 
-    /// RFC 9204 section 4.4.3.
+    /// RFC 9204 section 4.4.3: the peer has received `increment` more insertions.
     fn handle_insert_count_increment(&mut self, increment: u64) -> Result<(), ConnectionError> {
         if increment == 0 {
             return Err(decoder_stream_error("insert count increment of zero"));
@@ -197,17 +201,18 @@ impl Encoder {
         Ok(())
     }
 
-    /// True if a section on this stream may block (RFC 9204 section 2.1.2).
+    /// True if the peer's limit of blocked streams allows a section on this stream that may block (RFC 9204 section
+    /// 2.1.2).
     fn may_block_stream(&self, stream_id: u64) -> bool {
         let required = |section: &&Section| section.required_insert_count > self.known_received;
         let mut at_risk = self.outstanding.iter().filter(required);
-        // A stream with two of them counts twice, which is stricter than the peer's limit.
+        // A stream with two such sections is counted twice, which is stricter than the limit requires.
         at_risk.clone().count() < self.peer_blocked_streams
             || at_risk.any(|section| section.stream_id == stream_id)
     }
 
-    /// Inserts a field line if that evicts no entry that is referenced or unacknowledged. Returns its absolute
-    /// index.
+    /// Inserts a field line, unless entries would be evicted that are referenced or not acknowledged yet. Returns the
+    /// absolute index of the new entry.
     fn insert(
         &mut self,
         name: &[u8],
@@ -216,19 +221,19 @@ impl Encoder {
         lowest_reference: u64,
     ) -> Option<u64> {
         let size = name.len() + value.len() + FIELD_OVERHEAD;
-        // One line must not take most of the table.
+        // A line that takes more than three quarters of the table is not inserted.
         if size > self.table.capacity() / 4 * 3 {
             return None;
         }
         let first_kept = self.table.first_kept_after(size)?;
-        // RFC 9204 section 2.1.1: an entry is evictable once its insertion and all references to it
-        // are acknowledged.
+        // RFC 9204 section 2.1.1: an entry may be evicted only after its insertion and all references to it were
+        // acknowledged.
         if first_kept > self.lowest_pinned().min(lowest_reference) {
             return None;
         }
         match named {
             Match::Field(index) | Match::Name(index) => {
-                // Insert with Name Reference (RFC 9204 section 4.3.2), static.
+                // Insert with Name Reference, for a name in the static table (RFC 9204 section 4.3.2).
                 prefixed_integer::put(&mut self.instructions, 0xc0, 6, u64::from(index));
             }
             Match::None => string_literal::put(&mut self.instructions, 0x40, 5, name),
@@ -256,7 +261,7 @@ impl SectionEncoder<'_> {
     pub fn field(&mut self, name: &[u8], value: &[u8]) {
         let named = static_table::find(name, value);
         if let Match::Field(index) = named {
-            // Indexed Field Line, static.
+            // Indexed Field Line, for an entry of the static table.
             prefixed_integer::put(self.body, 0xc0, 6, u64::from(index));
             return;
         }
@@ -270,8 +275,8 @@ impl SectionEncoder<'_> {
         }
     }
 
-    /// Ends the section. Its prefix (RFC 9204 section 4.5.1), which precedes the lines on the stream, is appended to the
-    /// buffer. Returns the position of the prefix.
+    /// Ends the section: appends its prefix (RFC 9204 section 4.5.1) after the lines, although it comes first on the
+    /// stream. Returns the position of the prefix in the buffer.
     pub fn finish(self) -> usize {
         let position = self.body.len();
         if self.required_insert_count == 0 {
@@ -304,7 +309,8 @@ impl SectionEncoder<'_> {
         position
     }
 
-    /// The index of an entry for the line. Inserts one if policy and room allow it.
+    /// Returns the absolute index of a dynamic entry that equals the line. If there is none, inserts one if the policy
+    /// and the table's capacity allow that.
     fn dynamic_reference(&mut self, name: &[u8], value: &[u8], named: Match) -> Option<u64> {
         if self.encoder.table.capacity() == 0
             || self.encoder.outstanding.len() >= OUTSTANDING_SECTIONS_MAX
@@ -330,7 +336,8 @@ impl SectionEncoder<'_> {
                     .encoder
                     .insert(name, value, named, self.lowest_reference);
                 let Some(absolute) = inserted else {
-                    // There is no room now. Searching for room each time would cost more than it gains.
+                    // The table has no room for the line now. Its hash is forgotten, because trying to insert it each
+                    // time would cost more than it saves.
                     self.encoder.index.forget(hash);
                     return None;
                 };
@@ -346,7 +353,7 @@ impl SectionEncoder<'_> {
         self.required_insert_count = self.required_insert_count.max(absolute + 1);
         self.lowest_reference = self.lowest_reference.min(absolute);
         if absolute < self.base {
-            // Indexed Field Line, dynamic.
+            // Indexed Field Line, for an entry of the dynamic table.
             prefixed_integer::put(self.body, 0x80, 6, self.base - 1 - absolute);
         } else {
             // Indexed Field Line with Post-Base Index.
@@ -366,12 +373,14 @@ impl SectionEncoder<'_> {
     }
 }
 
-/// The position of the newest entry by hash, and recently seen hashes. Direct-mapped and lossy: a collision costs
-/// compression, never correctness, because an entry is compared before it is used.
+/// Finds the newest entry with a hash, and remembers hashes of lines that were sent once. Each hash has one slot, so a
+/// collision loses the older hash. That only costs compression, because an entry is compared with the line before it
+/// is used.
 #[derive(Debug, Default)]
 struct Index {
-    /// Absolute indices plus one, truncated; zero is empty. Allocated when the table is first used.
+    /// For each slot, the absolute index of an entry plus one; 0 if empty. Allocated when the table is first used.
     entries: Vec<u64>,
+    /// For each slot, a part of the hash of a line that was sent once; 0 if empty.
     seen: Vec<u32>,
 }
 
@@ -389,7 +398,7 @@ impl Index {
         self.entries[hash as usize % INDEX_SLOTS] = absolute + 1;
     }
 
-    /// True if this hash was seen before and is still stored; stores it.
+    /// True if this hash was stored before and not overwritten since. Stores the hash.
     fn seen_before(&mut self, hash: u64) -> bool {
         if self.seen.is_empty() {
             self.seen.resize(INDEX_SLOTS, 0);
@@ -406,8 +415,8 @@ impl Index {
     }
 }
 
-/// Fields that must not enter a table in which an attacker can test guesses (RFC 9204 section 7.1.3). A long cookie
-/// cannot be guessed piece by piece, but these names are reason enough to exclude the field.
+/// True for fields that must not be in a table with which an attacker can test guesses (RFC 9204 section 7.1.3). Long
+/// cookies cannot be guessed byte by byte, so only short ones are excluded.
 fn is_secret(name: &[u8], value: &[u8]) -> bool {
     match name {
         b"authorization" | b"proxy-authorization" | b"set-cookie" => true,
@@ -416,7 +425,7 @@ fn is_secret(name: &[u8], value: &[u8]) -> bool {
     }
 }
 
-/// A fast hash of all bytes; its quality only affects the hit rate.
+/// A fast hash of all bytes of a line. A bad hash only lowers the hit rate.
 fn hash(name: &[u8], value: &[u8]) -> u64 {
     const K: u64 = 0x9e37_79b9_7f4a_7c15;
     let mut hash = (name.len() as u64) << 32 | value.len() as u64;
@@ -437,8 +446,8 @@ fn decoder_stream_error(reason: &'static str) -> ConnectionError {
     ConnectionError::new(Code::QPACK_DECODER_STREAM_ERROR, reason)
 }
 
-/// With more unacknowledged sections with references than this, the table is not used: it bounds the memory for a
-/// peer that never acknowledges.
+/// While more sections than this are unacknowledged, the dynamic table is not used. This bounds the memory for a peer
+/// that never acknowledges.
 const OUTSTANDING_SECTIONS_MAX: usize = 256;
 
 const INDEX_SLOTS: usize = 256;

@@ -1,14 +1,16 @@
 //! The Huffman code of QPACK strings (RFC 9204 section 4.1.2, RFC 7541 section 5.2 and appendix B).
 //!
-//! The code is canonical: codes of one length follow each other in the order of their symbols, and shorter codes
-//! come before longer ones. So the lengths alone determine the codes, and a code longer than a byte is found by its
-//! length's first code. `tests/qpack.rs` checks the derived codes with the RFC's examples.
+//! The code is canonical: codes of equal length are consecutive numbers in the order of their symbols, and shorter
+//! codes come before longer ones. So the lengths alone determine all codes, and a code of more than eight bits is
+//! decoded by comparison with the first code of each length. `tests/qpack.rs` checks the derived codes with the RFC's
+//! examples.
 
-/// The string is not a Huffman encoding: it contains EOS, or its padding is longer than seven bits or not all ones.
+/// The error for bytes that are not Huffman code: they contain EOS, or the padding is longer than seven bits or not
+/// all ones.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Invalid;
 
-/// The length of `data` in Huffman code.
+/// The length of `data` in Huffman code, in bytes.
 pub fn encoded_len(data: &[u8]) -> usize {
     let bits: usize = data
         .iter()
@@ -17,7 +19,7 @@ pub fn encoded_len(data: &[u8]) -> usize {
     bits.div_ceil(8)
 }
 
-/// Appends `data` in Huffman code, padded with ones.
+/// Appends `data` in Huffman code. The last byte is padded with ones.
 pub fn encode(data: &[u8], out: &mut Vec<u8>) {
     let mut bits = 0u64;
     let mut count = 0u32;
@@ -25,7 +27,7 @@ pub fn encode(data: &[u8], out: &mut Vec<u8>) {
         let length = u32::from(LENGTHS[usize::from(byte)]);
         bits = (bits << length) | u64::from(CODES[usize::from(byte)]);
         count += length;
-        // At most 31 bits wait here, and a code has at most 30: 64 bits are enough.
+        // Before a symbol is added `bits` has at most 31 bits, and a code has at most 30, so 64 bits are enough.
         if count >= 32 {
             count -= 32;
             out.extend_from_slice(&((bits >> count) as u32).to_be_bytes());
@@ -41,9 +43,9 @@ pub fn encode(data: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// Appends the decoded string of `data`.
+/// Decodes `data` and appends the result to `out`.
 ///
-/// A string grows by at most 8/5, because the shortest code has five bits.
+/// The result has at most 8/5 of the bytes of `data`, because the shortest code has five bits.
 pub fn decode(data: &[u8], out: &mut Vec<u8>) -> Result<(), Invalid> {
     let mut input = data.iter();
     let mut bits = 0u64; // the waiting bits, left-aligned
@@ -61,8 +63,8 @@ pub fn decode(data: &[u8], out: &mut Vec<u8>) -> Result<(), Invalid> {
             long_code(bits)
         };
         if length > count {
-            // The rest is not a whole code: it must be padding, at most seven bits, all ones (RFC 7541 section
-            // 5.2).
+            // The remaining bits are not a complete code, so they must be padding: at most seven bits, all ones (RFC
+            // 7541 section 5.2).
             return if count < 8 && bits == !(u64::MAX.checked_shr(count).unwrap_or(0)) {
                 Ok(())
             } else {
@@ -78,7 +80,8 @@ pub fn decode(data: &[u8], out: &mut Vec<u8>) -> Result<(), Invalid> {
     }
 }
 
-/// Decodes a code of more than eight bits at the front of `bits`.
+/// Decodes the code at the front of `bits` if it has more than eight bits. Returns the symbol and the length of its
+/// code in bits.
 fn long_code(bits: u64) -> (u16, u32) {
     let head = (bits >> 32) as u32;
     for range in &LONG {
@@ -90,7 +93,7 @@ fn long_code(bits: u64) -> (u16, u32) {
             );
         }
     }
-    // The ranges cover everything: EOS is the last code, thirty ones.
+    // Only EOS is left, the last code: thirty ones.
     (EOS, 30)
 }
 
@@ -100,8 +103,8 @@ struct Short {
     length: u8,
 }
 
-/// All codes of one length: `start..end` of the left-aligned code, and the position of their first symbol in
-/// [`ORDER`].
+/// All codes of one length: `start..end` are codes shifted to the left end of 32 bits, `first` is the index in
+/// [`ORDER`] of their first symbol.
 #[derive(Clone, Copy)]
 struct Range {
     start: u32,
@@ -150,7 +153,8 @@ const CODE_TABLE: [u32; SYMBOLS] = {
     codes
 };
 
-/// For each byte, the code that it begins with if that code has at most eight bits; length 0 otherwise.
+/// For each byte, the symbol whose code the byte begins with, if that code has at most eight bits; otherwise the
+/// length is 0.
 static SHORT: [Short; 256] = {
     let mut table = [Short {
         symbol: 0,
@@ -203,7 +207,8 @@ static LONG: [Range; LONG_LENGTHS.len()] = {
                     found = true;
                 }
                 let end = ((code as u64) + 1) << (32 - length);
-                // The last code ends at 2^32. There `head` equals u32::MAX only if it is all ones.
+                // The end of the last range would be 2^32. It is stored as u32::MAX, which `head` only equals if all
+                // its bits are ones.
                 ranges[slot].end = if end > u32::MAX as u64 {
                     u32::MAX
                 } else {
@@ -217,7 +222,7 @@ static LONG: [Range; LONG_LENGTHS.len()] = {
     ranges
 };
 
-/// The length in bits of each symbol's code; the last is EOS (RFC 7541 appendix B).
+/// The length in bits of each symbol's code (RFC 7541 appendix B). The last symbol is EOS.
 const LENGTHS: [u8; SYMBOLS] = [
     13, 23, 28, 28, 28, 28, 28, 28, 28, 24, 30, 28, 28, 30, 28, 28, 28, 28, 28, 28, 28, 28, 30, 28,
     28, 28, 28, 28, 28, 28, 28, 28, 6, 10, 10, 12, 13, 6, 8, 11, 10, 10, 8, 11, 8, 6, 6, 6, 5, 5,

@@ -27,11 +27,11 @@ pub use encoder::{Encoder, EncoderSettings};
 
 use bytes::Bytes;
 
-/// A field line: name and value.
+/// A field line: its name and its value.
 pub type Field = (Bytes, Bytes);
 
-/// Removes the first `used` bytes of an instruction stream's stored bytes, and frees the capacity of a large piece
-/// that was appended to them.
+/// Removes the first `used` bytes of the buffered bytes of an instruction stream. Frees capacity that only a large
+/// piece of data needed.
 fn keep_rest(mut joined: Vec<u8>, used: usize) -> Vec<u8> {
     if used > 0 {
         joined.drain(..used);
@@ -40,6 +40,6 @@ fn keep_rest(mut joined: Vec<u8>, used: usize) -> Vec<u8> {
     joined
 }
 
-/// The overhead of an entry or a field line beside its name and value (RFC 9204 section 3.2.1, RFC 9114 section
-/// 4.2.2).
+/// The number of bytes that a table entry or a field line counts in addition to its name and value (RFC 9204 section
+/// 3.2.1, RFC 9114 section 4.2.2).
 pub const FIELD_OVERHEAD: usize = 32;

@@ -1,10 +1,10 @@
 //! Prefixed integers (RFC 9204 section 4.1.1, RFC 7541 section 5.1).
 
-/// An integer of more than 62 bits, which no field of QPACK can have (RFC 9204 section 4.1.1).
+/// The error for an integer of more than 62 bits, which QPACK does not allow (RFC 9204 section 4.1.1).
 #[derive(Debug, PartialEq, Eq)]
 pub struct Overflow;
 
-/// Appends `value` with `prefix_bits` bits of the first byte; the other bits of that byte come from `flags`.
+/// Appends `value`, of which `prefix_bits` bits are in the first byte; `flags` has the other bits of that byte.
 pub fn put(out: &mut Vec<u8>, flags: u8, prefix_bits: u32, value: u64) {
     let prefix_max = (1u64 << prefix_bits) - 1;
     if value < prefix_max {
@@ -20,8 +20,8 @@ pub fn put(out: &mut Vec<u8>, flags: u8, prefix_bits: u32, value: u64) {
     out.push(rest as u8);
 }
 
-/// Reads an integer with a prefix of `prefix_bits` bits from the front of `data`. Returns its value and length, or
-/// `None` while it is incomplete.
+/// Reads an integer with a prefix of `prefix_bits` bits from the front of `data`. Returns its value and its length in
+/// bytes; `None` while it is incomplete.
 pub fn get(data: &[u8], prefix_bits: u32) -> Result<Option<(u64, usize)>, Overflow> {
     let prefix_max = (1u64 << prefix_bits) - 1;
     let Some(&first) = data.first() else {
@@ -33,8 +33,8 @@ pub fn get(data: &[u8], prefix_bits: u32) -> Result<Option<(u64, usize)>, Overfl
     }
     for (index, &byte) in data[1..].iter().enumerate() {
         let shift = 7 * index as u32;
-        // Nine continuation bytes carry 63 bits: more is either too large or padding with zeros, which no encoder
-        // emits.
+        // Nine continuation bytes carry 63 bits. An integer with more of them is too large, or is padded with zeros,
+        // which no encoder does.
         if shift > 56 {
             return Err(Overflow);
         }

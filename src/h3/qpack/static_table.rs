@@ -1,26 +1,26 @@
-//! The static table (RFC 9204 appendix A) and the search in it.
+//! The static table (RFC 9204 appendix A), and the search for a field line in it.
 
 /// The best match in the static table for a field line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Match {
-    /// Name and value are entry `.0`.
+    /// The entry with this index has the line's name and value.
     Field(u8),
-    /// The line has the name of entry `.0` and another value.
+    /// The entry with this index has the line's name and another value.
     Name(u8),
     None,
 }
 
-/// The entry with this index, if there is one.
+/// The name and value of the entry with this index.
 pub fn get(index: u64) -> Option<(&'static [u8], &'static [u8])> {
     usize::try_from(index)
         .ok()
         .and_then(|index| ENTRIES.get(index).copied())
 }
 
-/// The entry for a field line: a full match, or else the first one with this name.
+/// Finds the entry for a field line: one with its name and value, or else the first one with its name.
 pub fn find(name: &[u8], value: &[u8]) -> Match {
     let mut slot = SLOTS[hash(name)];
-    // One bucket holds few entries, and one name's entries follow each other by ascending index.
+    // A bucket has few entries. Entries with equal names follow each other by ascending index.
     let mut named = Match::None;
     while slot != END {
         let (entry_name, entry_value) = ENTRIES[usize::from(slot)];
@@ -39,7 +39,7 @@ pub fn find(name: &[u8], value: &[u8]) -> Match {
 const END: u8 = u8::MAX;
 const BUCKETS: usize = 256;
 
-/// Length, first and last bytes distinguish the table's names well enough.
+/// A hash of the name's length, first byte and last byte, which distinguish the names in the table well enough.
 const fn hash(name: &[u8]) -> usize {
     let length = name.len();
     if length < 3 {
@@ -52,9 +52,9 @@ const fn hash(name: &[u8]) -> usize {
         % BUCKETS
 }
 
-/// The first entry of each bucket's chain.
+/// For each bucket, the index of its first entry.
 static SLOTS: [u8; BUCKETS] = CHAINS.0;
-/// The next entry in the same bucket, by ascending index.
+/// For each entry, the index of the next entry in its bucket.
 static NEXT: [u8; 99] = CHAINS.1;
 
 const CHAINS: ([u8; BUCKETS], [u8; 99]) = {

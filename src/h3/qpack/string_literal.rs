@@ -1,14 +1,14 @@
-//! String literals (RFC 9204 section 4.1.2): a length with a Huffman flag, then that many bytes.
+//! String literals (RFC 9204 section 4.1.2): a Huffman flag and a length, then that many bytes.
 
 use std::ops::Range;
 
 use super::{huffman, prefixed_integer};
 
-/// The length overflows or is above the caller's limit, or the Huffman code is invalid.
+/// The error for a string whose length overflows or exceeds the caller's limit, or whose Huffman code is invalid.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Invalid;
 
-/// Appends `data`, in Huffman code if that is shorter. The flag is the bit above the length's prefix.
+/// Appends `data`, in Huffman code if that is shorter. The bit above the prefix of the length is the Huffman flag.
 pub fn put(out: &mut Vec<u8>, flags: u8, prefix_bits: u32, data: &[u8]) {
     let length = huffman::encoded_len(data);
     if length < data.len() {
@@ -20,9 +20,9 @@ pub fn put(out: &mut Vec<u8>, flags: u8, prefix_bits: u32, data: &[u8]) {
     }
 }
 
-/// Reads one string from the front of `data` and appends it to `out`. Returns its length, or `None` while it is
-/// incomplete. `length_max` bounds the encoded length, so that a caller stores a bounded number of bytes while it
-/// waits.
+/// Reads one string from the front of `data` and appends its decoded bytes to `out`. Returns the length of its
+/// encoding; `None` while it is incomplete. `length_max` limits the encoded length, and so the bytes that a caller
+/// buffers while the string is incomplete.
 pub fn get(
     data: &[u8],
     prefix_bits: u32,
@@ -41,8 +41,8 @@ pub fn get(
     Ok(Some(end))
 }
 
-/// The range of the encoded text of the string at the front of `data`, or `None` while it is incomplete. The text
-/// is not decoded.
+/// The range in `data` of the encoded bytes of the string at its front, which are not decoded; `None` while the string
+/// is incomplete.
 pub fn find(
     data: &[u8],
     prefix_bits: u32,

@@ -1,4 +1,4 @@
-//! The allowed order of frames on the stream (RFC 9114 sections 4.1 and 7.2).
+//! Checks the order of frames on a request stream (RFC 9114 sections 4.1 and 7.2).
 
 use bytes::{Buf, Bytes};
 use uringcore_wire::varint;
@@ -12,7 +12,7 @@ use crate::{
 };
 
 impl RequestStream {
-    /// Checks a frame's type as soon as it is known, so that nothing of a forbidden frame is buffered.
+    /// Checks a frame's type as soon as its header has arrived, so that no payload of a forbidden frame is buffered.
     pub(super) fn begin_frame(
         &mut self,
         cx: &mut Receiver<'_>,
@@ -24,7 +24,7 @@ impl RequestStream {
             return self.begin_webtransport(length);
         }
         if self.webtransport_only {
-            // RFC 9114 section 6.1: only an extension may let servers open bidirectional streams.
+            // RFC 9114 section 6.1: servers may open bidirectional streams only if an extension allows it.
             return Err(connection_error(
                 Code::H3_STREAM_CREATION_ERROR,
                 "a server opened a bidirectional stream that is not WebTransport's",
@@ -43,7 +43,8 @@ impl RequestStream {
                 cx.useless_frames.take(1)?;
                 self.begin_promise(cx, length)
             }
-            // RFC 9114 sections 7.2.3, 7.2.4, 7.2.6, 7.2.7 and 7.2.8, RFC 9218 section 7.2.
+            // These frames are not allowed on request streams: RFC 9114 sections 7.2.3, 7.2.4, 7.2.6, 7.2.7 and 7.2.8,
+            // RFC 9218 section 7.2.
             frame_type::CANCEL_PUSH
             | frame_type::SETTINGS
             | frame_type::GOAWAY
@@ -65,14 +66,15 @@ impl RequestStream {
 
     fn begin_data(&self, length: u64) -> Result<Frame, RemoteError> {
         if self.recv != Half::Body {
-            // RFC 9114 section 4.1.
+            // RFC 9114 section 4.1: content comes between the header section and the trailers.
             return Err(unexpected("DATA frame outside of content"));
         }
         if self
             .content_expected
             .is_some_and(|expected| self.content_received.saturating_add(length) > expected)
         {
-            // RFC 9114 section 4.1.2; known before the content arrives.
+            // RFC 9114 section 4.1.2: the content would be longer than content-length, which is known before the
+            // content arrives.
             return Err(RemoteError::malformed(
                 "more content than content-length announces",
             ));
@@ -85,7 +87,7 @@ impl RequestStream {
     }
 
     fn begin_headers(&self, cx: &Receiver<'_>, length: u64) -> Result<Frame, RemoteError> {
-        // RFC 9114 section 4.1; section 4.4: on a CONNECT stream only DATA frames follow.
+        // RFC 9114 section 4.1: no HEADERS frame after the trailers. Section 4.4: in a tunnel only DATA frames follow.
         if !matches!(self.recv, Half::Head | Half::Body)
             || (self.recv == Half::Body && self.is_tunnel())
         {
@@ -102,7 +104,7 @@ impl RequestStream {
         })
     }
 
-    /// RFC 9114 section 7.2.5: on request streams, to clients, anywhere in the response.
+    /// PUSH_PROMISE is allowed on request streams to a client, anywhere in the response (RFC 9114 section 7.2.5).
     fn begin_promise(&self, cx: &Receiver<'_>, length: u64) -> Result<Frame, RemoteError> {
         if cx.role == Role::Server {
             return Err(unexpected("a client sent PUSH_PROMISE"));
@@ -111,7 +113,7 @@ impl RequestStream {
             return Err(unexpected("PUSH_PROMISE on a push stream"));
         }
         if self.recv == Half::Body && self.is_tunnel() {
-            // RFC 9114 section 4.4.
+            // RFC 9114 section 4.4: only DATA frames are allowed in a tunnel.
             return Err(unexpected("PUSH_PROMISE in a tunnel"));
         }
         if cx.max_push_id.is_none() {
@@ -129,7 +131,7 @@ impl RequestStream {
     }
 
     fn begin_webtransport(&mut self, session_id: u64) -> Result<Frame, RemoteError> {
-        // draft-ietf-webtrans-http3 section 4.3: only as the first bytes of a stream.
+        // draft-ietf-webtrans-http3 section 4.3: 0x41 is allowed only as the first bytes of a stream.
         if !self.first {
             return Err(connection_error(
                 Code::H3_FRAME_ERROR,
@@ -138,13 +140,13 @@ impl RequestStream {
         }
         check_session_id(session_id)?;
         self.recv = Half::Body;
-        // The host writes to the stream directly, so our side of it is not tracked here.
+        // The host sends on the stream directly, so this side's direction is not tracked here.
         self.send = Half::Done;
         Ok(Frame::WebTransport { session_id })
     }
 }
 
-/// Takes the push ID before a promise's field section.
+/// Takes the push ID from the front of a PUSH_PROMISE frame's payload.
 pub(super) fn take_push_id(cx: &Receiver<'_>, payload: &mut Bytes) -> Result<u64, RemoteError> {
     let Some((push_id, used)) = varint::get(payload) else {
         return Err(connection_error(

@@ -1,5 +1,5 @@
-//! The message on the stream: its field sections, its announced content length, and its completeness at the end
-//! (RFC 9114 section 4.1).
+//! The message on a request stream: its field sections, its content length, and its completeness at the end (RFC 9114
+//! section 4.1).
 
 use bytes::Bytes;
 
@@ -12,7 +12,7 @@ use crate::{
 };
 
 impl RequestStream {
-    /// Handles a field section of the message, or of a promise.
+    /// Handles a decoded field section of the message, or of a PUSH_PROMISE frame.
     pub(super) fn handle_section(
         &mut self,
         cx: &mut Receiver<'_>,
@@ -62,7 +62,8 @@ impl RequestStream {
     ) -> Result<HeadersKind, field_validation::Reason> {
         let head = field_validation::validate_request_to(fields, cx.target_check)?;
         if head.has_protocol && !cx.connect_protocol {
-            // RFC 9220 section 3 (RFC 8441 section 3): allowed only if it was announced.
+            // RFC 9220 section 3 (RFC 8441 section 3): `:protocol` is allowed only if this side announced extended
+            // CONNECT.
             return Err("pseudo-header :protocol without ENABLE_CONNECT_PROTOCOL".into());
         }
         self.method = head.method;
@@ -78,11 +79,11 @@ impl RequestStream {
     fn handle_response(&mut self, fields: &[Field]) -> Result<HeadersKind, field_validation::Reason> {
         let head = field_validation::validate_response(fields)?;
         if head.is_interim() {
-            // RFC 9114 section 4.1: any number of interim responses, without content.
+            // RFC 9114 section 4.1: any number of interim responses, without content, may come before the final one.
             return Ok(HeadersKind::Informational);
         }
         self.content_expected = match (self.method, head.status) {
-            // RFC 9110 section 6.4.1: these have no content, even with a content-length.
+            // RFC 9110 section 6.4.1: these responses have no content, even if they have a content-length.
             (Method::Head, _) | (_, 204 | 304) => Some(0),
             (Method::Connect, 200..=299) => None,
             _ => head.content_length,
@@ -92,13 +93,14 @@ impl RequestStream {
         Ok(HeadersKind::Response)
     }
 
-    /// True for a CONNECT that was accepted or may still be: only DATA frames follow the header sections (RFC 9114
-    /// section 4.4).
+    /// True for a CONNECT request that was accepted or is not answered yet: after the header section only DATA frames
+    /// follow (RFC 9114 section 4.4).
     pub fn is_tunnel(&self) -> bool {
         self.method == Method::Connect && !self.is_refused
     }
 
-    /// Handles FIN: the message must be complete (RFC 9114 section 4.1.2). The last event carries `fin`.
+    /// Handles the end of the stream, at which the message must be complete (RFC 9114 section 4.1.2). `last` is the
+    /// event before it. Returns the last event of the stream, with `fin`.
     pub(super) fn end(&mut self, role: Role, last: Option<Event>) -> Result<Event, RemoteError> {
         if let Frame::WebTransport { session_id } = self.frame {
             self.recv = Half::Done;
@@ -114,7 +116,7 @@ impl RequestStream {
             });
         }
         if self.frame != Frame::Header || !self.header.is_empty() {
-            // RFC 9114 section 7.1.
+            // RFC 9114 section 7.1: the stream ends inside a frame.
             return Err(connection_error(
                 Code::H3_FRAME_ERROR,
                 "the stream ends inside a frame",
@@ -122,7 +124,8 @@ impl RequestStream {
         }
         if self.recv == Half::Head {
             return Err(match role {
-                // RFC 9114 section 4.1: not an error of the connection, only an incomplete request.
+                // RFC 9114 section 4.1: a stream without a complete request is not a connection error; the request is
+                // incomplete.
                 Role::Server => RemoteError::Stream(ConnectionError::new(
                     Code::H3_REQUEST_INCOMPLETE,
                     "the stream ends before the request's header section",
@@ -130,7 +133,8 @@ impl RequestStream {
                 Role::Client => RemoteError::malformed("the stream ends before a final response"),
             });
         }
-        // A push whose promise has not arrived yet may answer HEAD (RFC 9110 section 8.6).
+        // A push that arrives before its promise may answer a HEAD request, whose response has a content-length and no
+        // content (RFC 9110 section 8.6).
         let may_be_without = self.is_push && self.content_received == 0;
         let is_short = |expected| expected != self.content_received && !may_be_without;
         if self.content_expected.is_some_and(is_short) {

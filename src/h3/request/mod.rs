@@ -1,14 +1,13 @@
-//! One bidirectional stream: a request and its response, or a WebTransport stream that begins with 0x41. Also a push
-//! stream, which is one half of a request stream.
+//! One bidirectional stream: a request and its response, or a WebTransport stream, which begins with 0x41. A push
+//! stream is one half of such a stream.
 //!
 //! | file | content |
 //! | --- | --- |
-//! | `frame_order` | the allowed order of frames on the stream |
-//! | `message` | the message in the frames |
+//! | `frame_order` | checks the order of frames on the stream |
+//! | `message` | the message that the frames carry |
 //!
-//! The receiving half is here: it parses frames, and field sections wait for QPACK. Of the sending half only the
-//! state is here; `send.rs` uses it. The caller decides about the consequences of an error for the stream or the
-//! connection.
+//! This file parses the received frames; a field section may have to wait for QPACK. Of the sending direction it only
+//! has the state, which `send.rs` uses. The caller decides if an error ends the stream or the connection.
 
 use std::collections::VecDeque;
 
@@ -32,7 +31,7 @@ mod message;
 
 use frame_order::take_push_id;
 
-/// The parts of the connection that receiving needs.
+/// References to the parts of the connection that the receiving code uses.
 pub(super) struct Receiver<'a> {
     pub role: Role,
     pub webtransport: bool,
@@ -40,7 +39,7 @@ pub(super) struct Receiver<'a> {
     pub target_check: TargetCheck,
     pub max_push_id: Option<u64>,
     pub pushes: &'a mut Pushes,
-    /// A longer HEADERS frame is rejected before any of it is buffered.
+    /// The maximum length of a HEADERS frame. A longer one is rejected before its payload is buffered.
     pub headers_frame_max: u64,
     pub decoder: &'a mut Decoder,
     pub events: &'a mut VecDeque<Event>,
@@ -54,43 +53,43 @@ pub(super) struct RequestStream {
     id: u64,
     pub recv: Half,
     pub send: Half,
-    /// The method of the request on this stream, in either direction.
+    /// The method of the request on this stream, which this side sent or received.
     pub method: Method,
-    /// The final response to the request is not 2xx. A CONNECT then makes no tunnel, and its response is an
+    /// True if the final response to the request is not 2xx. A CONNECT then opens no tunnel, and its response is an
     /// ordinary one.
     pub is_refused: bool,
-    /// Only WebTransport may use the stream, because the server opened it.
+    /// True if the server opened the stream, which only WebTransport allows.
     webtransport_only: bool,
-    /// A push stream: promises and WebTransport are not allowed on it.
+    /// True for a push stream, on which PUSH_PROMISE and WebTransport are not allowed.
     is_push: bool,
-    /// An event was emitted, so an end event must follow.
+    /// True if the host has got an event of this stream, so that it needs an event for the end as well.
     pub announced: bool,
-    /// The priority from a PRIORITY_UPDATE before the request was announced.
+    /// The priority from a PRIORITY_UPDATE that arrived before the request was reported.
     pub priority: Option<Priority>,
     fin: bool,
-    /// The current frame is the first.
+    /// True while the first frame of the stream is being received.
     first: bool,
     header: HeaderBuffer,
     frame: Frame,
-    /// The received part of a HEADERS payload; at most `headers_frame_max`.
+    /// The bytes of an incomplete HEADERS payload; at most `headers_frame_max`.
     payload: BytesMut,
     blocked: Option<Box<Blocked>>,
     content_expected: Option<u64>,
     content_received: u64,
 }
 
-/// The state of one direction of a message.
+/// The progress of one direction of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Half {
-    /// No header section yet, except interim ones.
+    /// No header section yet, or only those of interim responses.
     Head,
     Body,
     Trailers,
-    /// Finished, reset or abandoned.
+    /// The direction has ended, or was reset or abandoned.
     Done,
 }
 
-/// The position of the next byte in the sequence of frames.
+/// The part of a frame to which the next received byte belongs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Frame {
     Header,
@@ -100,25 +99,25 @@ enum Frame {
     Headers {
         length: usize,
     },
-    /// PUSH_PROMISE: a push ID and a field section.
+    /// The payload of PUSH_PROMISE: a push ID and a field section.
     Promise {
         length: usize,
     },
-    /// An unknown frame, discarded as it arrives (RFC 9114 section 9).
+    /// The payload of an unknown frame. It is discarded (RFC 9114 section 9).
     Skip {
         remaining: u64,
     },
-    /// The rest of the stream belongs to a WebTransport session.
+    /// All further bytes of the stream belong to a WebTransport session.
     WebTransport {
         session_id: u64,
     },
 }
 
-/// A field section that waits for the dynamic table, and the data after it.
+/// A field section that waits for insertions into the dynamic table, and the data that arrived after it.
 #[derive(Debug)]
 struct Blocked {
     section: Bytes,
-    /// The push that the section promises; `None` for a section of the message.
+    /// The push ID if the field section is that of a promise; `None` if it belongs to the message.
     promise: Option<u64>,
     required_insert_count: u64,
     rest: BytesMut,
@@ -153,7 +152,7 @@ impl RequestStream {
         }
     }
 
-    /// A bidirectional stream that the server opened and we, the client, received.
+    /// Client: a bidirectional stream that the server opened.
     pub fn new_server_initiated(id: u64) -> Self {
         Self {
             webtransport_only: true,
@@ -162,7 +161,7 @@ impl RequestStream {
         }
     }
 
-    /// A push stream of ours, the server's: nothing is received on it.
+    /// Server: a push stream, on which nothing is received.
     pub fn new_push_sent(id: u64, method: Method) -> Self {
         Self {
             recv: Half::Done,
@@ -172,7 +171,7 @@ impl RequestStream {
         }
     }
 
-    /// A push stream to us, the client.
+    /// Client: a push stream of the server.
     pub fn new_push_received(id: u64) -> Self {
         Self {
             send: Half::Done,
@@ -181,7 +180,7 @@ impl RequestStream {
         }
     }
 
-    /// A WebTransport stream that we opened: the peer's side carries no header.
+    /// A WebTransport stream that this side opened. The peer's direction begins without a header.
     pub fn new_webtransport(id: u64, session_id: u64) -> Self {
         Self {
             frame: Frame::WebTransport { session_id },
@@ -196,7 +195,7 @@ impl RequestStream {
         self.recv == Half::Done && self.send == Half::Done
     }
 
-    /// True if a request's header section to us is expected next.
+    /// True if the next field section on the stream is the header section of a request to this side.
     pub fn is_request(&self, role: Role) -> bool {
         role == Role::Server && self.recv == Half::Head
     }
@@ -209,14 +208,14 @@ impl RequestStream {
         self.fin
     }
 
-    /// The insert count that the stream waits for.
+    /// The required insert count of the field section that waits for QPACK; `None` if none waits.
     pub fn blocked_on(&self) -> Option<u64> {
         self.blocked
             .as_ref()
             .map(|blocked| blocked.required_insert_count)
     }
 
-    /// Handles data of the stream.
+    /// Handles received data of the stream.
     pub fn receive(
         &mut self,
         cx: &mut Receiver<'_>,
@@ -236,7 +235,8 @@ impl RequestStream {
         }
     }
 
-    /// Continues when the dynamic table has the entries of the blocked field section.
+    /// Decodes the blocked field section, after the dynamic table has got the missing entries, and handles the data
+    /// after it.
     pub fn resume(&mut self, cx: &mut Receiver<'_>) -> Result<(), RemoteError> {
         let Some(blocked) = self.blocked.take() else {
             return Ok(());
@@ -245,7 +245,7 @@ impl RequestStream {
         self.read_section(cx, blocked.section, blocked.promise, blocked.rest.freeze())
     }
 
-    /// Stops receiving.
+    /// Discards buffered input; nothing more is received on the stream.
     pub fn stop_receiving(&mut self, pending_input: &mut PendingInputBudget) {
         self.recv = Half::Done;
         pending_input.remove_unfinished(std::mem::take(&mut self.payload).len());
@@ -254,7 +254,7 @@ impl RequestStream {
         }
     }
 
-    /// Reads a complete field section, at once or after waiting, and the data after it.
+    /// Handles a complete field section, which may have waited for QPACK, and then the data after it.
     fn read_section(
         &mut self,
         cx: &mut Receiver<'_>,
@@ -273,8 +273,8 @@ impl RequestStream {
         }
     }
 
-    /// Reads frames until the data ends. The last event is kept in `last`, because only after it is known if it
-    /// ends the stream, and if the message is complete.
+    /// Reads frames until the data ends. The last event is kept in `last`, because the data after it shows if it is
+    /// the last event of the stream, and if the message is complete.
     fn read_frames(
         &mut self,
         cx: &mut Receiver<'_>,
@@ -352,7 +352,8 @@ impl RequestStream {
         }
         if self.fin {
             if matches!(last, Some(Event::PushPromise { .. })) {
-                // A promise's event is not part of the message and cannot carry its end.
+                // The event of a promise cannot carry `fin`, because it is not part of the message. So the event
+                // before it is emitted now.
                 self.emit(cx, last.take());
             }
             last = Some(self.end(cx.role, last)?);
@@ -361,7 +362,7 @@ impl RequestStream {
         Ok(())
     }
 
-    /// Takes the content out of `data`, without copying.
+    /// Splits content off the front of `data`, without copying it.
     fn read_content(&mut self, data: &mut Bytes, remaining: u64) -> Event {
         let length = remaining.min(data.len() as u64);
         let content = data.split_to(length as usize);
@@ -380,8 +381,9 @@ impl RequestStream {
         }
     }
 
-    /// The whole payload once it has arrived. It is copied only if it came in pieces, because a piece would pin its
-    /// whole receive buffer. Memory grows with the received bytes, not with the announced length.
+    /// Returns the whole payload of a frame once it has arrived. If it arrived in pieces they are copied, because each
+    /// piece would keep its whole receive buffer alive. The buffer grows with the received bytes, not to the announced
+    /// length at once.
     fn collect_payload(
         &mut self,
         pending_input: &mut PendingInputBudget,
@@ -411,7 +413,7 @@ impl RequestStream {
         required_insert_count: u64,
         rest: Bytes,
     ) -> Result<(), RemoteError> {
-        // Copied, so that a small section does not hold a large receive buffer.
+        // The section is copied, so that a few bytes do not keep a large receive buffer alive.
         let blocked = Blocked {
             section: Bytes::copy_from_slice(&section),
             promise,
@@ -432,7 +434,8 @@ impl RequestStream {
     }
 }
 
-/// A session is identified by its CONNECT stream (draft-ietf-webtrans-http3 section 4).
+/// Checks that a session identifier is that of a client-initiated bidirectional stream, the session's CONNECT stream
+/// (draft-ietf-webtrans-http3 section 4).
 pub(super) fn check_session_id(session_id: u64) -> Result<(), ConnectionError> {
     if frame::is_client_bidi(session_id) {
         Ok(())
