@@ -35,6 +35,7 @@
 
 mod callback_hooks;
 mod callback_progress;
+mod completion_token;
 mod event;
 mod event_queue;
 mod held_writes;
@@ -43,15 +44,15 @@ mod listener;
 mod operations;
 mod quic;
 mod receive_budget;
-mod stats;
 mod slab;
-mod completion_token;
+mod stats;
 mod transport;
 mod turn;
 mod watchers;
 mod write_delay;
 
 pub use callback_progress::CallbackProgress;
+pub use completion_token::{Owner, Route};
 pub use event::{CopiedDatagram, EngineEvent, Received, StreamBytes};
 pub use host::{
     Attempt, ByteQueue, DirectMappedCache, OpQueueId, OpQueues, PollTimeout, SocketOp, Start,
@@ -60,9 +61,8 @@ pub use host::{
 pub use listener::Listeners;
 pub use operations::Operations;
 pub use quic::{QuicSocket, SocketFd};
-pub use stats::EngineStats;
 pub use slab::{Key, Slab};
-pub use completion_token::{Owner, Route};
+pub use stats::EngineStats;
 pub use transport::{
     DatagramSize, HIGH_MARK_BYTES, NextReceive, Piece, SharedState, Transports, WriteOutcome,
 };

@@ -18,10 +18,10 @@ use std::time::Duration;
 use uringcore_io::net::{self, FileId};
 use uringcore_io::{Backend, Completion, Driver, Errno, Interest, OpId, Outcome};
 
+use crate::completion_token::{Owner, Route};
 use crate::event::EngineEvent;
 use crate::event_queue::EventQueue;
 use crate::slab::{Key, Slab};
-use crate::completion_token::{Owner, Route};
 
 pub(crate) struct Listener {
     fd: RawFd,

@@ -6,8 +6,8 @@
 
 use uringcore_io::{Driver, OpId, Token};
 
-use crate::slab::{Key, Slab};
 use crate::completion_token::{Owner, Route};
+use crate::slab::{Key, Slab};
 
 enum OperationState {
     /// The operation has a key and is not started.

@@ -12,6 +12,7 @@ use uringcore_io::{
     Backend, Completion, Driver, DriverConfig, Entered, Outcome, SetupError, Token, Waker,
 };
 
+use crate::completion_token::{Owner, Route};
 use crate::event::EngineEvent;
 use crate::event_queue::{EventQueue, QueuedEvent};
 use crate::held_writes::HeldWrites;
@@ -21,7 +22,6 @@ use crate::quic::QuicSocket;
 use crate::quic::sockets::QuicSockets;
 use crate::receive_budget::ReceiveBudget;
 use crate::slab::{Key, Slab};
-use crate::completion_token::{Owner, Route};
 use crate::transport::Transports;
 use crate::transport::transport_table::TransportTable;
 use crate::watchers::{WatcherTable, Watchers};

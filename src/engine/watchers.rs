@@ -16,8 +16,8 @@ use std::time::Duration;
 use rustc_hash::FxHashMap;
 use uringcore_io::{Backend, Driver, Errno, Interest, OpId, Outcome, net};
 
-use crate::slab::Key;
 use crate::completion_token::{Owner, Route};
+use crate::slab::Key;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Direction {

@@ -14,7 +14,9 @@ use super::priority::Priority;
 use super::request::check_session_id;
 use super::settings::{PeerSettings, id as setting};
 use super::sink::Sink;
-use super::unidirectional_stream::{ControlFrame, Prioritized, UnidirectionalKind, UnidirectionalStream};
+use super::unidirectional_stream::{
+    ControlFrame, Prioritized, UnidirectionalKind, UnidirectionalStream,
+};
 
 impl Connection {
     pub(super) fn receive_uni(
@@ -28,7 +30,10 @@ impl Connection {
             // The peer cannot send on a unidirectional stream of this side.
             return Ok(());
         }
-        let mut stream = self.unidirectional.remove(&stream_id).unwrap_or_else(UnidirectionalStream::new);
+        let mut stream = self
+            .unidirectional
+            .remove(&stream_id)
+            .unwrap_or_else(UnidirectionalStream::new);
         if matches!(stream.kind, UnidirectionalKind::Unknown)
             && let Some(stream_type) = stream.header.read_one(&mut data)
         {
@@ -45,7 +50,9 @@ impl Connection {
         }
         match &mut stream.kind {
             UnidirectionalKind::Unknown | UnidirectionalKind::Ignored => {}
-            UnidirectionalKind::Push => return self.receive_push(out, stream_id, stream, data, fin),
+            UnidirectionalKind::Push => {
+                return self.receive_push(out, stream_id, stream, data, fin);
+            }
             UnidirectionalKind::Control(control) => {
                 while let Some(frame) =
                     control.next_frame(self.role, &mut self.useless_frames, &mut data)?
@@ -94,7 +101,11 @@ impl Connection {
     }
 
     /// Records a critical stream of the peer. An error if the peer has opened one of this type before.
-    fn claim_critical(&mut self, stream_id: u64, kind: &UnidirectionalKind) -> Result<(), ConnectionError> {
+    fn claim_critical(
+        &mut self,
+        stream_id: u64,
+        kind: &UnidirectionalKind,
+    ) -> Result<(), ConnectionError> {
         let stream = match kind {
             UnidirectionalKind::Control(_) => CriticalStream::Control,
             UnidirectionalKind::QpackEncoder => CriticalStream::Encoder,

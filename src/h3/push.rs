@@ -119,8 +119,10 @@ impl Connection {
     {
         self.check_push(stream_id)?;
         let lines = field_validation::trimmed(fields);
-        let invalid = |reason: field_validation::Reason| LocalError::InvalidField(reason.into_owned());
-        let head = field_validation::request_head(lines.clone(), TargetCheck::Strict).map_err(invalid)?;
+        let invalid =
+            |reason: field_validation::Reason| LocalError::InvalidField(reason.into_owned());
+        let head =
+            field_validation::request_head(lines.clone(), TargetCheck::Strict).map_err(invalid)?;
         check_promised(lines.clone(), head.content_length)?;
         self.check_field_section_size(lines.clone())?;
         let push_id = self.pushes.next;

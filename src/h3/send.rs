@@ -64,7 +64,13 @@ impl Connection {
         V: AsRef<[u8]>,
     {
         let content = (!content.is_empty()).then_some(content);
-        self.send_section(out, stream_id, field_validation::trimmed(fields), content, fin)
+        self.send_section(
+            out,
+            stream_id,
+            field_validation::trimmed(fields),
+            content,
+            fin,
+        )
     }
 
     fn send_section<'a>(
@@ -377,7 +383,8 @@ impl Connection {
     ) -> Result<Next, LocalError> {
         if self.role == Role::Client {
             let target_check = self.settings.target_check;
-            let head = field_validation::request_head(lines, target_check).map_err(invalid_field)?;
+            let head =
+                field_validation::request_head(lines, target_check).map_err(invalid_field)?;
             return Ok(Next::plain(Half::Body, head.method));
         }
         let head = field_validation::response_head(lines).map_err(invalid_field)?;

@@ -65,7 +65,9 @@ impl UnidirectionalStream {
                     Role::Client => return Ok(UnidirectionalKind::Push),
                 });
             }
-            stream_type::WEBTRANSPORT if webtransport => UnidirectionalKind::WebTransport { session_id: None },
+            stream_type::WEBTRANSPORT if webtransport => {
+                UnidirectionalKind::WebTransport { session_id: None }
+            }
             _ => UnidirectionalKind::Ignored,
         })
     }

@@ -1,4 +1,5 @@
-//! HTTP/3 on a QUIC connection: events about streams go in, and commands are carried out at once.
+//! Drives an HTTP/3 connection over a QUIC connection: passes in QUIC's events about streams, and carries out HTTP/3's
+//! commands on QUIC at once.
 
 use std::borrow::Cow;
 use std::ops::{Deref, DerefMut};
@@ -8,20 +9,20 @@ use bytes::Bytes;
 use uringcore_h3::{self as h3, Code, Role, Sink};
 use uringcore_quic as quic;
 
-/// An HTTP/3 connection with what it needs to know of its QUIC connection, which is always the same one.
+/// An HTTP/3 connection, and its results on the QUIC connection below. All methods get that QUIC connection.
 pub(crate) struct H3Driver {
     h3: h3::Connection,
     outcome: Outcome,
     knows_datagrams: bool,
 }
 
-/// What became of commands.
+/// Results of commands on the QUIC connection.
 #[derive(Debug, Default)]
 struct Outcome {
-    /// The last stream on which QUIC refused to send. It has ended on QUIC's side, and the event that reports its
-    /// end has been or will be delivered.
+    /// The last stream on which QUIC refused to send, because it has ended there. The event about its end has been
+    /// delivered or will be.
     refused: Option<u64>,
-    /// The connection was closed for its peer's behaviour.
+    /// True if the connection was closed because its peer misused the protocol.
     is_abused: bool,
 }
 
@@ -40,7 +41,7 @@ impl DerefMut for H3Driver {
 }
 
 impl H3Driver {
-    /// Sends our SETTINGS.
+    /// Makes the HTTP/3 connection. It sends its SETTINGS.
     pub fn new(
         quic: &mut quic::Connection,
         role: Role,
@@ -48,7 +49,7 @@ impl H3Driver {
         now: Instant,
     ) -> Self {
         let first = quic.next_stream_id(true);
-        // RFC 9000 section 2.1: streams of one kind are four apart.
+        // RFC 9000 section 2.1: identifiers of streams of one type are four apart.
         let own = [first, first + 4, first + 8];
         let mut outcome = Outcome::default();
         let h3 = h3::Connection::new(role, settings, own, &mut outcome.sink(quic, now));
@@ -59,7 +60,7 @@ impl H3Driver {
         }
     }
 
-    /// HTTP/3, and the sink for its commands.
+    /// The HTTP/3 connection, and the sink for its commands.
     pub fn parts<'a>(
         &'a mut self,
         quic: &'a mut quic::Connection,
@@ -68,7 +69,7 @@ impl H3Driver {
         (&mut self.h3, self.outcome.sink(quic, now))
     }
 
-    /// Handles an event that concerns HTTP/3.
+    /// Handles a QUIC event that concerns HTTP/3.
     pub fn handle(&mut self, quic: &mut quic::Connection, event: quic::Event, now: Instant) {
         let (h3, mut out) = self.parts(quic, now);
         match event {
@@ -98,8 +99,8 @@ impl H3Driver {
         }
     }
 
-    /// To be called before SETTINGS are read, when the peer's transport parameters are known: sets if it accepts
-    /// DATAGRAM frames (RFC 9297 section 2.1.1).
+    /// Sets from the peer's transport parameters if it accepts DATAGRAM frames (RFC 9297 section 2.1.1). Called when
+    /// the parameters are known and SETTINGS are not read yet.
     pub fn read_datagram_support(&mut self, quic: &mut quic::Connection) {
         if !std::mem::replace(&mut self.knows_datagrams, true) {
             let takes_any = quic.peer_max_datagram_size().is_some();
@@ -107,7 +108,7 @@ impl H3Driver {
         }
     }
 
-    /// Ends both directions of a request that are open.
+    /// Resets this side's direction of a request's stream and stops the peer's, if they are open.
     pub fn end_stream(
         &mut self,
         quic: &mut quic::Connection,
@@ -119,17 +120,17 @@ impl H3Driver {
         h3.cancel_request(&mut out, stream_id, code.0);
     }
 
-    /// Closes the connection for its peer's behaviour.
+    /// Closes the connection because its peer misuses the protocol.
     pub fn close_for_abuse(&mut self, quic: &mut quic::Connection, reason: &[u8], now: Instant) {
         self.outcome.sink(quic, now).close_for_abuse(reason);
     }
 
-    /// True if the connection was closed for its peer's behaviour.
+    /// True if the connection was closed because its peer misused the protocol.
     pub fn is_closed_for_abuse(&self) -> bool {
         self.outcome.is_abused
     }
 
-    /// True if the last refused command, of those since the last call, was one on this stream.
+    /// True if QUIC refused a command on this stream since the last call, and refused none on another stream after it.
     pub fn take_refused(&mut self, stream_id: u64) -> bool {
         self.outcome.refused.take() == Some(stream_id)
     }
@@ -145,7 +146,7 @@ impl Outcome {
     }
 }
 
-/// A QUIC connection as the sink of an HTTP/3 connection.
+/// Carries out the commands of an HTTP/3 connection on a QUIC connection.
 pub(crate) struct QuicSink<'a> {
     quic: &'a mut quic::Connection,
     now: Instant,
@@ -170,20 +171,19 @@ impl Sink for QuicSink<'_> {
     fn write_critical(&mut self, stream_id: u64, data: Bytes) {
         self.write(stream_id, data, false);
         if self.quic.send_queue_bytes(stream_id) > CRITICAL_QUEUE_MAX {
-            // These streams carry answers to the peer, a few bytes for each request, that cannot be left out. RFC
-            // 9114 section 6.2 requires the peer to give them credit; RFC 9204 section 2.1.3 describes the deadlock
-            // otherwise.
+            // These streams carry a few bytes for each request that cannot be left out. RFC 9114 section 6.2 requires
+            // the peer to give credit for them; RFC 9204 section 2.1.3 describes the deadlock without it.
             self.close_for_abuse(b"the control or QPACK streams are given no credit");
         }
     }
 
     fn send_datagram(&mut self, data: Bytes) {
-        // One that cannot be sent is lost, as any may be.
+        // A datagram that cannot be sent now is dropped; datagrams are unreliable.
         let _ = self.quic.send_datagram(data);
     }
 
     fn reset_stream(&mut self, stream_id: u64, code: Code) {
-        // A stream that refuses has ended on QUIC's side; an event reports its end.
+        // QUIC refuses if the stream has ended. An event reports the end.
         let _ = self.quic.reset_stream(stream_id, code.0);
     }
 
@@ -196,7 +196,7 @@ impl Sink for QuicSink<'_> {
     }
 }
 
-/// The most bytes that may wait on a critical stream. On QPACK's encoder stream an honest client leaves at most its
-/// table's 4 KiB, because no entry is evicted before it is acknowledged; on the decoder stream that much covers
-/// some thousand requests.
+/// The maximum number of bytes that may wait on a critical stream. An honest client leaves at most 4 KiB waiting on
+/// the QPACK encoder stream, the size of the table, because no entry is evicted before it is acknowledged. On the
+/// decoder stream 8 KiB are the acknowledgments of some thousand requests.
 const CRITICAL_QUEUE_MAX: usize = 8 << 10;

@@ -2,13 +2,13 @@
 //!
 //! | module | content |
 //! | --- | --- |
-//! | [`http3`] | HTTP/3 attached to a server's QUIC connection: requests and responses |
+//! | [`http3`] | HTTP/3 on a server's QUIC connection: requests and responses |
 //! | [`webtransport`] | WebTransport sessions on an HTTP/3 connection, both roles |
-//! | `h3_driver` | applies the commands of an HTTP/3 connection to QUIC |
+//! | `h3_driver` | carries out the commands of an HTTP/3 connection on QUIC |
 //! | [`ws`] | WebSocket messages over a byte stream |
 //!
-//! `http3` imports `webtransport`, both import `h3_driver`, and `ws` imports none of them. Not here: frames and
-//! QPACK (`uringcore_h3`), and applications.
+//! `http3` imports `webtransport`, both import `h3_driver`, and `ws` imports none of them. Not here: frames and QPACK
+//! (`uringcore_h3`), and applications.
 
 #![forbid(unsafe_code)]
 

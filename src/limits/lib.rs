@@ -11,7 +11,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod fair_permits;
 pub mod memory_budget;
 pub mod semaphore;
-pub mod fair_permits;
 pub mod token_bucket;

@@ -17,8 +17,8 @@
 pub mod coalesced_packets;
 pub mod frames;
 pub mod header;
-pub mod version_negotiation;
-pub mod transport_parameters;
 pub mod structured_fields;
 pub mod tls;
+pub mod transport_parameters;
 pub mod varint;
+pub mod version_negotiation;

@@ -8,9 +8,9 @@
 //!
 //! The protocol is in `uringcore_quic`. The host handles the events of connections.
 
-pub(crate) mod socket_fd;
 pub(crate) mod socket;
+pub(crate) mod socket_fd;
 pub(crate) mod sockets;
 
-pub use socket_fd::SocketFd;
 pub use socket::QuicSocket;
+pub use socket_fd::SocketFd;

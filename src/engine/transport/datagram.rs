@@ -21,8 +21,8 @@ use uringcore_io::{Driver, Errno, Interest, Outcome, SendMsg, net};
 
 use crate::event::{CopiedDatagram, EngineEvent, Received};
 use crate::event_queue::EventQueue;
-use crate::transport::receive_backlog::ReceiveBacklog;
 use crate::transport::lifecycle::{Lifecycle, SUB_RECV, SUB_SEND, WriteOutcome};
+use crate::transport::receive_backlog::ReceiveBacklog;
 
 /// The largest datagrams of a socket, which decide how it receives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

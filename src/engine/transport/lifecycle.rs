@@ -31,10 +31,10 @@ use std::os::fd::{OwnedFd, RawFd};
 
 use uringcore_io::{Driver, OpId, Token};
 
+use crate::completion_token::{Owner, Route};
 use crate::event::EngineEvent;
 use crate::event_queue::EventQueue;
 use crate::slab::Key;
-use crate::completion_token::{Owner, Route};
 use crate::transport::shared_state::{self, SharedState};
 
 /// The result of a write for its producer.

@@ -24,16 +24,16 @@ use uringcore_io::{Completion, Driver, Outcome};
 use crate::event::EngineEvent;
 use crate::event_queue::EventQueue;
 
-pub(crate) mod receive_backlog;
 pub(crate) mod commands;
 pub(crate) mod datagram;
 pub(crate) mod lifecycle;
+pub(crate) mod receive_backlog;
 pub(crate) mod shared_state;
 pub(crate) mod stream;
 pub(crate) mod transport_table;
 pub(crate) mod write_coalescer;
-pub(crate) mod write_queue;
 pub(crate) mod write_commands;
+pub(crate) mod write_queue;
 
 pub use commands::Transports;
 pub use datagram::DatagramSize;

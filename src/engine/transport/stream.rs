@@ -28,8 +28,8 @@ use uringcore_io::{Driver, Errno, Interest, Outcome};
 
 use crate::event::{EngineEvent, StreamBytes};
 use crate::event_queue::EventQueue;
-use crate::transport::receive_backlog::ReceiveBacklog;
 use crate::transport::lifecycle::{Lifecycle, SUB_RECV, SUB_SEND, WriteOutcome};
+use crate::transport::receive_backlog::ReceiveBacklog;
 use crate::transport::shared_state;
 use crate::transport::write_queue::WriteQueue;
 use crate::watchers::Direction;

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 
 use super::dynamic_table::{DynamicTable, joined};
-use super::{FIELD_OVERHEAD, Field, prefixed_integer, keep_rest, static_table, string_literal};
+use super::{FIELD_OVERHEAD, Field, keep_rest, prefixed_integer, static_table, string_literal};
 use crate::error::{Code, ConnectionError, RemoteError};
 
 /// The limits of a decoder. This side announces the first three in SETTINGS.
@@ -141,7 +141,7 @@ impl Decoder {
         std::mem::take(&mut self.has_decoded)
     }
 
-    /// Called when reading of a stream was abandoned: tells the encoder that the stream's sections will not be
+    /// Called when reading of a stream was abandoned: informs the encoder that the stream's sections will not be
     /// acknowledged (RFC 9204 section 4.4.2).
     pub fn cancel_stream(&mut self, stream_id: u64) {
         self.blocked.remove(&stream_id);
@@ -200,7 +200,8 @@ impl Decoder {
             self.read_insert_with_literal_name(data)
         } else if first & 0x20 != 0 {
             // Set Dynamic Table Capacity (RFC 9204 section 4.3.1).
-            let Some((capacity, used)) = prefixed_integer::get(data, 5).map_err(|_| overflow())? else {
+            let Some((capacity, used)) = prefixed_integer::get(data, 5).map_err(|_| overflow())?
+            else {
                 return Ok(None);
             };
             if capacity > self.settings.max_table_capacity as u64 {
@@ -212,7 +213,8 @@ impl Decoder {
             Ok(Some(used))
         } else {
             // Duplicate (RFC 9204 section 4.3.4).
-            let Some((index, used)) = prefixed_integer::get(data, 5).map_err(|_| overflow())? else {
+            let Some((index, used)) = prefixed_integer::get(data, 5).map_err(|_| overflow())?
+            else {
                 return Ok(None);
             };
             let (name, value) = self.relative_to_end(index)?.clone();

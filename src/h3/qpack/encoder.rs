@@ -10,9 +10,9 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 
-use super::static_table::{self, Match};
 use super::dynamic_table::{DynamicTable, joined};
-use super::{FIELD_OVERHEAD, prefixed_integer, keep_rest, string_literal};
+use super::static_table::{self, Match};
+use super::{FIELD_OVERHEAD, keep_rest, prefixed_integer, string_literal};
 use crate::error::{Code, ConnectionError};
 
 /// This side's limits for the encoder. The peer's limits arrive in its SETTINGS.
@@ -367,7 +367,9 @@ impl SectionEncoder<'_> {
                 let flags = if never_indexed { 0x70 } else { 0x50 };
                 prefixed_integer::put(self.body, flags, 4, u64::from(index));
             }
-            Match::None => string_literal::put(self.body, if never_indexed { 0x30 } else { 0x20 }, 3, name),
+            Match::None => {
+                string_literal::put(self.body, if never_indexed { 0x30 } else { 0x20 }, 3, name)
+            }
         }
         string_literal::put(self.body, 0, 7, value);
     }

@@ -15,12 +15,12 @@
 //! identifiers and the meaning of fields do not matter here.
 
 pub mod decoder;
+mod dynamic_table;
 pub mod encoder;
 pub mod huffman;
 pub mod prefixed_integer;
 pub mod static_table;
 mod string_literal;
-mod dynamic_table;
 
 pub use decoder::{Decoded, Decoder, DecoderSettings};
 pub use encoder::{Encoder, EncoderSettings};

@@ -48,7 +48,8 @@ pub fn find(
     prefix_bits: u32,
     length_max: usize,
 ) -> Result<Option<Range<usize>>, Invalid> {
-    let Some((length, used)) = prefixed_integer::get(data, prefix_bits).map_err(|_| Invalid)? else {
+    let Some((length, used)) = prefixed_integer::get(data, prefix_bits).map_err(|_| Invalid)?
+    else {
         return Ok(None);
     };
     let length = usize::try_from(length).map_err(|_| Invalid)?;

@@ -76,7 +76,10 @@ impl RequestStream {
         Ok(HeadersKind::Request)
     }
 
-    fn handle_response(&mut self, fields: &[Field]) -> Result<HeadersKind, field_validation::Reason> {
+    fn handle_response(
+        &mut self,
+        fields: &[Field],
+    ) -> Result<HeadersKind, field_validation::Reason> {
         let head = field_validation::validate_response(fields)?;
         if head.is_interim() {
             // RFC 9114 section 4.1: any number of interim responses, without content, may come before the final one.

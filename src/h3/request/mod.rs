@@ -18,10 +18,10 @@ use super::{
     event::{Event, Role},
     field_validation::{Method, TargetCheck},
     frame::{self, HeaderBuffer},
-    qlog_entries::QlogEntries,
     pending_input_budget::PendingInputBudget,
     priority::Priority,
     push::Pushes,
+    qlog_entries::QlogEntries,
     qpack::{Decoded, Decoder},
     useless_frame_budget::UselessFrameBudget,
 };

@@ -1,7 +1,7 @@
 //! The bounds on what a peer may make us hold, and do for nothing: the reaction above each, and that ordinary
 //! traffic does not reach it.
 
-use crate::common::{violations::*, qpack::*, *};
+use crate::common::{qpack::*, violations::*, *};
 use bytes::Bytes;
 use uringcore_h3::Role::{Client, Server};
 use uringcore_h3::error::RemoteError;

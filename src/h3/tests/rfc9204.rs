@@ -1,7 +1,7 @@
 //! An endpoint's required reactions to violations of RFC 9204, each test named after its section. Correct behaviour
 //! is in `qpack.rs`.
 
-use crate::common::{violations::*, qpack::*, *};
+use crate::common::{qpack::*, violations::*, *};
 use uringcore_h3::Role::{Client, Server};
 use uringcore_h3::qpack::{Decoded, integer};
 use uringcore_h3::{Code, Settings};

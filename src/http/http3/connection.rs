@@ -1,17 +1,17 @@
-//! One QUIC connection with HTTP/3 on it.
+//! A server's HTTP/3 on one QUIC connection.
 //!
 //! | file | content |
 //! | --- | --- |
-//! | `requests` | requests, their content, and their abandonment |
-//! | `responses` | the host's commands |
+//! | `requests` | arriving requests: header sections, content, and resets |
+//! | `responses` | the host's commands that send a response |
 //! | `datagrams` | HTTP datagrams and capsules |
 //! | `early_data` | requests before the handshake is complete |
 //! | `priorities` | the order of responses |
 //! | `webtransport_events` | WebTransport beside requests: the events of sessions |
-//! | `timeouts` | time-outs, and the rest of an idle connection |
+//! | `timeouts` | time-outs, and freeing the capacity of an idle connection |
 //!
-//! This file dispatches events. These files hold the methods of one type; its parts, which own their state, are beside
-//! it. Not here: frames and fields (`h3`), streams (`quic`), and the host's timer.
+//! This file dispatches events. These files have the methods of [`Connection`]; the parts of its state are types in
+//! the files beside this one. Not here: frames and fields (`h3`), streams (`quic`), and the host's timer.
 
 use std::time::Instant;
 
@@ -20,16 +20,16 @@ use uringcore_h3::{self as h3, HeadersKind, Role, frame};
 use uringcore_limits::memory_budget::Charge;
 use uringcore_quic as quic;
 
-use super::rapid_reset_limit::RapidResetLimit;
 use super::event::Event;
 use super::event_queue::EventQueue;
 use super::exchanges::Exchanges;
-use super::request_head::Refusal;
 use super::header_deadlines::HeaderDeadlines;
-use super::limits::Limits;
 use super::idle_timer::IdleTimer;
-use super::webtransport_sessions::WebTransportSessions;
+use super::limits::Limits;
+use super::rapid_reset_limit::RapidResetLimit;
+use super::request_head::Refusal;
 use super::stalled_responses::StalledResponses;
+use super::webtransport_sessions::WebTransportSessions;
 use crate::h3_driver::H3Driver;
 
 mod datagrams;
@@ -37,18 +37,18 @@ mod early_data;
 mod priorities;
 mod requests;
 pub(super) mod responses;
-mod webtransport_events;
 mod timeouts;
+mod webtransport_events;
 
-/// The HTTP/3 of a server's connection. Its methods get the QUIC connection below it, always the same one.
+/// The HTTP/3 of a server's connection. All methods get the QUIC connection below it.
 ///
-/// The order of a turn: [`handle`](Self::handle) for each event about streams, then
-/// [`poll_event`](Self::poll_event) until `None`; commands at any time; [`tick`](Self::tick) about once a second,
-/// and `poll_event` again. Output has been passed to QUIC when a method returns.
+/// A host calls [`handle`](Self::handle) for each QUIC event about streams, and then [`poll_event`](Self::poll_event)
+/// until it returns `None`; commands at any time; and [`tick`](Self::tick) about once a second, then `poll_event`
+/// again. When a method returns, its output is in QUIC's queues.
 ///
-/// Bounds: for a request, the HTTP/3 connection's bounds for header sections; content is passed on as it arrives,
-/// and the host pauses the stream. For responses, QUIC's queues: [`is_held_up`](Self::is_held_up) shows when the
-/// host has to wait.
+/// Bounds: header sections are bounded by the `h3` connection. Content is passed on as it arrives, and the host pauses
+/// its stream if it cannot take more. Responses wait in QUIC's queues; while [`is_held_up`](Self::is_held_up) is true
+/// the host must send no more.
 pub struct Connection {
     h3: H3Driver,
     limits: Limits,
@@ -56,18 +56,18 @@ pub struct Connection {
     stalled_responses: StalledResponses,
     header_deadlines: HeaderDeadlines,
     rapid_resets: RapidResetLimit,
-    /// WebTransport, if it is enabled.
+    /// The WebTransport sessions; `None` if WebTransport is disabled.
     webtransport_sessions: Option<Box<WebTransportSessions>>,
-    /// Requests so far.
+    /// The number of requests so far.
     requests: u64,
     idle_timer: IdleTimer,
-    /// The charge for incomplete header sections, and requests that wait for the handshake.
+    /// The bytes of incomplete header sections, and of requests that wait for the handshake, in the memory budget.
     charge: Charge,
     events: EventQueue,
 }
 
 impl Connection {
-    /// Attaches HTTP/3 to a connection with that application protocol. Our SETTINGS are sent at once.
+    /// Makes the HTTP/3 of a new QUIC connection whose ALPN protocol is `h3`. SETTINGS are sent at once.
     pub fn new(
         quic: &mut quic::Connection,
         settings: h3::Settings,
@@ -121,7 +121,8 @@ impl Connection {
                     self.rapid_resets.arrived(stream_id);
                 }
                 self.h3.handle(quic, event, now);
-                // Other data on a stream without an exchange belongs to one that has ended.
+                // A stream without an exchange whose header section is complete has ended already: only data of
+                // incomplete header sections has a deadline.
                 if self.h3.awaits_headers(stream_id) {
                     self.header_deadlines.began(stream_id, now);
                 }
@@ -150,12 +151,12 @@ impl Connection {
                 self.start_idle_timer(now);
             }
             Quic::Datagram { .. } => self.h3.handle(quic, event, now),
-            // An event of its own has reported the reset.
+            // A separate event has reported the reset.
             _ => {}
         }
     }
 
-    /// Converts HTTP/3's events into the host's.
+    /// Converts the events of `h3` to the host's events.
     fn take_h3_events(&mut self, quic: &mut quic::Connection, now: Instant) {
         while let Some(event) = self.h3.poll_event() {
             let Some(event) = self.route_h3(quic, event, now) else {
@@ -188,7 +189,7 @@ impl Connection {
                     local: true,
                     ..
                 } => {
-                    // A malformed message: HTTP/3 has ended the stream with the RFC's code.
+                    // The message was malformed. `h3` has ended the stream with the RFC's error code.
                     self.header_deadlines.ended(stream_id);
                     self.abort(stream_id);
                     self.start_idle_timer(now);
@@ -197,7 +198,8 @@ impl Connection {
                     stream_id,
                     priority,
                 } => self.reprioritize(quic, stream_id, priority),
-                // Other resets are QUIC's events; the remaining events do not concern requests.
+                // Resets by the client are reported by QUIC's events. The remaining events of `h3` do not concern
+                // requests.
                 _ => {}
             }
         }
@@ -207,24 +209,28 @@ impl Connection {
         self.events.pop()
     }
 
-    /// Requests that the host has not finished.
+    /// The number of requests that the host has not finished.
     pub fn open_requests(&self) -> usize {
         self.exchanges.len()
     }
 
-    /// True if every response has been acknowledged, none is being made, and no request is incomplete.
+    /// True if no request is open or incomplete, and all responses were acknowledged.
     pub fn is_drained(&self) -> bool {
-        let has_sessions = self.webtransport_sessions.as_ref().is_some_and(|it| !it.is_drained());
+        let has_sessions = self
+            .webtransport_sessions
+            .as_ref()
+            .is_some_and(|it| !it.is_drained());
         let has_requests = !self.exchanges.is_empty() || !self.header_deadlines.is_empty();
         !has_sessions && !has_requests && self.stalled_responses.is_empty()
     }
 
-    /// True if the connection was closed because its client abandoned too many requests.
+    /// True if the connection was closed because its client misused the protocol, for example abandoned too many
+    /// requests.
     pub fn is_closed_for_abuse(&self) -> bool {
         self.h3.is_closed_for_abuse()
     }
 
-    /// True if a part of a request is still unanswered.
+    /// True if the request is open and its response is not complete.
     pub fn is_waited_for(&self, stream_id: u64) -> bool {
         !self.h3.is_closed_for_abuse() && self.exchanges.is_unanswered(stream_id)
     }
@@ -240,7 +246,7 @@ impl Connection {
         }
     }
 
-    /// Something has ended, perhaps the last of all.
+    /// Starts the idle timer, if the last open request or session has just ended.
     fn start_idle_timer(&mut self, now: Instant) {
         if self.is_drained() {
             self.idle_timer.begin(now);
@@ -249,9 +255,9 @@ impl Connection {
     }
 }
 
-/// The limit of data in the queues of one connection above which each response waits, and the limit below which
-/// they continue. Exception: a stream that has almost nothing queued itself, so that streams that the client does
-/// read are not blocked by those that it does not. So one client can make us hold at most this, and one part of a
-/// body for each of its streams.
+/// While the queues of a connection hold more than this many bytes, all its responses wait; they continue below
+/// `CONNECTION_QUEUE_LOW`. A stream whose own queue is nearly empty is exempt, so that streams that the client does
+/// read are not blocked by those that it does not. So one client can make a server hold this many bytes, and one part
+/// of a body for each of its streams.
 const CONNECTION_QUEUE_HIGH: usize = 4 << 20;
 const CONNECTION_QUEUE_LOW: usize = 3 << 20;

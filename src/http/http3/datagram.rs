@@ -1,25 +1,27 @@
-//! HTTP datagrams (RFC 9297): unreliable messages of a request, whose protocol defines their meaning.
+//! HTTP datagrams (RFC 9297): unreliable messages that belong to a request. The request's protocol defines their
+//! meaning.
 //!
-//! They are carried in QUIC's DATAGRAM frames or, if the request's content consists of capsules, in capsules; a
-//! host cannot distinguish them. A datagram may be lost either way: it is dropped if there is no room. Not here:
+//! They arrive in QUIC DATAGRAM frames or, if the request's content consists of capsules, in capsules. The host gets
+//! them without this distinction. A datagram is dropped if there is no room for it, in either encoding. Not here:
 //! datagrams that wait for the application, which the host stores.
 
 use bytes::Bytes;
 use uringcore_h3::Code;
 use uringcore_h3::capsule::{self, Capsules};
 
-/// The datagrams of a request's protocol.
+/// The encodings of datagrams that a request allows.
 #[derive(Debug, Default)]
 pub(super) enum Datagrams {
-    /// An ordinary HTTP request: datagrams have no meaning.
+    /// An ordinary request, which has no datagrams.
     #[default]
     None,
     Frames,
-    /// The content consists of capsules, which may contain datagrams.
+    /// Datagrams in DATAGRAM frames, and in the capsules that the content consists of.
     Capsules(Capsules),
 }
 
-/// Reads the capsules in `data`: the datagrams, and the code of an error after them. `ended`: no data follows.
+/// Reads the capsules in `data`. Returns the datagrams, and the error code if an error follows them. `ended` is true
+/// if `data` is the last content.
 pub(super) fn read(
     capsules: &mut Capsules,
     data: &mut Bytes,
@@ -30,18 +32,18 @@ pub(super) fn read(
     loop {
         match capsules.next(data, longest) {
             Ok(Some((_, value))) => found.push(value),
-            // RFC 9297 section 3.3: a truncated capsule is malformed.
+            // RFC 9297 section 3.3: content that ends inside a capsule is malformed.
             Ok(None) if ended && !capsules.is_at_boundary() => {
                 return (found, Some(Code::H3_MESSAGE_ERROR));
             }
             Ok(None) => return (found, None),
-            // No datagram of QUIC, or of any layer below it, is longer.
+            // A longer capsule than any UDP datagram.
             Err(capsule::TooLong) => return (found, Some(Code::H3_EXCESSIVE_LOAD)),
         }
     }
 }
 
-/// The capsule of a datagram (RFC 9297 section 3.5).
+/// The capsule type DATAGRAM (RFC 9297 section 3.5).
 pub(super) const DATAGRAM: u64 = 0x00;
 const DATAGRAM_MAX: usize = 65_535;
 

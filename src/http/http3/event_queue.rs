@@ -1,4 +1,4 @@
-//! The events for the host, in order. Those of requests that wait for the handshake are held until it is complete.
+//! The events for the host, in order. Events of requests that wait for the handshake are held until it is complete.
 
 use std::collections::VecDeque;
 
@@ -7,12 +7,12 @@ use rustc_hash::FxHashSet;
 
 use super::event::Event;
 
-/// QUIC's limit bounds the number of streams that are held; each has its header section, and the content that arrived
-/// with it.
+/// A queue of events. QUIC limits the number of streams whose events can be held. For each, the header section and the
+/// content that arrived with it are held.
 #[derive(Debug, Default)]
 pub(super) struct EventQueue {
     ready: VecDeque<Event>,
-    /// Streams whose events are held.
+    /// The streams whose events are held.
     streams: FxHashSet<u64>,
     held: VecDeque<Event>,
     held_bytes: usize,
@@ -23,12 +23,12 @@ impl EventQueue {
         self.ready.pop_front()
     }
 
-    /// An event for the host now.
+    /// Queues an event for the host at once.
     pub fn push(&mut self, event: Event) {
         self.ready.push_back(event);
     }
 
-    /// An event of a request, now or when the handshake is complete.
+    /// Queues an event of a request: at once, or held until the handshake is complete.
     pub fn push_of(&mut self, stream_id: u64, event: Event) {
         if !self.holds(stream_id) {
             return self.ready.push_back(event);
@@ -39,7 +39,8 @@ impl EventQueue {
         self.held.push_back(event);
     }
 
-    /// Content of a request. Pieces that follow each other make one event.
+    /// Queues content of a request. It joins the content event at the end of the queue, if that is of the same
+    /// request.
     pub fn push_content(&mut self, stream_id: u64, data: Bytes, ended: bool) {
         let queue = match self.holds(stream_id) {
             true => {
@@ -66,13 +67,13 @@ impl EventQueue {
         }
     }
 
-    /// Holds the events of a stream from now on.
+    /// Holds all further events of a stream until the handshake is complete.
     pub fn hold(&mut self, stream_id: u64) {
         self.streams.insert(stream_id);
     }
 
     pub fn holds(&self, stream_id: u64) -> bool {
-        // On an established connection nothing is held, so the set is not searched.
+        // After the handshake no stream is in the set, so it is not searched.
         !self.streams.is_empty() && self.streams.contains(&stream_id)
     }
 
@@ -80,12 +81,12 @@ impl EventQueue {
         !self.streams.is_empty()
     }
 
-    /// The bytes of the held events.
+    /// The number of bytes of the held events.
     pub fn held_bytes(&self) -> usize {
         self.held_bytes
     }
 
-    /// The handshake is complete: no events are held any more. Returns the streams of those that were.
+    /// Queues all held events, because the handshake is complete. Returns their streams.
     pub fn release(&mut self) -> Vec<u64> {
         self.ready.append(&mut self.held);
         self.held_bytes = 0;

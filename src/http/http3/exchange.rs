@@ -1,6 +1,6 @@
-//! One request and its response, as far as the connection needs both.
+//! One request and its response (an HTTP exchange), as far as the connection tracks them.
 //!
-//! Not here: the state of the application (the host's).
+//! Not here: the state of the application, which the host has.
 
 use std::time::{Duration, Instant};
 
@@ -8,31 +8,31 @@ use super::datagram::Datagrams;
 use super::response_priority::ResponsePriority;
 use super::stalled_responses::Writing;
 
-/// An open exchange: from its request's header section until the host has finished it.
+/// An open exchange. It begins with the request's header section, and ends when the host has finished it.
 #[derive(Debug)]
 pub(super) struct Exchange {
-    /// The whole request has arrived.
+    /// True if the whole request has arrived.
     pub ended: bool,
-    /// The whole response was passed to QUIC, or it was abandoned.
+    /// True if the whole response is in QUIC's queues, or was abandoned.
     pub answered: bool,
-    /// The client does not wait for it any more.
+    /// True if the client has abandoned the request.
     pub is_abandoned: bool,
-    /// The final response's head was sent.
+    /// True if the header section of the final response was sent.
     pub has_begun: bool,
-    /// The host waits for content.
+    /// The time-out of the request's content; `None` if the host has never waited for content, or it has ended.
     pub reading: Option<Reading>,
-    /// The host waits for room.
+    /// The time-out of the response; `None` if the host does not wait for room in the queues.
     pub writing: Option<Writing>,
     /// The priority of the response.
     pub priority: ResponsePriority,
     pub datagrams: Datagrams,
 }
 
-/// The host waits for content of the request.
+/// How long the host has waited for the request's content.
 #[derive(Debug)]
 pub(super) struct Reading {
     pub since: Instant,
-    /// The earlier waiting time, and the received bytes: slow content is timed as a whole.
+    /// The sum of earlier waits, and the number of received bytes. They show if the content is too slow on average.
     pub waited: Duration,
     pub received: u64,
     pub is_waiting: bool,
@@ -52,7 +52,7 @@ impl Exchange {
         }
     }
 
-    /// Counts received content; `ended` is true with the last.
+    /// Counts received content of `size` bytes. `ended` is true for the last content.
     pub fn received(&mut self, size: usize, ended: bool, now: Instant) {
         self.ended |= ended;
         if ended {
@@ -63,7 +63,7 @@ impl Exchange {
         }
     }
 
-    /// The host begins to wait for content.
+    /// Starts the time-out: the host waits for content now.
     pub fn wait(&mut self, now: Instant) {
         if self.ended || self.answered {
             return;
@@ -88,8 +88,8 @@ impl Reading {
         }
     }
 
-    /// True if the client's time has run out: `timeout` for the next piece, or, for all pieces together, the
-    /// time that they take at `rate` bytes a second.
+    /// True if the time-out has expired: the next piece takes longer than `timeout`, or all waits together take longer
+    /// than `timeout` and the time that the received bytes last at `rate` bytes a second.
     pub fn is_over(&self, timeout: Duration, rate: u64, now: Instant) -> bool {
         if !self.is_waiting {
             return false;

@@ -1,4 +1,4 @@
-//! The open exchanges of a connection, and their counts, which the limits of a client concern.
+//! The open exchanges of a connection, and the counts that the limits of a client apply to.
 
 use std::time::Instant;
 
@@ -9,30 +9,31 @@ use super::exchange::Exchange;
 use super::limits::Limits;
 use super::stalled_responses::Writing;
 
-/// Exchanges by stream, from a request's header section until the host has finished it.
+/// Open exchanges by stream identifier. An exchange begins with the request's header section, and ends when the host
+/// has finished it.
 #[derive(Debug, Default)]
 pub(super) struct Exchanges {
     table: FxHashMap<u64, Exchange>,
-    /// Those that have not been answered.
+    /// The number of exchanges whose response is not complete.
     unanswered: usize,
-    /// Those that their client has abandoned, and whose applications are still running.
+    /// The number of exchanges that the client has abandoned and whose application is still running.
     abandoned: usize,
     /// Streams that the host has paused.
     paused: FxHashSet<u64>,
-    /// The client has sent a priority signal.
+    /// True if the client has sent a priority signal.
     uses_priorities: bool,
 }
 
-/// The room for another request.
+/// The result of asking for room for another request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Room {
     Free,
     Full,
-    /// Most of the running applications work for requests that the client has abandoned.
+    /// There is no room, and most running applications work for requests that the client has abandoned.
     FullOfAbandoned,
 }
 
-/// An exchange that waits for its response, or the rest of it.
+/// An exchange whose response is not complete.
 pub(super) struct Unanswered<'a> {
     pub exchange: &'a mut Exchange,
     uses_priorities: bool,
@@ -40,7 +41,7 @@ pub(super) struct Unanswered<'a> {
 }
 
 impl Unanswered<'_> {
-    /// The whole response is in QUIC's queues. Returns its priority.
+    /// Records that the whole response is in QUIC's queues. Returns the response's priority.
     pub fn answer(self) -> Priority {
         self.exchange.answered = true;
         *self.count -= 1;
@@ -57,8 +58,9 @@ impl Exchanges {
         self.table.is_empty()
     }
 
-    /// Applications may continue to run after their response was sent, and those whose client has gone cannot be
-    /// stopped. So there are two bounds: `open_requests` that wait for a response, and a multiple that run.
+    /// Checks if another request may be open. An application may run on after its response, and an application whose
+    /// client has gone cannot be stopped. So there are two limits: `open_requests` exchanges without a complete
+    /// response, and [`AT_WORK_FACTOR`] times as many running applications.
     pub fn room(&self, open_requests: usize) -> Room {
         let at_work_max = open_requests.saturating_mul(AT_WORK_FACTOR);
         match self.table.len() >= at_work_max {
@@ -96,13 +98,13 @@ impl Exchanges {
         })
     }
 
-    /// The response is not needed any more, or was refused. False if the exchange was answered already.
+    /// Records that the response is not needed any more or was refused. False if the response was complete before.
     pub fn answered(&mut self, stream_id: u64) -> bool {
         let unanswered = self.unanswered(stream_id);
         unanswered.map(Unanswered::answer).is_some()
     }
 
-    /// The client has abandoned a request. False if it was answered already.
+    /// Records that the client has abandoned a request. False if the response was complete before.
     pub fn abandon(&mut self, stream_id: u64) -> bool {
         let Some(open) = self.unanswered(stream_id) else {
             return false;
@@ -115,7 +117,7 @@ impl Exchanges {
         true
     }
 
-    /// The host has finished an exchange.
+    /// Removes an exchange that the host has finished.
     pub fn finish(&mut self, stream_id: u64) {
         self.answered(stream_id);
         if let Some(exchange) = self.table.remove(&stream_id) {
@@ -142,7 +144,7 @@ impl Exchanges {
         self.uses_priorities = true;
     }
 
-    /// The priority of a response within its connection.
+    /// The priority of a response.
     pub fn rank(&self, stream_id: u64) -> Priority {
         let priority = self.table.get(&stream_id).map(|it| it.priority);
         priority.unwrap_or_default().rank(self.uses_priorities)
@@ -150,9 +152,10 @@ impl Exchanges {
 
     // Waiting ------------------------------------------------------------------------------------
 
-    /// The exchanges whose hosts wait too long for content. They wait without a limit from now on.
+    /// Returns the exchanges whose content did not arrive in time, each of them once: their time-out ends here.
     pub fn take_overdue(&mut self, limits: &Limits, now: Instant) -> Vec<u64> {
-        // While content waits here the connection's window may be used up, which is not the client's fault.
+        // While content of another stream waits for the host, the connection's flow-control window may be used up.
+        // Then it is not the client's fault that content is late.
         if !self.paused.is_empty() {
             return Vec::new();
         }
@@ -169,7 +172,7 @@ impl Exchanges {
         self.table.iter_mut().filter_map(overdue).collect()
     }
 
-    /// The responses that wait for their client, with their priorities of now.
+    /// Responses whose host waits for the client to read, with their current priorities.
     pub fn waiting(&mut self) -> Vec<(u64, &mut Writing)> {
         let uses_priorities = self.uses_priorities;
         let exchanges = self.table.iter_mut();
@@ -181,7 +184,7 @@ impl Exchanges {
         waiting.collect()
     }
 
-    /// The responses that wait for room in the connection as a whole, in the order in which they began to wait.
+    /// Responses that wait for room in the queues of the connection, in the order in which they began to wait.
     pub fn waiting_for_connection(&self) -> Vec<u64> {
         let place = |(&stream_id, exchange): (&u64, &Exchange)| {
             Some((exchange.writing.as_ref()?.place?, stream_id))
@@ -194,7 +197,7 @@ impl Exchanges {
             .collect()
     }
 
-    /// The host need not wait any more. False if it did not.
+    /// Ends the wait of a response for room. False if it did not wait.
     pub fn stop_waiting(&mut self, stream_id: u64) -> bool {
         let exchange = self.table.get_mut(&stream_id);
         exchange.is_some_and(|exchange| exchange.writing.take().is_some())
@@ -207,8 +210,8 @@ impl Exchanges {
     }
 }
 
-/// How many applications may run for each request that may be open: including answered ones, and those whose clients
-/// have gone.
+/// The number of running applications for each request that may be open, including those whose response is complete
+/// and those whose client has gone.
 const AT_WORK_FACTOR: usize = 8;
 
 #[cfg(test)]

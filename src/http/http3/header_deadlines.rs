@@ -1,22 +1,24 @@
-//! Incomplete header sections, and since when they are incomplete.
+//! The deadlines of incomplete header sections.
 
 use std::time::{Duration, Instant};
 
 use rustc_hash::FxHashMap;
 
-/// At most as many streams as QUIC lets the client open. Streams that have ended are removed.
+/// For each stream with an incomplete header section, the time at which it began. QUIC limits the number of streams.
+/// Streams that end are removed.
 #[derive(Debug, Default)]
 pub(super) struct HeaderDeadlines {
     since: FxHashMap<u64, Instant>,
 }
 
 impl HeaderDeadlines {
-    /// Data has arrived, and the header section is incomplete.
+    /// Records that data of an incomplete header section has arrived. Only the first call for a stream starts its
+    /// time.
     pub fn began(&mut self, stream_id: u64, now: Instant) {
         self.since.entry(stream_id).or_insert(now);
     }
 
-    /// The header section is complete, or never will be. True if it was incomplete before.
+    /// Removes a stream whose header section is complete, or will never be. True if the stream had a deadline.
     pub fn ended(&mut self, stream_id: u64) -> bool {
         self.since.remove(&stream_id).is_some()
     }
@@ -30,8 +32,8 @@ impl HeaderDeadlines {
         self.since.is_empty()
     }
 
-    /// Removes and returns the streams whose time has run out, in the order in which they began. It visits
-    /// all of them, once a second.
+    /// Removes and returns the streams that began more than `timeout` ago, the oldest first. Called once a second,
+    /// because it visits all streams.
     pub fn take_overdue(&mut self, timeout: Duration, now: Instant) -> Vec<u64> {
         let is_over = |since: Instant| now.saturating_duration_since(since) > timeout;
         let overdue = self.since.iter();
@@ -62,7 +64,7 @@ mod tests {
         let timeout = Duration::from_secs(10);
         let after = |seconds| begin + Duration::from_secs(seconds);
         assert_eq!(deadlines.take_overdue(timeout, after(10)), []);
-        // More of it has arrived: its time does not begin again.
+        // More data does not extend the deadline.
         deadlines.began(8, after(10));
         assert_eq!(deadlines.take_overdue(timeout, after(12)), [8, 0]);
         assert!(deadlines.ended(4) && deadlines.is_empty());
@@ -73,7 +75,7 @@ mod tests {
     fn streams_with_complete_header_sections_leave_no_deadline() {
         let now = Instant::now();
         let mut deadlines = HeaderDeadlines::default();
-        // One that never ends, and a client that makes requests beside it.
+        // The header section of stream 0 never ends, while the client sends other requests.
         deadlines.began(0, now);
         for stream_id in (4..400_000).step_by(4) {
             deadlines.began(stream_id, now);

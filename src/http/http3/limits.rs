@@ -1,4 +1,4 @@
-//! The limits of one client of a server.
+//! The limits of one client connection of a server.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,45 +7,47 @@ use bytes::Bytes;
 
 use super::request_head::WEBSOCKET;
 
-/// The handling of an unsafe request before the handshake is complete.
+/// The handling of a request in 0-RTT data that is not safe to repeat.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Unsafe {
-    /// The request is reported when the handshake is complete (RFC 8470 section 3).
+    /// The request is reported after the handshake is complete (RFC 8470 section 3).
     #[default]
     Waits,
-    /// The request is answered with 425, and the client sends it again (RFC 8470 section 5.2).
+    /// The request is answered with 425 (Too Early), and the client sends it again (RFC 8470 section 5.2).
     Refused,
 }
 
-/// The bounds of one connection. The host validates them.
+/// The limits of one connection. The host checks that the values make sense.
 #[derive(Debug, Clone)]
 pub struct Limits {
-    /// Requests that may wait for their response at a time.
+    /// The maximum number of requests without a complete response.
     pub open_requests: usize,
-    /// Requests that one connection may make in all, if bounded.
+    /// The maximum number of requests on one connection; `None` means no limit.
     pub requests: Option<u64>,
-    /// How many requests the client may abandon before they are answered, at once and as a sustained rate. More is
-    /// an attack (CVE-2023-44487): each has cost the start of an application.
+    /// The number of requests that the client may abandon before they are answered: at once, and (next field) per
+    /// second. Above it the connection is closed, because each abandoned request has cost the start of an application
+    /// (CVE-2023-44487, "Rapid Reset").
     pub early_resets: u32,
     pub early_resets_per_second: f64,
-    /// The time for a header section to be complete.
+    /// The time in which a header section must be complete.
     pub header_timeout: Duration,
-    /// The time for the next piece of a request's content, while the application waits for it.
+    /// The time in which the next piece of a request's content must arrive while the application waits for it.
     pub body_timeout: Duration,
-    /// The average rate of content in bytes a second. At a higher rate the waiting time does not count.
+    /// The minimum average rate of a request's content in bytes per second. Waiting times that this rate explains do
+    /// not count for `body_timeout`.
     pub body_rate: u64,
-    /// The time for a client to read something of a response that waits for it.
+    /// The time in which a client must read something of a response that waits for it.
     pub send_timeout: Duration,
-    /// The average rate in bytes a second at which a client must read responses that wait for it. 0 means no
-    /// minimum.
+    /// The minimum average rate, in bytes per second, at which a client must read responses that wait for it. 0 means
+    /// no minimum.
     pub send_rate: u64,
-    /// The time for which the client may read more slowly.
+    /// The time for which a client may stay below `send_rate`.
     pub send_rate_grace: Duration,
-    /// The handling of an unsafe request in 0-RTT data.
+    /// The handling of a request in 0-RTT data that is not safe to repeat.
     pub unsafe_early: Unsafe,
-    /// The protocols of extended CONNECT that the host supports; others are refused (501).
+    /// The `:protocol` values of extended CONNECT that the host supports. Others are refused with 501.
     pub protocols: Arc<[Bytes]>,
-    /// The time after which a connection without requests is closed, even if its client sends pings.
+    /// A connection without requests is closed after this time, even if its client sends pings.
     pub keep_alive: Duration,
 }
 

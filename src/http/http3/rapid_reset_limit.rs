@@ -1,4 +1,4 @@
-//! Requests that their client abandons before they are answered: how many it may (CVE-2023-44487).
+//! Limits how many requests a client may abandon before they are answered (CVE-2023-44487, "Rapid Reset").
 
 use std::time::Instant;
 
@@ -6,10 +6,10 @@ use uringcore_limits::token_bucket::{Rate, TokenBucket};
 
 use super::limits::Limits;
 
-/// The abandoned requests of one client.
+/// The limit of abandoned requests of one connection.
 pub(super) struct RapidResetLimit {
     allowed: TokenBucket,
-    /// One above the highest request stream with any input.
+    /// One more than the highest request stream identifier on which data or a reset has arrived.
     arrived_below: u64,
 }
 
@@ -24,12 +24,12 @@ impl RapidResetLimit {
         }
     }
 
-    /// Something has arrived on a request stream.
+    /// Records that data or a reset has arrived on a request stream.
     pub fn arrived(&mut self, stream_id: u64) {
         self.arrived_below = self.arrived_below.max(stream_id + 1);
     }
 
-    /// True if nothing has arrived on this stream or a later one.
+    /// True if nothing has arrived on this request stream or on a later one.
     pub fn is_new(&self, stream_id: u64) -> bool {
         stream_id >= self.arrived_below
     }

@@ -1,6 +1,6 @@
-//! A request's header section in the terms of any HTTP version: method, target and fields.
+//! The head of a request (method, target and fields) in the terms of any HTTP version.
 //!
-//! HTTP/3 has validated it, so it is never malformed (RFC 9114 section 4.3.1).
+//! `h3` has validated the header section, so it is well-formed (RFC 9114 section 4.3.1).
 
 use bytes::{BufMut, Bytes, BytesMut};
 use uringcore_h3::Field;
@@ -10,28 +10,28 @@ use uringcore_h3::qpack::FIELD_OVERHEAD;
 use super::datagram::Datagrams;
 use crate::webtransport;
 
-/// A request for the application. The fields are those that HTTP/1.1 would have: `host` for the authority, one
-/// `cookie`, no pseudo-header fields.
+/// The head of a request for the application. The fields are those that HTTP/1.1 would have: `host` instead of
+/// `:authority`, a single `cookie`, and no pseudo-header fields.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Head {
     pub method: Bytes,
-    /// Path and query, or `*`. For a CONNECT, the authority.
+    /// The path and query, or `*`. For a CONNECT request, the authority.
     pub target: Bytes,
     pub fields: Vec<Field>,
-    /// The protocol of an extended CONNECT (RFC 9220) other than WebSocket, which defines the content.
+    /// The `:protocol` of an extended CONNECT (RFC 9220), except `websocket`. It defines the meaning of the content.
     pub protocol: Option<Bytes>,
-    /// The request opens a WebSocket (RFC 9220): its content is the client's frames, the content of a 2xx
-    /// response ours.
+    /// True if the request opens a WebSocket (RFC 9220). Its content is the client's frames, and the content of a 2xx
+    /// response is the server's frames.
     pub is_websocket: bool,
-    /// The request asks for a WebTransport session (draft-ietf-webtrans-http3 section 3.2).
+    /// True if the request asks for a WebTransport session (draft-ietf-webtrans-http3 section 3.2).
     pub is_webtransport: bool,
-    /// The request uses the newer protocol name of WebTransport.
+    /// True if `:protocol` is the name in newer drafts of WebTransport.
     pub(super) names_h3: bool,
-    /// The request arrived as 0-RTT data, and the handshake is not complete: an attacker can replay it.
+    /// True if the request arrived in 0-RTT data and the handshake is not complete. An attacker can replay it.
     pub is_early: bool,
 }
 
-/// A well-formed request that is answered without the application.
+/// The response to a well-formed request that the application does not get.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Refusal {
     pub status: u16,
@@ -39,14 +39,14 @@ pub struct Refusal {
 }
 
 impl Head {
-    /// The size of its fields, as SETTINGS_MAX_FIELD_SECTION_SIZE counts them (RFC 9114 section 4.2.2).
+    /// The size of the fields in bytes, counted as for SETTINGS_MAX_FIELD_SECTION_SIZE (RFC 9114 section 4.2.2).
     pub fn size(&self) -> usize {
         let sizes = self.fields.iter();
         let sizes = sizes.map(|(name, value)| name.len() + value.len() + FIELD_OVERHEAD);
         sizes.sum::<usize>() + self.target.len()
     }
 
-    /// `protocols`: those that the host supports.
+    /// Makes the head from a header section. `protocols` are the `:protocol` values that the host supports.
     pub(super) fn read(section: Vec<Field>, protocols: &[Bytes]) -> (Self, Option<Refusal>) {
         let mut head = Self {
             fields: Vec::with_capacity(section.len()),
@@ -62,8 +62,9 @@ impl Head {
                 b":method" => head.method = value,
                 b":path" => head.target = value,
                 b":authority" => authority = Some(value),
-                // The scheme is only the client's claim. Applications rely on it, for secure cookies for example,
-                // so they get the connection's scheme. Some clients send "http" for a URL of another scheme.
+                // The scheme is ignored, because the client may send any. Applications rely on it, for example for
+                // secure cookies, so they get the scheme of the connection. Some clients send "http" for a URL of
+                // another scheme.
                 b":scheme" if is_web(&value) => {}
                 b":scheme" => refusal = Some(Refusal::new(400, "the scheme is not https")),
                 b":protocol" if protocols.contains(&value) => {
@@ -77,12 +78,12 @@ impl Head {
                 b":protocol" => {
                     refusal = Some(Refusal::new(501, "the protocol is not supported"));
                 }
-                // RFC 9114 section 4.2.1: joined into one field for anything but HTTP/2 or 3.
+                // RFC 9114 section 4.2.1: several cookie lines are joined to one for anything but HTTP/2 and HTTP/3.
                 b"cookie" => match &mut cookie {
                     None => cookie = Some(Cookie::One(value)),
                     Some(cookie) => cookie.add(&value),
                 },
-                // RFC 8470 section 5.1: every value counts as 1, and so do repeated fields.
+                // RFC 8470 section 5.1: any value, and several lines, mean 1.
                 b"early-data" => has_early_data = true,
                 _ => {
                     has_host |= &*name == b"host";
@@ -91,7 +92,7 @@ impl Head {
             }
         }
         if head.is_websocket {
-            // RFC 6455 section 4.2.1, which RFC 8441 section 5 keeps.
+            // RFC 6455 section 4.2.1 requires this version, also over HTTP/3 (RFC 8441 section 5).
             if head
                 .field(b"sec-websocket-version")
                 .is_none_or(|version| version != "13")
@@ -104,7 +105,7 @@ impl Head {
             return (head, Some(refusal.unwrap_or(plain)));
         }
         if let (Some(authority), false) = (authority, has_host) {
-            // RFC 9114 section 4.3.1: in HTTP/1.1's terms, the authority is the Host.
+            // RFC 9114 section 4.3.1: in HTTP/1.1 the authority is the value of Host.
             head.fields
                 .insert(0, (Bytes::from_static(b"host"), authority));
         }
@@ -124,12 +125,13 @@ impl Head {
         (head, refusal)
     }
 
-    /// True if it is safe to repeat: a safe method (RFC 9110 section 9.2.1).
+    /// True if the request is safe to repeat: its method is safe (RFC 9110 section 9.2.1).
     pub(super) fn may_be_repeated(&self) -> bool {
         matches!(&*self.method, b"GET" | b"HEAD" | b"OPTIONS")
     }
 
-    /// RFC 8470 section 5.1: the application can answer 425, like a server behind a gateway.
+    /// Marks a request in 0-RTT data. The application gets `early-data: 1`, as from a gateway, and may answer 425 (RFC
+    /// 8470 section 5.1).
     pub(super) fn mark_early(&mut self) {
         self.is_early = true;
         if self.field(b"early-data").is_none() {
@@ -142,8 +144,9 @@ impl Head {
         self.fields.push(line);
     }
 
-    /// True if HTTP datagrams may belong to it (RFC 9297 section 2), and its content consists of capsules: it has
-    /// the field for that (section 3.4), or its protocol's RFC requires it (RFC 9298 section 3.2).
+    /// The encodings of datagrams that belong to the request (RFC 9297 section 2). Its content consists of capsules if
+    /// it has the capsule-protocol field (section 3.4), or if the RFC of its protocol requires them (RFC 9298 section
+    /// 3.2).
     pub(super) fn datagrams(&self) -> Datagrams {
         match self.protocol.as_deref() {
             None => Datagrams::None,
@@ -159,13 +162,13 @@ impl Head {
         }
     }
 
-    /// True if a proxy may have added the client's address.
+    /// True if the fields may contain the client's address, added by a proxy.
     pub fn is_forwarded(&self) -> bool {
         let mut names = self.fields.iter().map(|(name, _)| name);
         names.any(|name| name.starts_with(b"x-forwarded-"))
     }
 
-    /// The first field of that name.
+    /// The value of the first field with this name, which must be in lower case.
     pub fn field(&self, name: &[u8]) -> Option<&Bytes> {
         let found = self.fields.iter().find(|(known, _)| &**known == name);
         found.map(|(_, value)| value)
@@ -177,7 +180,7 @@ impl Refusal {
         Self { status, detail }
     }
 
-    /// True if the client could have avoided it: all but 425, after which it sends the request again.
+    /// True if the request itself was wrong. A 425 is not the client's fault: it repeats the request later.
     pub fn is_a_fault(&self) -> bool {
         self.status != 425
     }

@@ -1,24 +1,24 @@
-//! Priorities of responses (RFC 9218), from the client and the application.
+//! The priority of a response (RFC 9218), which the client and the application set.
 //!
-//! Not here: parsing them (`h3::priority`), and scheduling (`quic::streams`).
+//! Not here: parsing priorities (`h3::priority`), and scheduling (`quic::streams`).
 //!
-//! Responses to a client that never sent a priority signal share the connection. Once a client has sent one, a
-//! request without a signal has RFC 9218's default, and such responses are sent one after the other.
+//! The responses to a client that has never sent a priority signal share the connection. After a client has sent one,
+//! requests without a signal have RFC 9218's default, and such responses are sent one after the other.
 
 use uringcore_h3::{Priority, Signal};
 use uringcore_quic as quic;
 
-/// The priorities for one response.
+/// The priority of one response, as both sides have set it.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct ResponsePriority {
-    /// The client's last one.
+    /// The last priority that the client sent.
     client: Priority,
-    /// The application's, which overrides the client's (RFC 9218 section 8).
+    /// The application's parameters, which override the client's (RFC 9218 section 8).
     application: Signal,
 }
 
 impl ResponsePriority {
-    /// The application has set a priority in its response's fields.
+    /// Sets the application's parameters from the fields of its response, and applies the resulting priority.
     pub fn set_application(
         &mut self,
         quic: &mut quic::Connection,
@@ -31,13 +31,13 @@ impl ResponsePriority {
         }
     }
 
-    /// The client has set a priority. Returns the effective one.
+    /// Sets the client's priority. Returns the resulting priority.
     pub fn set_client(&mut self, wished: Priority) -> Priority {
         self.client = wished;
         self.application.over(wished)
     }
 
-    /// The effective priority of the response.
+    /// The resulting priority. `uses_priorities` is true if the client has sent any priority signal.
     pub fn rank(self, uses_priorities: bool) -> Priority {
         match uses_priorities {
             true => self.application.over(self.client),
@@ -51,7 +51,7 @@ impl ResponsePriority {
 
 pub(super) fn apply(quic: &mut quic::Connection, stream_id: u64, priority: Priority) {
     if let Some(priority) = quic::Priority::new(priority.urgency, priority.incremental) {
-        // A stream that refuses has ended.
+        // An error means that the stream has ended.
         let _ = quic.set_priority(stream_id, priority);
     }
 }

@@ -1,15 +1,15 @@
-//! Responses of which their client reads nothing, or too little: the times at which they stalled and are
-//! abandoned.
+//! Finds responses of which the client reads nothing, or too little, and which are therefore abandoned.
 //!
-//! A response that waits while its client reads one with precedence (RFC 9218 section 10) is not stalled: its
-//! time begins when that one stops. Not here: room in queues (`responses`), and precedence (`response_priority`).
+//! A response is not stalled while the client reads another response with precedence over it (RFC 9218 section 10).
+//! Its time begins when that reading stops. Not here: room in queues (`responses`), and priorities
+//! (`response_priority`).
 //!
-//! The minimum rate is enforced by a balance of time for each response. A gap between two reads costs its
-//! length, and bytes that were read earn the time that they last at the minimum rate. A balance below zero
-//! abandons the response. A response begins with the grace period and never has more than that, so a fast
-//! start does not pay for hours. A gap costs at most the grace period, so a player that pauses with a full
-//! buffer and then continues keeps its response; the time-out ends longer pauses. Responses of one urgency
-//! share the client's rate, so each has to reach a part of it.
+//! The minimum rate is enforced with a balance of seconds for each response. The time between two reads is subtracted.
+//! For read bytes, the time that they last at the minimum rate is added. A response whose balance is below zero is
+//! abandoned. The balance begins with the grace period and never exceeds it, so that a fast start does not excuse
+//! hours of slow reading. One gap between reads subtracts at most the grace period, so that a media player may pause
+//! with a full buffer and continue; the time-out limits longer pauses. Responses of equal urgency share the client's
+//! rate, so each of them has to reach only a part of it.
 
 use std::time::{Duration, Instant};
 
@@ -18,21 +18,22 @@ use uringcore_h3::Priority;
 
 use super::limits::Limits;
 
-/// A response that waits for its client to read.
+/// The progress of a response that waits for its client to read.
 #[derive(Debug)]
 pub(super) struct Writing {
-    /// Since when nothing was read.
+    /// The time since which the client has read nothing.
     since: Instant,
-    /// The queued bytes at that time.
+    /// The number of queued bytes at the time `since`.
     queued: usize,
-    /// The response's priority among those of the connection.
+    /// The response's priority among the responses of the connection.
     pub priority: Priority,
-    /// The response's place among those that also wait for room in the connection as a whole.
+    /// The response's position in the order of those that wait for room in the queues of the connection; `None` if it
+    /// waits only for its own queue.
     pub place: Option<u64>,
-    /// Seconds for which the client may still stay below the minimum rate.
+    /// The time in seconds for which the client may still stay below the minimum rate.
     balance: f64,
-    /// Bytes that were read between the last two checks, and since when nothing was read before. `None` if the
-    /// queue did not shrink.
+    /// The bytes that the client read between the last two checks, and the time since which it had read nothing
+    /// before. `None` if it read nothing.
     took: Option<(usize, Instant)>,
 }
 
@@ -62,7 +63,7 @@ impl Writing {
         }
     }
 
-    /// Updates the balance after all responses were checked.
+    /// Updates the balance, after all responses have been checked.
     fn settle_balance(&mut self, round: &Round, limits: &Limits, now: Instant) {
         let Some((bytes, since)) = self.took else {
             return;
@@ -80,8 +81,8 @@ impl Writing {
         self.balance = (self.balance - gap.as_secs_f64().min(grace) + earned).min(grace);
     }
 
-    /// The reason to abandon the response, if there is one. QUIC retransmits data that was sent, or ends the
-    /// connection.
+    /// The reason why the response has to be abandoned now; `None` if it goes on. It needs no time-out for data in
+    /// flight, because QUIC retransmits that or ends the connection.
     fn is_over(&self, taken: &Taken, limits: &Limits, now: Instant) -> Option<TooSlow> {
         if self.queued == 0 {
             return None;
@@ -95,23 +96,24 @@ impl Writing {
     }
 }
 
-/// Why a response was abandoned.
+/// The reason why a response was abandoned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TooSlow {
     /// The client read nothing within the time-out.
     Nothing,
-    /// The client read less than the minimum rate.
+    /// The client read at less than the minimum rate.
     Little,
 }
 
-/// One check of all responses.
+/// One pass over all waiting responses.
 struct Round {
-    /// When something was read, with and without this check.
+    /// The times of the last reads, those found in this pass included.
     taken: Taken,
+    /// The times of the last reads before this pass.
     before: Taken,
-    /// Indexed by urgency: the number of waiting responses, and of responses that were read from since the
-    /// last check.
+    /// For each urgency, the number of waiting responses.
     waiting: [usize; URGENCIES],
+    /// For each urgency, the number of responses that the client has read from since the last pass.
     takers: [usize; URGENCIES],
 }
 
@@ -137,13 +139,13 @@ impl Round {
         }
     }
 
-    /// The number of responses that share the client's rate.
+    /// The number of responses of this urgency, which share the client's rate; at least one.
     fn sharing(&self, priority: Priority) -> usize {
         let waiting = self.waiting.get(usize::from(priority.urgency));
         waiting.map_or(1, |&count| count.max(1))
     }
 
-    /// True if the client read something of a response that has precedence over one of this priority.
+    /// True if the client has read from a response with precedence over this priority since the last pass.
     fn is_held_back(&self, priority: Priority) -> bool {
         let urgency = usize::from(priority.urgency).min(URGENCIES);
         let equals = self.takers.get(urgency).is_some_and(|&count| count > 1);
@@ -151,7 +153,7 @@ impl Round {
     }
 }
 
-/// When something of a response was last read, by its urgency.
+/// For each urgency, the time at which the client last read from a response.
 #[derive(Debug, Default, Clone, Copy)]
 struct Taken([Option<Instant>; URGENCIES]);
 
@@ -162,8 +164,8 @@ impl Taken {
         }
     }
 
-    /// The time of the last read from a response that has precedence: a more urgent one or, if the response
-    /// is not incremental, one of equal urgency.
+    /// The time of the last read from a response with precedence over this priority: a more urgent one, or one of
+    /// equal urgency if the response is not incremental.
     fn last_preferred_read(&self, priority: Priority) -> Option<Instant> {
         let equals = usize::from(!priority.incremental);
         let count = (usize::from(priority.urgency) + equals).min(URGENCIES);
@@ -171,43 +173,44 @@ impl Taken {
     }
 }
 
-/// Responses that wait for their client to read, apart from those that also wait for the host.
+/// Finds stalled responses. It has those whose host has finished sending; the exchanges have the others.
 #[derive(Debug, Default)]
 pub(super) struct StalledResponses {
-    /// Responses that are wholly in QUIC's queues and not wholly acknowledged. Closing the connection earlier would
-    /// drop the queued data.
+    /// Responses that are wholly in QUIC's queues and not wholly acknowledged. While there are any, the connection
+    /// must not be closed, because the queued data would be lost.
     unacknowledged: FxHashMap<u64, Writing>,
     taken: Taken,
-    /// The place of the next response that waits for room in the connection as a whole.
+    /// The position that the next response that waits for room in the queues of the connection gets.
     next_place: u64,
 }
 
-/// A response of which nothing was read for too long, or too little.
+/// A response of which the client has read nothing, or too little, for too long.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Stalled {
     pub stream_id: u64,
     pub why: TooSlow,
-    /// It was wholly in QUIC's queues, and is forgotten here.
+    /// True if the response was wholly in QUIC's queues. It has been removed from this type.
     pub is_whole: bool,
 }
 
 impl StalledResponses {
-    /// True if all responses were acknowledged.
+    /// True if all responses were wholly acknowledged.
     pub fn is_empty(&self) -> bool {
         self.unacknowledged.is_empty()
     }
 
-    /// A response is wholly in QUIC's queues.
+    /// Adds a response that is wholly in QUIC's queues.
     pub fn answered(&mut self, stream_id: u64, writing: Writing) {
         self.unacknowledged.insert(stream_id, writing);
     }
 
-    /// A response was wholly acknowledged, or will never be.
+    /// Removes a response that was wholly acknowledged, or will never be.
     pub fn ended(&mut self, stream_id: u64) {
         self.unacknowledged.remove(&stream_id);
     }
 
-    /// The client has read something of a response, whose priority is `rank()` while its host still writes it.
+    /// Records that the client has read something of a response. `rank()` is its priority while its host still writes
+    /// it.
     pub fn note_read(&mut self, stream_id: u64, rank: impl FnOnce() -> Priority, now: Instant) {
         let priority = match self.unacknowledged.get(&stream_id) {
             Some(writing) => writing.priority,
@@ -216,14 +219,14 @@ impl StalledResponses {
         self.taken.note(priority, now);
     }
 
-    /// A place behind all responses that wait for room in the connection as a whole.
+    /// Returns a position after all responses that wait for room in the queues of the connection.
     pub fn take_place(&mut self) -> u64 {
         self.next_place += 1;
         self.next_place - 1
     }
 
-    /// Finds the responses of which nothing was read for too long, or too little. `waiting`: those whose hosts wait.
-    /// `queued` returns the bytes in a stream's queue.
+    /// Finds stalled responses. `waiting` are those that their host has not finished. `queued` returns the number of
+    /// bytes in a stream's queue.
     pub fn check(
         &mut self,
         waiting: &mut [(u64, &mut Writing)],
@@ -264,7 +267,7 @@ impl StalledResponses {
     }
 }
 
-/// RFC 9218 section 4.1.
+/// The number of urgencies (RFC 9218 section 4.1).
 const URGENCIES: usize = 8;
 
 #[cfg(test)]
@@ -299,7 +302,7 @@ mod tests {
             stalls.check(&mut [(0, &mut writing)], |_| queued, &limits, now)
         };
         assert_eq!(check(&mut stalls, 100, after(10)), []);
-        // Something of both was read, so their time begins again.
+        // The client has read something of both responses, so their time starts again.
         assert_eq!(check(&mut stalls, 50, after(11)), []);
         assert_eq!(check(&mut stalls, 50, after(21)), []);
         let both = [stalled(0, false), stalled(4, true)];

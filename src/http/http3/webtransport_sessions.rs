@@ -1,15 +1,15 @@
-//! The WebTransport sessions of a connection, and requests for sessions that cannot be reported yet.
+//! The WebTransport sessions of a connection, and session requests that wait to be reported.
 //!
-//! Not here: the sessions (`webtransport`).
+//! Not here: the rules of sessions (`webtransport`).
 
 use super::request_head::Head;
 use crate::webtransport::Sessions;
 
-/// The sessions of a connection, and requests for sessions that cannot be reported yet.
+/// The sessions of a connection, and session requests that wait to be reported.
 pub(super) struct WebTransportSessions {
     pub sessions: Sessions,
-    /// Requests that wait until the client's draft is known and the handshake is complete. The limit of sessions
-    /// bounds them.
+    /// Session requests by stream identifier, which wait until the client's draft is known and the handshake is
+    /// complete. The limit of sessions bounds their number.
     pub pending_requests: Vec<(u64, Head)>,
 }
 

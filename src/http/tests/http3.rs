@@ -11,12 +11,12 @@ use crate::h3_common::headers_frame;
 use crate::support::{Pair, with_transport};
 
 mod allocations;
+mod client_disconnects;
 mod critical_stream_credit;
 mod datagram;
-mod client_disconnects;
 mod memory_budget;
-mod priority;
 mod minimum_rate;
+mod priority;
 
 type Lines<'a> = &'a [(&'a str, &'a str)];
 

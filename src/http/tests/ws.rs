@@ -1,6 +1,6 @@
 //! WebSocket messages (RFC 6455), each test named after its section.
 
-use uringcore_http::ws::{Close, Event, Violation, Opcode, Reader, Side, frame, status_code};
+use uringcore_http::ws::{Close, Event, Opcode, Reader, Side, Violation, frame, status_code};
 
 const KEY: [u8; 4] = [0x37, 0xfa, 0x21, 0x3d];
 const MAX: usize = 1 << 20;
@@ -149,7 +149,10 @@ fn section_5_5_1_frames_after_a_close_are_not_read() {
 
 #[test]
 fn section_8_1_text_is_utf_8_across_fragments() {
-    assert_eq!(refused(&sent(0x81, b"\xc3\x28")), status_code::INVALID_PAYLOAD);
+    assert_eq!(
+        refused(&sent(0x81, b"\xc3\x28")),
+        status_code::INVALID_PAYLOAD
+    );
     let surrogate = [sent(0x01, b"\xed\xa0"), sent(0x80, b"\x80")].concat();
     assert_eq!(refused(&surrogate), status_code::INVALID_PAYLOAD);
     assert!(read(&sent(0x82, b"\xc3\x28")).is_ok());
@@ -159,7 +162,10 @@ fn section_8_1_text_is_utf_8_across_fragments() {
 fn section_10_4_a_too_big_message_is_refused_by_its_length_alone() {
     let exact = sent(0x82, &[0; 100]);
     assert!(read_within(&exact, 100).is_ok());
-    assert_eq!(read_within(&exact, 99).unwrap_err().code, status_code::TOO_BIG);
+    assert_eq!(
+        read_within(&exact, 99).unwrap_err().code,
+        status_code::TOO_BIG
+    );
     let fragments = [sent(0x02, &[0; 60]), sent(0x80, &[0; 41])].concat();
     assert_eq!(
         read_within(&fragments, 100).unwrap_err().code,
@@ -167,7 +173,10 @@ fn section_10_4_a_too_big_message_is_refused_by_its_length_alone() {
     );
     // Only the header has arrived.
     let header = &sent(0x82, &[0; 70_000])[..14];
-    assert_eq!(read_within(header, 100).unwrap_err().code, status_code::TOO_BIG);
+    assert_eq!(
+        read_within(header, 100).unwrap_err().code,
+        status_code::TOO_BIG
+    );
     // The held memory does not grow with the announced length.
     let mut reader = Reader::new(Side::Server, MAX);
     let bytes = sent(0x82, &[0; 70_000]);

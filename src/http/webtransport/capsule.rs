@@ -1,12 +1,12 @@
-//! Encoding and decoding of a session's capsules (draft-ietf-webtrans-http3 sections 4.7, 5.6 and 6).
+//! Encodes and decodes the capsules of sessions (draft-ietf-webtrans-http3 sections 4.7, 5.6 and 6).
 //!
-//! Not here: splitting data into capsules (`h3::capsule`), and their effect (the session).
+//! Not here: splitting data into capsules (`h3::capsule`), and the reaction to each (`connect_stream`).
 
 use bytes::{Buf, Bytes, BytesMut};
 use uringcore_h3::capsule::put;
 use uringcore_wire::varint;
 
-/// A capsule of the peer about a session.
+/// A capsule that the peer sent on a session's CONNECT stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Capsule {
     Close {
@@ -19,19 +19,19 @@ pub enum Capsule {
         unidirectional: bool,
         limit: u64,
     },
-    /// WT_DATA_BLOCKED and WT_STREAMS_BLOCKED: ignored, because we give credit without being asked.
+    /// WT_DATA_BLOCKED or WT_STREAMS_BLOCKED. It has no effect, because credit is granted without a request for it.
     Blocked {
         streams: Option<u64>,
     },
-    /// A capsule of WebTransport over HTTP/2, which is forbidden here (section 5.4).
+    /// A capsule of WebTransport over HTTP/2, which is an error over HTTP/3 (draft section 5.4).
     Forbidden,
 }
 
-/// The value does not match its type.
+/// The error for a capsule whose value does not have the form that its type requires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Malformed;
 
-/// The maximal length of the value of a known type.
+/// The maximum length of a capsule's value in bytes; `None` for types that are ignored.
 pub fn longest(kind: u64) -> Option<usize> {
     match kind {
         CLOSE => Some(4 + REASON_MAX),
@@ -46,7 +46,7 @@ pub fn longest(kind: u64) -> Option<usize> {
     }
 }
 
-/// Parses a capsule whose type has a [`longest`] value.
+/// Parses a capsule of a type for which [`longest`] has a length.
 pub fn read(kind: u64, mut value: Bytes) -> Result<Capsule, Malformed> {
     let number = || match varint::get(&value) {
         Some((number, used)) if used == value.len() => Ok(number),
@@ -78,7 +78,7 @@ pub fn read(kind: u64, mut value: Bytes) -> Result<Capsule, Malformed> {
     })
 }
 
-/// WT_CLOSE_SESSION. The reason is truncated to 1,024 bytes at a character boundary.
+/// Encodes WT_CLOSE_SESSION. The reason is truncated to 1,024 bytes at a character boundary.
 pub fn close(code: u32, reason: &str) -> Bytes {
     let mut value = code.to_be_bytes().to_vec();
     value.extend_from_slice(shortened(reason).as_bytes());
@@ -89,14 +89,14 @@ pub fn drain() -> Bytes {
     written(DRAIN, b"")
 }
 
-/// A capsule with a number.
+/// Encodes a capsule whose value is one integer.
 pub fn number(kind: u64, number: u64) -> Bytes {
     let mut value = Vec::with_capacity(varint::SIZE_MAX);
     varint::put(&mut value, number);
     written(kind, &value)
 }
 
-/// The part of a reason that is sent.
+/// The beginning of a reason, which fits in WT_CLOSE_SESSION.
 pub fn shortened(reason: &str) -> &str {
     let mut end = reason.len().min(REASON_MAX);
     while !reason.is_char_boundary(end) {
@@ -111,14 +111,14 @@ fn written(kind: u64, value: &[u8]) -> Bytes {
     out.freeze()
 }
 
-/// Section 6.
+/// The maximum length of a reason in bytes (draft section 6).
 const REASON_MAX: usize = 1024;
 
 const CLOSE: u64 = 0x2843;
 const DRAIN: u64 = 0x78ae;
 pub(super) const MAX_DATA: u64 = 0x190b_4d3d;
 const MAX_STREAM_DATA: u64 = 0x190b_4d3e;
-/// The types of the capsule for bidirectional and for unidirectional streams.
+/// The types of WT_MAX_STREAMS for bidirectional and for unidirectional streams.
 pub(super) const MAX_STREAMS: [u64; 2] = [0x190b_4d3f, 0x190b_4d40];
 pub(super) const DATA_BLOCKED: u64 = 0x190b_4d41;
 const STREAM_DATA_BLOCKED: u64 = 0x190b_4d42;

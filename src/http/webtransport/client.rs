@@ -1,4 +1,4 @@
-//! HTTP/3 attached to a client's connection for WebTransport only: several sessions on it, no requests.
+//! HTTP/3 on a client's connection that is used only for WebTransport: any number of sessions, and no other requests.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -9,40 +9,41 @@ use uringcore_h3::{self as h3, Code, Field, Role, field_validation};
 use uringcore_quic as quic;
 
 use super::event::EventKind;
-use super::session_commands::SessionCommands;
 use super::session::{Error, Session};
+use super::session_commands::SessionCommands;
 use super::sessions::{LowerLayers, Sessions, end_stream};
-use super::{Draft, Limits, error_code, draft, protocol_negotiation};
+use super::{Draft, Limits, draft, error_code, protocol_negotiation};
 use crate::h3_driver::H3Driver;
 
-/// The request for a session.
+/// A request for a session.
 #[derive(Debug, Clone, Default)]
 pub struct Request {
     pub authority: Bytes,
-    /// Includes the query.
+    /// The path and query.
     pub path: Bytes,
     pub origin: Option<Bytes>,
-    /// Further fields, which the drafts do not define.
+    /// Further fields of the request. The drafts define none of them.
     pub fields: Vec<Field>,
-    /// The offered protocols, the preferred one first.
+    /// The application protocols that the client offers, the preferred one first.
     pub protocols: Vec<String>,
 }
 
-/// The HTTP/3 of a client's connection for sessions. Its methods get the QUIC connection below it, always the same one.
+/// The HTTP/3 of a client's connection for sessions. All methods get the QUIC connection below it.
 ///
-/// The order of a turn: [`handle`](Self::handle) for each event about streams, then
-/// [`poll_event`](SessionCommands::poll_event) of [`webtransport`](Self::webtransport) until `None`; commands at any time;
-/// [`tick`](Self::tick) about once a second. Output has been passed to QUIC when a method returns.
+/// A host calls [`handle`](Self::handle) for each QUIC event about streams, then
+/// [`poll_event`](SessionCommands::poll_event) of [`webtransport`](Self::webtransport) until it returns `None`;
+/// commands at any time; and [`tick`](Self::tick) about once a second. When a method returns, its output is in QUIC's
+/// queues.
 pub struct Client {
     h3: H3Driver,
     sessions: Sessions,
-    /// Sessions that wait for the server's SETTINGS.
+    /// Session requests that wait for the server's SETTINGS, by stream identifier.
     waiting: VecDeque<(u64, Request)>,
 }
 
 impl Client {
-    /// Attaches HTTP/3 to a connection, best before any of its events was handled: from now on its streams are read
-    /// on demand. Our SETTINGS are sent as soon as possible.
+    /// Makes the HTTP/3 of a QUIC connection. It should be called before the connection's first event is handled,
+    /// because from then on streams are read on demand. SETTINGS are sent as soon as possible.
     pub fn new(quic: &mut quic::Connection, limits: Limits, now: Instant) -> Self {
         let mut settings = h3::Settings::default();
         Sessions::prepare(&limits, &mut settings);
@@ -64,23 +65,24 @@ impl Client {
             now,
         };
         if let Some(event) = self.sessions.route(&mut below, event) {
-            // Finished and writable streams do not matter here.
+            // Unlike a server's responses, session requests need no events about acknowledged or writable streams.
             below.h3.handle(below.quic, event, now);
         }
         self.take_over(quic, now);
     }
 
-    /// The sessions: commands and events.
+    /// The commands and events of the sessions.
     pub fn webtransport(&mut self) -> SessionCommands<'_> {
         SessionCommands::new(&mut self.sessions, &mut self.h3)
     }
 
-    /// Requests a session, once the server's SETTINGS have arrived. `Accepted`, `Refused` or `Ended` follows.
+    /// Requests a session. The request is sent when the server's SETTINGS have arrived. `Accepted`, `Refused` or
+    /// `Ended` follows.
     ///
     /// # Errors
     ///
-    /// [`Error::GoingAway`] after the server's GOAWAY, [`Error::TooMany`] beyond the server's limit,
-    /// [`Error::Invalid`] for a malformed request, [`Error::Gone`] if the connection has ended.
+    /// [`Error::GoingAway`] after the server's GOAWAY, [`Error::TooMany`] above the server's limit, [`Error::Invalid`]
+    /// for a malformed request, [`Error::Gone`] if the connection has ended.
     pub fn connect(
         &mut self,
         quic: &mut quic::Connection,
@@ -101,9 +103,10 @@ impl Client {
         let lines = lines(&request, Draft::Two).ok_or_else(|| {
             Error::Invalid("a protocol's name may have printable ASCII only".into())
         })?;
-        field_validation::validate_request(&lines).map_err(|reason| Error::Invalid(reason.into_owned()))?;
+        field_validation::validate_request(&lines)
+            .map_err(|reason| Error::Invalid(reason.into_owned()))?;
         let session_id = quic.next_stream_id(false);
-        // Reserves the identifier; nothing is sent yet.
+        // This opens the stream and so reserves its identifier; nothing is sent yet.
         quic.send_stream(session_id, Bytes::new(), false)
             .map_err(|_| Error::Gone)?;
         quic.deliver_stream(session_id);
@@ -112,7 +115,7 @@ impl Client {
             ..Session::default()
         };
         self.sessions.table.insert(session_id, session);
-        // Some were abandoned meanwhile.
+        // Requests that were abandoned while they waited are skipped.
         let table = &self.sessions.table;
         self.waiting.retain(|(id, _)| table.contains_key(id));
         self.waiting.push_back((session_id, request));
@@ -120,7 +123,7 @@ impl Client {
         Ok(session_id)
     }
 
-    /// Abandons sessions and streams that have taken too long; call it about once a second.
+    /// Abandons sessions and streams whose time-out has expired. The host calls this about once a second.
     pub fn tick(&mut self, quic: &mut quic::Connection, now: Instant) {
         let mut below = LowerLayers {
             h3: &mut self.h3,
@@ -130,12 +133,13 @@ impl Client {
         self.sessions.tick(&mut below);
     }
 
-    /// True if [`tick`](Self::tick) has anything to do.
+    /// True if [`tick`](Self::tick) has to be called, because a time-out is running or has expired.
     pub fn is_due(&self) -> bool {
         self.sessions.is_due()
     }
 
-    /// True if there is no session, and none that is closing: the connection can be closed without loss.
+    /// True if there is no session, and no CONNECT stream that is still closing. Then the connection can be closed
+    /// without losing data.
     pub fn is_drained(&self) -> bool {
         self.sessions.is_drained()
     }
@@ -147,7 +151,7 @@ impl Client {
             now,
         };
         while let Some(event) = below.h3.poll_event() {
-            // Other events do not concern sessions.
+            // The remaining events of `h3` do not concern sessions.
             let _ = self.sessions.route_h3(&mut below, event);
         }
         if let Some(peer) = below.h3.received_settings() {
@@ -162,7 +166,8 @@ impl Client {
         }
     }
 
-    /// The server's limit of sessions at a time, if known. Our own limit is for the peer.
+    /// The server's limit of sessions at a time; `None` before its SETTINGS. (This side's own limit applies to the
+    /// peer.)
     fn sessions_max(&self) -> Option<u64> {
         let peer = self.h3.received_settings()?;
         let spoken = Draft::common(&self.sessions.limits.drafts, peer)?;
@@ -171,7 +176,7 @@ impl Client {
 }
 
 impl Sessions {
-    /// A server's limit of sessions at a time: one without flow control (section 5.1).
+    /// The server's limit of sessions at a time. Without flow control it is one (draft section 5.1).
     fn sessions_max(&self, spoken: Draft, peer: &h3::PeerSettings) -> u64 {
         match spoken.has_flow_control() && self.flow(spoken, peer).is_none() {
             true => 1,
@@ -179,13 +184,13 @@ impl Sessions {
         }
     }
 
-    /// Sends the request for a session, with the server's settings applied.
+    /// Sends a session request, in the form that the server's SETTINGS require.
     fn send_request(&mut self, below: &mut LowerLayers<'_>, session_id: u64, request: &Request) {
         let Some(peer) = below.h3.received_settings() else {
             return;
         };
         let spoken = Draft::common(&self.limits.drafts, peer);
-        // draft-02 implies extended CONNECT by its own setting.
+        // A server of draft-02 announces extended CONNECT by the setting of the draft itself.
         let is_able = |spoken: &Draft| {
             *spoken == Draft::Two
                 || (peer.is_enabled(setting::ENABLE_CONNECT_PROTOCOL)
@@ -216,13 +221,13 @@ impl Sessions {
         }
     }
 
-    /// The request was not sent, and will not be.
+    /// Ends a session whose request was not sent and cannot be sent.
     fn give_up_request(&mut self, below: &mut LowerLayers<'_>, session_id: u64, reason: &str) {
         end_stream(below.quic, session_id, Code::H3_REQUEST_CANCELLED);
         self.end(below, session_id, 0, reason, false);
     }
 
-    /// Handles a response to a session's request.
+    /// Handles the response to a session request.
     pub(super) fn response(
         &mut self,
         below: &mut LowerLayers<'_>,
@@ -237,7 +242,7 @@ impl Sessions {
             return;
         };
         let (Some(spoken), 200..) = (session.draft, status) else {
-            // An interim response.
+            // An interim response has no effect.
             return;
         };
         let is_regular = |(name, _): &Field| name.first() != Some(&b':');
@@ -254,7 +259,7 @@ impl Sessions {
         let is_offered = |taken: &String| session.protocols.contains(taken);
         let protocol = taken.clone().filter(is_offered);
         if taken.is_some() && protocol.is_none() && spoken == Draft::Fifteen {
-            // Section 3.3. In older drafts such a field is ignored.
+            // Draft section 3.3: the server must choose an offered protocol. Older drafts ignore the field.
             let reason = "the server has taken a protocol that was not offered";
             self.abort(below, session_id, error_code::ALPN_ERROR, reason);
             return;
@@ -272,7 +277,7 @@ impl Sessions {
     }
 }
 
-/// The request's header section; `None` if a protocol cannot be encoded.
+/// The header section of a session request; `None` if a protocol cannot be encoded.
 fn lines(request: &Request, spoken: Draft) -> Option<Vec<Field>> {
     let field = |name: &'static [u8], value: Bytes| (Bytes::from_static(name), value);
     let token = Bytes::from_static(spoken.token().as_bytes());

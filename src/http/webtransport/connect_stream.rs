@@ -1,4 +1,4 @@
-//! Data on the CONNECT stream of a session: capsules in both directions.
+//! Data on the CONNECT stream of a session, which carries capsules in both directions.
 
 use bytes::Bytes;
 use uringcore_h3::Code;
@@ -11,7 +11,7 @@ use super::session::Closing;
 use super::sessions::{LowerLayers, Sessions};
 
 impl Sessions {
-    /// Handles data on the CONNECT stream of a session that is pending, open or closing.
+    /// Handles data on the CONNECT stream of a session that waits for its response, is open, or is closing.
     pub(super) fn on_connect_data(
         &mut self,
         below: &mut LowerLayers<'_>,
@@ -43,17 +43,18 @@ impl Sessions {
                     Ok(capsule) => self.handle_capsule(below, id, capsule),
                     Err(capsule::Malformed) => self.malformed(below, id),
                 },
-                // RFC 9297 section 3.3.
+                // RFC 9297 section 3.3: a malformed capsule makes the message malformed.
                 Err(_) => self.malformed(below, id),
             }
         }
         if !fin {
             return;
         }
-        // RFC 9297 section 3.3: it must not end inside a capsule.
+        // RFC 9297 section 3.3: a stream that ends inside a capsule is malformed.
         match self.table.get(&id) {
             Some(session) if session.capsules.is_at_boundary() => {
-                // Section 6: the end of the stream counts as a close with code 0 and an empty reason.
+                // WebTransport draft section 6: the end of the stream closes the session with code 0 and an empty
+                // reason.
                 self.closed_by_peer(below, id, 0, "", true);
             }
             Some(_) => self.malformed(below, id),
@@ -66,7 +67,8 @@ impl Sessions {
         self.abort(below, id, Code::H3_MESSAGE_ERROR, reason);
     }
 
-    /// Section 3.2: data before the response waits for it.
+    /// Stores data that arrives before the response; its capsules are read when the session is open (draft section
+    /// 3.2).
     fn on_data_before_response(
         &mut self,
         below: &mut LowerLayers<'_>,
@@ -78,7 +80,7 @@ impl Sessions {
         let Some(session) = self.table.get_mut(&id) else {
             return;
         };
-        // Copied, because a stored slice would pin its packet.
+        // The data is copied, because a slice would keep its whole packet alive.
         session.unread.extend_from_slice(data);
         if session.unread.len() > max {
             let reason = "too much was said before the answer";
@@ -88,7 +90,7 @@ impl Sessions {
         }
     }
 
-    /// The peer has ended the session by a capsule, or by the end of its side.
+    /// Ends a session that the peer has closed with a capsule, or by ending its direction of the stream.
     fn closed_by_peer(
         &mut self,
         below: &mut LowerLayers<'_>,
@@ -97,7 +99,7 @@ impl Sessions {
         reason: &str,
         is_ended: bool,
     ) {
-        // Section 6: our side ends too.
+        // WebTransport draft section 6: the receiver of the close ends its direction of the stream too.
         let is_said = below.send_data(id, Bytes::new(), true).is_ok();
         let closing = Closing {
             expects_end: true,
@@ -110,10 +112,16 @@ impl Sessions {
         self.update_closing(id, |_| {});
     }
 
-    fn on_data_after_the_end(&mut self, below: &mut LowerLayers<'_>, id: u64, data: &Bytes, fin: bool) {
+    fn on_data_after_the_end(
+        &mut self,
+        below: &mut LowerLayers<'_>,
+        id: u64,
+        data: &Bytes,
+        fin: bool,
+    ) {
         let expects_end = |closing: &Closing| closing.expects_end;
         if !data.is_empty() && self.closing.get(&id).is_some_and(expects_end) {
-            // Section 6.
+            // WebTransport draft section 6: data after WT_CLOSE_SESSION is an error.
             below.cancel_request(id, Code::H3_MESSAGE_ERROR);
             self.drop_closing(id);
         } else if fin {
@@ -129,7 +137,7 @@ impl Sessions {
         let Some(session) = self.table.get_mut(&id) else {
             return;
         };
-        // Section 5.1: without flow control they are ignored.
+        // WebTransport draft section 5.1: without flow control these capsules are ignored.
         let Some(flow) = &mut session.flow else {
             return;
         };
@@ -148,7 +156,7 @@ impl Sessions {
                 obeyed
             }
             Capsule::Blocked { streams } => super::flow_control::check_blocked(streams),
-            // Section 5.4.
+            // WebTransport draft section 5.4: capsules of WebTransport over HTTP/2 are an error.
             Capsule::Forbidden => Err(super::flow_control::Violation),
             Capsule::Close { .. } | Capsule::Drain => Ok(()),
         };
@@ -161,11 +169,11 @@ impl Sessions {
         }
     }
 
-    /// Requests the peer to end a session.
+    /// Sends WT_DRAIN_SESSION, which requests the peer to end a session.
     pub(super) fn drain(&mut self, below: &mut LowerLayers<'_>, id: u64) {
         let session = self.table.get_mut(&id).filter(|session| session.is_open);
         if session.is_some_and(|session| !std::mem::replace(&mut session.has_said_drain, true)) {
-            // A stream that refuses has ended.
+            // An error means that the stream has ended.
             let _ = below.send_data(id, capsule::drain(), false);
         }
     }

@@ -1,31 +1,32 @@
-//! The drafts of the protocol: their announcement, and the choice of a common one.
+//! The drafts of WebTransport over HTTP/3: how each is announced, and the choice of a common one.
 //!
-//! Drafts are announced by settings of HTTP/3 (draft-ietf-webtrans-http3-02 section 6 and later). Each draft has a
-//! number of its own, so all are announced side by side, and the newest common one is used. Browsers still use
-//! draft-02 by default.
+//! Both sides announce drafts in HTTP/3's SETTINGS (draft-ietf-webtrans-http3-02 section 6 and later). Each draft has
+//! a setting of its own, so several can be announced, and the newest common draft is used. Browsers still use draft-02
+//! by default.
 
 use uringcore_h3::PeerSettings;
 use uringcore_h3::settings::id as setting;
 
 use super::Limits;
 
-/// A draft of draft-ietf-webtrans-http3. Later ones are greater.
+/// A group of versions of draft-ietf-webtrans-http3 that are compatible with each other. Newer ones compare as
+/// greater.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Draft {
-    /// Covers drafts 02 to 06.
+    /// Drafts 02 to 06.
     Two,
-    /// Covers drafts 07 to 12.
+    /// Drafts 07 to 12.
     Seven,
-    /// Covers drafts 13 and 14.
+    /// Drafts 13 and 14.
     Fourteen,
-    /// Covers drafts 15 and 16.
+    /// Drafts 15 and 16.
     Fifteen,
 }
 
 impl Draft {
     pub const ALL: [Self; 4] = [Self::Two, Self::Seven, Self::Fourteen, Self::Fifteen];
 
-    /// The draft's number.
+    /// The number of the draft, for messages.
     pub fn name(self) -> &'static str {
         match self {
             Self::Two => "02",
@@ -35,7 +36,7 @@ impl Draft {
         }
     }
 
-    /// The setting that announces it.
+    /// The identifier of the setting that announces the draft.
     fn setting(self) -> u64 {
         match self {
             Self::Two => setting::ENABLE_WEBTRANSPORT,
@@ -45,12 +46,12 @@ impl Draft {
         }
     }
 
-    /// True if the setting's value is the limit of sessions at a time.
+    /// True if the value of that setting is the limit of sessions at a time.
     fn counts_sessions(self) -> bool {
         matches!(self, Self::Seven | Self::Fourteen)
     }
 
-    /// The request's value of `:protocol`.
+    /// The value of `:protocol` in a session request.
     pub(super) fn token(self) -> &'static str {
         match self {
             Self::Fifteen => TOKEN_H3,
@@ -58,18 +59,18 @@ impl Draft {
         }
     }
 
-    /// True if sessions may have flow control of their own.
+    /// True if the draft has flow control of sessions.
     pub(super) fn has_flow_control(self) -> bool {
         self >= Self::Fourteen
     }
 
-    /// The newest of `ours` that the peer has announced.
+    /// The newest of these drafts that the peer has announced; `None` if there is no common draft.
     pub(super) fn common(ours: &[Self], peer: &PeerSettings) -> Option<Self> {
         let announced = |draft: &&Self| peer.get(draft.setting()).is_some_and(|value| value > 0);
         ours.iter().filter(announced).max().copied()
     }
 
-    /// The limit of sessions at a time of a peer that uses this draft.
+    /// The peer's limit of sessions at a time, if this draft is used.
     pub(super) fn sessions_max(self, peer: &PeerSettings) -> u64 {
         match self.counts_sessions() {
             true => peer.get(self.setting()).unwrap_or(0),
@@ -78,22 +79,22 @@ impl Draft {
     }
 }
 
-/// draft-16: true if a server's WT_ENABLED is neither 0 nor 1, which its clients must not accept.
+/// True if a server's WT_ENABLED is neither 0 nor 1. A client of draft-16 must treat that as an error.
 pub(super) fn is_malformed(peer: &PeerSettings) -> bool {
     peer.get(WT_ENABLED).is_some_and(|value| value > 1)
 }
 
-/// True if `:protocol` requests a session.
+/// True if this value of `:protocol` requests a session.
 pub fn is_token(protocol: &[u8]) -> bool {
     protocol == TOKEN.as_bytes() || protocol == TOKEN_H3.as_bytes()
 }
 
-/// True if it uses the name of newer drafts, which differs from WebTransport over HTTP/2.
+/// True if this value of `:protocol` is the name in newer drafts. WebTransport over HTTP/2 has another name.
 pub(crate) fn names_h3(protocol: &[u8]) -> bool {
     protocol == TOKEN_H3.as_bytes()
 }
 
-/// The settings that announce the drafts of `limits`.
+/// The settings that announce the drafts in `limits`.
 pub(super) fn offers(limits: &Limits) -> Vec<(u64, u64)> {
     let mut settings = Vec::new();
     for draft in &limits.drafts {
@@ -116,13 +117,14 @@ pub(super) fn offers(limits: &Limits) -> Vec<(u64, u64)> {
     settings
 }
 
-/// True if the peer supports HTTP datagrams, possibly by the number of draft-ietf-masque-h3-datagram-04.
+/// True if the peer supports HTTP datagrams, also if it announces them with the setting of
+/// draft-ietf-masque-h3-datagram-04.
 pub(super) fn takes_datagrams(peer: &PeerSettings) -> bool {
     peer.is_enabled(setting::H3_DATAGRAM) || peer.is_enabled(H3_DATAGRAM_DRAFT_04)
 }
 
-/// The initial credit of each session in a peer's SETTINGS: bidirectional and unidirectional streams, and bytes.
-/// `None`: the peer did not request flow control (section 5.1).
+/// The credit of each new session, from the peer's SETTINGS: the numbers of bidirectional and unidirectional streams,
+/// and of bytes. `None` if the peer did not request flow control (draft section 5.1).
 pub(super) fn initial_credit(draft: Draft, peer: &PeerSettings) -> Option<([u64; 2], u64)> {
     let initial = |id| peer.get(id).unwrap_or(0);
     let streams = [
@@ -130,7 +132,7 @@ pub(super) fn initial_credit(draft: Draft, peer: &PeerSettings) -> Option<([u64;
         initial(INITIAL_MAX_STREAMS_UNI),
     ];
     let data = initial(INITIAL_MAX_DATA);
-    // draft-14 section 5.1: accepting more than one session requests it, too.
+    // draft-14 section 5.1: a peer that accepts more than one session also requests flow control.
     let is_pooling = draft == Draft::Fourteen && draft.sessions_max(peer) > 1;
     let is_asked = is_pooling || data > 0 || streams != [0, 0];
     (draft.has_flow_control() && is_asked).then_some((streams, data))
@@ -139,8 +141,8 @@ pub(super) fn initial_credit(draft: Draft, peer: &PeerSettings) -> Option<([u64;
 const TOKEN: &str = "webtransport";
 const TOKEN_H3: &str = "webtransport-h3";
 
-/// draft-02 section 6: the field by which a client announces its draft, and the field by which a server confirms
-/// it.
+/// draft-02 section 6: the field with which a client announces the draft, and (the next constant) the field with which
+/// a server confirms it.
 pub(super) const ASKED_TWO: &[u8] = b"sec-webtransport-http3-draft02";
 pub(super) const SPOKEN: &[u8] = b"sec-webtransport-http3-draft";
 pub(super) const SPOKEN_TWO: &[u8] = b"draft02";

@@ -5,44 +5,44 @@ use uringcore_quic as quic;
 
 use super::{Draft, SessionStats};
 
-/// An event of a session. Events of one session are in order, and after [`EventKind::Refused`] and [`EventKind::Ended`] only
-/// [`EventKind::Released`] follows.
+/// An event of a session. Events of one session are in order. After [`EventKind::Refused`] and [`EventKind::Ended`]
+/// only [`EventKind::Released`] follows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
-    /// QUIC's identifier of the session's CONNECT stream.
+    /// The session identifier, which is the stream identifier of its CONNECT stream.
     pub session_id: u64,
     pub what: EventKind,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EventKind {
-    /// The server has accepted the session that we requested. `fields` are the response's regular ones.
+    /// Client: the server has accepted the session. `fields` are those of the response, without pseudo-header fields.
     Accepted {
         fields: Vec<Field>,
         protocol: Option<String>,
         draft: Draft,
     },
-    /// The server has refused the session that we requested.
+    /// Client: the server has refused the session.
     Refused { status: u16, fields: Vec<Field> },
-    /// The peer has opened a stream. A readable event follows, even without data.
+    /// The peer has opened a stream. A `StreamReadable` event follows, even if there is no data.
     Opened {
         stream_id: u64,
         unidirectional: bool,
     },
-    /// QUIC's event of one of the session's streams, with applications' codes (`NO_CODE` if the peer's code is
-    /// outside their range), or of stream credit, or a datagram.
+    /// An event of QUIC about one of the session's streams, about the number of streams that may be opened, or about a
+    /// datagram. Error codes are those of the application (`NO_CODE` if the peer's code is outside their range).
     Quic(quic::Event),
-    /// The peer has sent WT_DRAIN_SESSION, or GOAWAY. Emitted once.
+    /// The peer has sent WT_DRAIN_SESSION or GOAWAY. This event comes once.
     Draining,
-    /// The session has ended, by either side. Its streams have been reset. `is_clean`: it was closed by a capsule
-    /// or the end of the stream, with this code and reason. `stats` are the final ones.
+    /// Either side has ended the session, and its streams were reset. `is_clean` is true if it was closed by a capsule
+    /// or the end of the stream, with this code and reason. `stats` are the final counters.
     Ended {
         code: u32,
         reason: String,
         is_clean: bool,
         stats: SessionStats,
     },
-    /// Follows a clean end and a refusal: our last data on the CONNECT stream is acknowledged, or never will be. So
-    /// the connection can be closed without loss.
+    /// Comes after a clean end and after a refusal, when this side's last data on the CONNECT stream was acknowledged,
+    /// or never will be. From then on closing the connection loses no data.
     Released,
 }

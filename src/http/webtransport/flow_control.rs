@@ -1,11 +1,11 @@
-//! Flow control of one session (draft-ietf-webtrans-http3 section 5): streams and bytes, in both directions.
+//! Flow control of one session (draft-ietf-webtrans-http3 section 5): limits of streams and bytes, in both directions.
 //!
-//! Counters begin with the session. Arrays are by direction of streams, bidirectional first. Not here: data that
-//! waits for credit (`streams`), and QUIC's own credit.
+//! Counters start with the session. In arrays the first number is for bidirectional streams, the second for
+//! unidirectional ones. Not here: data that waits for credit (`streams`), and QUIC's own flow control.
 
 use super::capsule;
 
-/// The peer has exceeded a limit, or violated a rule about limits: WT_FLOW_CONTROL_ERROR.
+/// The error WT_FLOW_CONTROL_ERROR: the peer has exceeded a limit, or has sent an invalid limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Violation;
 
@@ -13,22 +13,22 @@ pub struct Violation;
 pub struct FlowControl {
     ours: Allowance,
     peers: Grant,
-    /// BLOCKED capsules to send.
+    /// The WT_STREAMS_BLOCKED and WT_DATA_BLOCKED capsules to send, as types and values.
     blocked: Vec<(u64, u64)>,
 }
 
-/// The peer's limits for us.
+/// The limits that the peer has set for this side, and what this side has used.
 #[derive(Debug)]
 struct Allowance {
     streams: [u64; 2],
     opened: [u64; 2],
     data: u64,
     sent: u64,
-    /// The limits at which we have reported that we are blocked.
+    /// For each limit, the value at which a BLOCKED capsule was sent; `None` if none was.
     blocked_at: [Option<u64>; 3],
 }
 
-/// Our limits for the peer.
+/// The limits that this side has set for the peer, and what the peer has used.
 #[derive(Debug)]
 struct Grant {
     streams: [u64; 2],
@@ -37,14 +37,13 @@ struct Grant {
     streams_window: [u64; 2],
     data: u64,
     received: u64,
-    /// Bytes that the peer may have sent and that will not be read, on abandoned streams. Only this upper bound is
-    /// known.
+    /// An upper bound of the bytes on abandoned streams that the peer may have sent and that will not be read.
     given_up: u64,
     window: u64,
 }
 
 impl FlowControl {
-    /// `allowed` is from the peer's SETTINGS, `streams_window` and `window` from ours.
+    /// `allowed` is from the peer's SETTINGS; `streams_window` and `window` are from this side's.
     pub fn new(allowed: ([u64; 2], u64), streams_window: [u64; 2], window: u64) -> Self {
         Self {
             ours: Allowance {
@@ -68,7 +67,7 @@ impl FlowControl {
         }
     }
 
-    /// True if we may open another stream. If not, a capsule reports it to the peer.
+    /// True if this side may open another stream. If not, a WT_STREAMS_BLOCKED capsule is queued.
     pub fn may_open(&mut self, unidirectional: bool) -> bool {
         let at = usize::from(unidirectional);
         let may = self.ours.opened[at] < self.ours.streams[at];
@@ -83,7 +82,7 @@ impl FlowControl {
         self.ours.opened[usize::from(unidirectional)] += 1;
     }
 
-    /// How many bytes we may send.
+    /// The number of bytes that this side may send.
     pub fn room(&self) -> usize {
         let room = self.ours.data.saturating_sub(self.ours.sent);
         usize::try_from(room).unwrap_or(usize::MAX)
@@ -93,12 +92,12 @@ impl FlowControl {
         self.ours.sent += count as u64;
     }
 
-    /// Returns the credit of bytes that were not sent.
+    /// Returns the credit of `count` bytes that were not sent after all.
     pub fn not_sent(&mut self, count: usize) {
         self.ours.sent = self.ours.sent.saturating_sub(count as u64);
     }
 
-    /// Data waits for credit.
+    /// Queues a WT_DATA_BLOCKED capsule, because data waits for credit.
     pub fn note_blocked(&mut self) {
         self.queue_blocked(2, capsule::DATA_BLOCKED, self.ours.data);
     }
@@ -109,7 +108,7 @@ impl FlowControl {
         }
     }
 
-    /// The peer raises the limit of our streams.
+    /// Handles the peer's WT_MAX_STREAMS, which raises the number of streams that this side may open.
     pub fn allow_streams(&mut self, unidirectional: bool, limit: u64) -> Result<(), Violation> {
         let known = &mut self.ours.streams[usize::from(unidirectional)];
         if limit > STREAMS_MAX {
@@ -118,12 +117,12 @@ impl FlowControl {
         raise(known, limit)
     }
 
-    /// The peer raises the limit of our bytes.
+    /// Handles the peer's WT_MAX_DATA, which raises the number of bytes that this side may send.
     pub fn allow_data(&mut self, limit: u64) -> Result<(), Violation> {
         raise(&mut self.ours.data, limit)
     }
 
-    /// The peer has opened a stream.
+    /// Counts a stream that the peer has opened. An error above the limit.
     pub fn peer_opened(&mut self, unidirectional: bool) -> Result<(), Violation> {
         let at = usize::from(unidirectional);
         self.peers.opened[at] += 1;
@@ -133,7 +132,7 @@ impl FlowControl {
         }
     }
 
-    /// Counts bytes of the peer that were read.
+    /// Counts bytes of the peer that were read. An error above the limit.
     pub fn received(&mut self, count: usize) -> Result<(), Violation> {
         self.peers.received += count as u64;
         match self.peers.received <= self.peers.data {
@@ -142,18 +141,18 @@ impl FlowControl {
         }
     }
 
-    /// A stream of the peer has ended.
+    /// Counts a stream of the peer that has ended.
     pub fn peer_closed(&mut self, unidirectional: bool) {
         self.peers.over[usize::from(unidirectional)] += 1;
     }
 
-    /// A stream was abandoned with at most `unread_max` unread bytes.
+    /// Counts an abandoned stream, of which at most `unread_max` bytes were not read.
     pub fn abandoned(&mut self, unread_max: u64) {
         self.peers.given_up = self.peers.given_up.saturating_add(unread_max);
     }
 
-    /// The capsules to send, as types and values. Credit is given in steps of half the window, so that one capsule
-    /// covers many streams.
+    /// Takes the capsules to send, as types and values. A limit is raised when half of its window is used, so that one
+    /// capsule covers many streams.
     pub fn take_due(&mut self) -> Vec<(u64, u64)> {
         let mut due = std::mem::take(&mut self.blocked);
         let peers = &mut self.peers;
@@ -176,7 +175,7 @@ impl FlowControl {
     }
 }
 
-/// WT_STREAMS_BLOCKED capsules are ignored, but their value must be a possible limit.
+/// Checks that the value of a WT_STREAMS_BLOCKED capsule is a possible limit. Otherwise the capsule has no effect.
 pub(super) fn check_blocked(streams: Option<u64>) -> Result<(), Violation> {
     match streams {
         Some(limit) if limit > STREAMS_MAX => Err(Violation),
@@ -184,8 +183,8 @@ pub(super) fn check_blocked(streams: Option<u64>) -> Result<(), Violation> {
     }
 }
 
-/// Capsules arrive in order, so no limit may be lower than the previous one. draft-16 requires each to be higher,
-/// which draft-15 does not, and the two cannot be distinguished.
+/// Raises a limit. Capsules arrive in order, so no limit may be lower than the one before. draft-16 requires each to
+/// be higher; draft-15 does not, and the two cannot be distinguished.
 fn raise(known: &mut u64, limit: u64) -> Result<(), Violation> {
     if limit < *known {
         return Err(Violation);
@@ -194,7 +193,7 @@ fn raise(known: &mut u64, limit: u64) -> Result<(), Violation> {
     Ok(())
 }
 
-/// The highest possible limit (RFC 9000 section 4.6).
+/// The highest possible number of streams (RFC 9000 section 4.6).
 const STREAMS_MAX: u64 = 1 << 60;
 const DATA_MAX: u64 = (1 << 62) - 1;
 
@@ -208,7 +207,7 @@ mod tests {
         assert!(flow.may_open(false) && !flow.may_open(true) && !flow.may_open(true));
         flow.opened(false);
         assert!(!flow.may_open(false));
-        // Each limit is reported once.
+        // Each limit causes one BLOCKED capsule.
         let blocked = [
             (capsule::STREAMS_BLOCKED[1], 0),
             (capsule::STREAMS_BLOCKED[0], 1),
@@ -216,7 +215,7 @@ mod tests {
         assert_eq!(flow.take_due(), blocked);
         assert_eq!(flow.allow_streams(false, 0), Err(Violation));
         assert_eq!(flow.allow_streams(false, STREAMS_MAX + 1), Err(Violation));
-        // A limit may be repeated.
+        // An equal limit may be sent again.
         assert_eq!(flow.allow_streams(false, 1), Ok(()));
         assert!(!flow.may_open(false));
         assert_eq!(flow.allow_streams(false, 2), Ok(()));

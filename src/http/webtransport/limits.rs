@@ -4,32 +4,34 @@ use std::time::Duration;
 
 use super::Draft;
 
-/// The bounds of one connection, each with the reaction above it.
+/// The limits of one connection, each with the reaction above it.
 #[derive(Debug, Clone)]
 pub struct Limits {
-    /// The announced drafts, in any order.
+    /// The drafts to announce, in any order.
     pub drafts: Vec<Draft>,
-    /// Sessions at a time. A request for another is reset (H3_REQUEST_REJECTED).
+    /// The maximum number of sessions at a time. A request for another one is reset with H3_REQUEST_REJECTED.
     pub sessions: usize,
-    /// Streams that the peer may have open in a session, bidirectional and unidirectional. QUIC lets the peer open
-    /// this many for all sessions together once there is one; above it the peer waits for credit. With flow control
-    /// each session has this limit, and a stream above it ends the session (WT_FLOW_CONTROL_ERROR).
+    /// The maximum number of streams that the peer may have open in a session: bidirectional, and (next field)
+    /// unidirectional ones. When the first session begins, QUIC's limit is raised by these numbers, for all sessions
+    /// together; above it the peer waits for credit. With flow control of sessions each session has these limits, and
+    /// a stream above them ends the session with WT_FLOW_CONTROL_ERROR.
     pub streams_bidi: u64,
     pub streams_uni: u64,
-    /// Bytes that the peer may send on a session's streams before they are read, with flow control of sessions.
-    /// Above it the peer waits for credit, or its session ends (WT_FLOW_CONTROL_ERROR). QUIC's windows bound the
-    /// stored bytes in any case.
+    /// With flow control of sessions, the maximum number of bytes that the peer may send on a session's streams before
+    /// they are read. Above it the peer has to wait for credit; otherwise its session ends with WT_FLOW_CONTROL_ERROR.
+    /// QUIC's windows bound the stored bytes in any case.
     pub window: u64,
-    /// Streams that wait until their session is requested or accepted. Others are rejected
-    /// (WT_BUFFERED_STREAM_REJECTED). Their data stays in QUIC.
+    /// The maximum number of streams that wait until their session is requested or accepted. Others are rejected with
+    /// WT_BUFFERED_STREAM_REJECTED. Their data stays in QUIC.
     pub early_streams: usize,
-    /// Bytes of datagrams that wait for their session. Others are dropped and counted.
+    /// The maximum number of bytes of datagrams that wait until their session is accepted. Others are dropped and
+    /// counted.
     pub early_datagram_bytes: usize,
-    /// Bytes of capsules that wait until their session is accepted. With more the session is reset
-    /// (H3_EXCESSIVE_LOAD).
+    /// The maximum number of bytes of capsules that wait until their session is accepted. Above it the session is
+    /// reset with H3_EXCESSIVE_LOAD.
     pub early_capsule_bytes: usize,
-    /// How long a stream may wait for its header or for its session's request, and how long a closed session waits
-    /// for the peer's end. After that they are rejected and stopped.
+    /// The time that a stream may wait for its header or for the request of its session, after which it is rejected;
+    /// and the time that a closed session waits until the peer ends its stream.
     pub patience: Duration,
 }
 

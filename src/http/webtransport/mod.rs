@@ -1,45 +1,46 @@
-//! WebTransport over HTTP/3 (draft-ietf-webtrans-http3): the sessions of one connection, both roles.
+//! WebTransport over HTTP/3 (draft-ietf-webtrans-http3): the sessions of one connection, both roles. "The draft" in
+//! comments means the newest one that the module `draft` lists.
 //!
 //! - `sessions`: [`Sessions`], the table of sessions. Start here.
 //! - `session_commands`: [`SessionCommands`], the commands of a host, for both roles.
-//! - `client`: [`Client`], HTTP/3 attached to a client's connection for sessions only. `http3` attaches a server's
-//!   sessions beside its requests.
-//! - `stream_routing`: dispatches events to sessions; `stream_header`: the first bytes of a stream.
+//! - `client`: [`Client`], HTTP/3 on a client's connection for sessions only. `http3` has a server's sessions beside
+//!   its requests.
+//! - `stream_routing`: passes events to HTTP/3 or to sessions; `stream_header`: the first bytes of a stream.
 //! - `streams`: data streams; `flow_control`: credit of a session.
 //! - `pre_session_buffer`: streams and datagrams that arrive before their session is open.
 //! - `connect_stream`: data on CONNECT streams; `capsule`: its encoding.
 //! - `protocol_negotiation`: the application's protocol within a session.
-//! - `session`: one session; `draft`: choice of a draft; `error_code`: error codes.
-//! - `limits`: bounds for one peer; `event`: events for the host.
+//! - `session`: one session; `draft`: the choice of a draft; `error_code`: error codes.
+//! - `limits`: limits for one peer; `event`: events for the host.
 //!
-//! Bytes of streams and datagrams do not pass through this module: the host reads them directly from QUIC, and writes
-//! them into its queues. The module does not depend on applications, and uses only the fields of a request.
+//! The data of streams and datagrams does not pass through this module: the host reads it directly from QUIC, and
+//! writes it into QUIC's queues. The module does not depend on applications; of a request it uses only the fields.
 
 pub mod capsule;
 mod client;
-pub mod error_code;
 mod connect_stream;
 mod draft;
-mod pre_session_buffer;
+pub mod error_code;
 mod event;
 mod flow_control;
-mod session_commands;
-pub mod stream_header;
 mod limits;
+mod pre_session_buffer;
 mod protocol_negotiation;
 mod session;
+mod session_commands;
 mod sessions;
+pub mod stream_header;
 mod stream_routing;
 mod streams;
 
 pub use client::{Client, Request};
-pub use error_code::NO_CODE;
 pub(crate) use draft::names_h3;
 pub use draft::{Draft, is_token};
+pub use error_code::NO_CODE;
 pub use event::{Event, EventKind};
-pub use session_commands::SessionCommands;
 pub use limits::Limits;
 pub use protocol_negotiation::offered;
 pub use session::{Error, SessionStats};
+pub use session_commands::SessionCommands;
 pub(crate) use sessions::LowerLayers;
 pub use sessions::{SessionRequest, Sessions};

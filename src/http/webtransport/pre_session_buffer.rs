@@ -1,8 +1,8 @@
-//! Input before its session (draft-ietf-webtrans-http3 section 4.6): packets are reordered, and a client may open
-//! streams before the response.
+//! Buffers streams and datagrams that arrive before their session is open (draft-ietf-webtrans-http3 section 4.6):
+//! packets may be reordered, and a client may open streams before the response.
 //!
-//! Bounds: a number of streams, whose data stays in QUIC except for bytes read with their headers, and a number of
-//! datagram bytes.
+//! Bounds: a number of streams, whose data stays in QUIC except for bytes that were read with the header, and a number
+//! of bytes of datagrams.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -17,20 +17,21 @@ pub(super) struct PreSessionBuffer {
     datagram_bytes: usize,
 }
 
-/// A stream whose header was read.
+/// A stream whose header was read, and whose session is not open.
 #[derive(Debug)]
 pub(super) struct EarlyStream {
     pub stream_id: u64,
     pub session_id: u64,
-    /// Data read after the header: of a stream that arrived before any session, or that QUIC has pushed.
+    /// Data that was read after the header. There is some if the stream arrived before there was any session, or if
+    /// QUIC has pushed its data.
     pub rest: Received,
-    /// The code of the peer's STOP_SENDING on it, if any.
+    /// The code of the peer's STOP_SENDING for the stream; `None` if it has sent none.
     pub stopped: Option<u64>,
     pub since: Instant,
 }
 
 impl PreSessionBuffer {
-    /// Returns the stream if there is no room.
+    /// Buffers a stream, or returns it if there are already `max` streams.
     pub fn add_stream(&mut self, stream: EarlyStream, max: usize) -> Result<(), EarlyStream> {
         if self.streams.len() >= max {
             return Err(stream);
@@ -39,13 +40,13 @@ impl PreSessionBuffer {
         Ok(())
     }
 
-    /// False if there is no room.
+    /// Buffers a datagram. False if the datagrams would exceed `max` bytes.
     pub fn add_datagram(&mut self, session_id: u64, data: Bytes, max: usize) -> bool {
         let cost = cost(&data);
         let has_room = self.datagram_bytes + cost <= max;
         if has_room {
             self.datagram_bytes += cost;
-            // Copied, because a stored slice would pin its packet.
+            // The datagram is copied, because a slice would keep its whole packet alive.
             let data = Bytes::copy_from_slice(&data);
             self.datagrams.push_back((session_id, data));
         }
@@ -57,7 +58,7 @@ impl PreSessionBuffer {
         streams.find(|stream| stream.stream_id == stream_id)
     }
 
-    /// Takes the streams and datagrams of a session.
+    /// Removes and returns the streams and datagrams of a session.
     pub fn take(&mut self, session_id: u64) -> (Vec<EarlyStream>, Vec<Bytes>) {
         if self.is_empty() {
             return Default::default();
@@ -76,7 +77,7 @@ impl PreSessionBuffer {
         (streams, datagrams)
     }
 
-    /// Takes the streams for which `wanted` is true, in order.
+    /// Removes and returns the streams for which `wanted` returns true, in their order.
     pub fn take_streams(
         &mut self,
         mut wanted: impl FnMut(&EarlyStream) -> bool,
@@ -87,7 +88,7 @@ impl PreSessionBuffer {
         Vec::from_iter::<VecDeque<_>>(taken)
     }
 
-    /// Drops datagrams of sessions for which `unwanted` is true.
+    /// Drops the datagrams of sessions for which `unwanted` returns true.
     pub fn drop_datagrams(&mut self, mut unwanted: impl FnMut(u64) -> bool) {
         let bytes = &mut self.datagram_bytes;
         self.datagrams.retain(|(id, data)| {
@@ -106,7 +107,7 @@ impl PreSessionBuffer {
     }
 }
 
-/// Empty datagrams cost their entry.
+/// The bytes that a datagram counts, with its entry in the queue, so that empty datagrams count too.
 fn cost(data: &Bytes) -> usize {
     data.len() + size_of::<(u64, Bytes)>()
 }

@@ -1,5 +1,5 @@
-//! The protocols that a client offers within a session and the one that the server chooses
-//! (draft-ietf-webtrans-http3 section 3.3): two structured fields.
+//! Negotiation of the application's protocol within a session (draft-ietf-webtrans-http3 section 3.3): the client
+//! offers protocols in one structured field, and the server chooses one in another.
 
 use uringcore_h3::Field;
 use uringcore_wire::structured_fields::{Parser, Value, unescaped};
@@ -7,7 +7,8 @@ use uringcore_wire::structured_fields::{Parser, Value, unescaped};
 pub(super) const OFFERED: &[u8] = b"wt-available-protocols";
 pub(super) const TAKEN: &[u8] = b"wt-protocol";
 
-/// The offered protocols of a request, the preferred one first. A field with anything but strings is ignored.
+/// The protocols that a request offers, the preferred one first. If a member of the field is not a string, the field
+/// is ignored.
 pub fn offered(fields: &[Field]) -> Vec<String> {
     let Some(value) = value_of(fields, OFFERED) else {
         return Vec::new();
@@ -20,7 +21,7 @@ pub fn offered(fields: &[Field]) -> Vec<String> {
     read.and(protocols).unwrap_or_default()
 }
 
-/// The protocol that a response has chosen.
+/// The protocol that a response has chosen; `None` if it has chosen none.
 pub fn taken(fields: &[Field]) -> Option<String> {
     match Parser(&value_of(fields, TAKEN)?).item()? {
         Value::String(text) => String::from_utf8(unescaped(text)).ok(),
@@ -28,7 +29,7 @@ pub fn taken(fields: &[Field]) -> Option<String> {
     }
 }
 
-/// The value of a field with these protocols; `None` if one cannot be encoded in a string (RFC 9651 section 4.1.6).
+/// The field value with these protocols. `None` if one cannot be encoded as a string (RFC 9651 section 4.1.6).
 pub fn written<'a>(protocols: impl IntoIterator<Item = &'a str>) -> Option<String> {
     let mut value = String::new();
     for protocol in protocols {
@@ -45,7 +46,7 @@ pub fn written<'a>(protocols: impl IntoIterator<Item = &'a str>) -> Option<Strin
     Some(value)
 }
 
-/// The lines of one field form one list (RFC 9110 section 5.3).
+/// The value of a field. Several lines of the field form one list (RFC 9110 section 5.3).
 fn value_of(fields: &[Field], name: &[u8]) -> Option<Vec<u8>> {
     let lines = fields.iter().filter(|(known, _)| &**known == name);
     let values: Vec<&[u8]> = lines.map(|(_, value)| &**value).collect();

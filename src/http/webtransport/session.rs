@@ -1,6 +1,6 @@
 //! One session: its state, its streams and its credit.
 //!
-//! Not here: the transitions of its state (`sessions`, `connect_stream`).
+//! Not here: the changes of its state (`sessions`, `connect_stream`).
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -14,63 +14,64 @@ use uringcore_h3::capsule::Capsules;
 use super::Draft;
 use super::flow_control::FlowControl;
 
-/// A session that has not ended.
+/// A session that was requested and has not ended.
 #[derive(Debug, Default)]
 pub(super) struct Session {
-    /// The server has answered with 2xx.
+    /// True if the server has accepted the session.
     pub is_open: bool,
-    /// The draft in use, once the peer's SETTINGS are known.
+    /// The draft that both sides use; `None` before the peer's SETTINGS are known.
     pub draft: Option<Draft>,
-    /// Flow control, if both peers negotiated it.
+    /// The flow control of the session; `None` if not both sides support it.
     pub flow: Option<FlowControl>,
-    /// The session's data streams.
+    /// The identifiers of the session's data streams.
     pub streams: FxHashSet<u64>,
     pub capsules: Capsules,
-    /// Data that arrived on the CONNECT stream before the session was accepted; capsules are parsed after that
-    /// (section 3.2).
+    /// Data on the CONNECT stream that arrived before the session was accepted. Its capsules are parsed afterwards
+    /// (draft section 3.2).
     pub unread: BytesMut,
-    /// The host waits for another stream, bidirectional or unidirectional.
+    /// True if the host waits until it may open another stream, bidirectional or unidirectional.
     pub wants_stream: [bool; 2],
-    /// Streams with bytes that wait for the session's credit, in turn.
+    /// Streams with bytes that wait for the session's credit, in the order in which they get it.
     pub held_up: VecDeque<u64>,
-    /// We have asked the peer to end the session.
+    /// True if this side has requested the peer to end the session (WT_DRAIN_SESSION).
     pub has_said_drain: bool,
-    /// The peer has asked us to end the session.
+    /// True if the peer has requested this side to end the session (WT_DRAIN_SESSION).
     pub has_heard_drain: bool,
-    /// The protocols that the client offers.
+    /// Server: the application protocols that the client offers.
     pub protocols: Vec<String>,
-    /// The client expects draft-02's confirmation.
+    /// Server: the client expects the field with which a server confirms draft-02.
     pub asks_for_two: bool,
     pub stats: SessionStats,
 }
 
-/// Counters of one session. Arrays are by direction of streams, bidirectional first.
+/// The counters of one session. In arrays the first number is for bidirectional streams, the second for unidirectional
+/// ones.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SessionStats {
     pub streams_opened: [u64; 2],
     pub streams_accepted: [u64; 2],
-    /// Streams that are open in at least one direction.
+    /// The number of streams of which at least one direction is open.
     pub streams_open: u64,
-    /// On streams, without headers.
+    /// Bytes on the session's streams, without stream headers.
     pub bytes_sent: u64,
     pub bytes_received: u64,
     pub datagrams_sent: u64,
     pub datagrams_received: u64,
-    /// Dropped because they arrived before the session was accepted and there was no room.
+    /// Datagrams that arrived before the session was accepted, and for which there was no room.
     pub datagrams_dropped: u64,
 }
 
-/// A session that has ended for its host, until its CONNECT stream ends.
+/// The CONNECT stream of a session that has ended for the host. It is tracked until the stream ends.
 #[derive(Debug)]
 pub(super) struct Closing {
     pub since: Instant,
-    /// The peer has closed the session: only the end of its stream may follow.
+    /// True if the peer has sent WT_CLOSE_SESSION: nothing but the end of its stream may follow.
     pub expects_end: bool,
-    /// The peer's side has ended.
+    /// True if the peer's direction of the stream has ended.
     pub is_ended: bool,
-    /// All our data is acknowledged, or never will be.
+    /// True if all data of this side was acknowledged, or never will be.
     pub is_acknowledged: bool,
-    /// The host was notified.
+    /// True if the host has got the `Released` event.
     pub is_reported: bool,
 }
 
@@ -90,16 +91,16 @@ impl Closing {
     }
 }
 
-/// Why a command for a session failed. Nothing was done.
+/// The reason why a command for a session failed. The command has done nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Error {
-    /// The session or its connection has ended, or the session's state does not allow this.
+    /// The session or its connection has ended, or the session's state does not allow the command.
     Gone,
-    /// The host's error: fields that make a message malformed, or a protocol that was not offered.
+    /// An error of the host: a field that makes the message malformed, or a protocol that was not offered.
     Invalid(String),
-    /// The peer does not accept a header section of that size (RFC 9114 section 4.2.2).
+    /// The header section is larger than the peer accepts (RFC 9114 section 4.2.2).
     TooLarge { size: u64, max: u64 },
-    /// The server has announced that it accepts no further requests (RFC 9114 section 5.2).
+    /// The server has sent GOAWAY and accepts no further requests (RFC 9114 section 5.2).
     GoingAway,
     /// The server's limit of sessions at a time, from its SETTINGS, is reached.
     TooMany { max: u64 },

@@ -1,4 +1,4 @@
-//! The commands of sessions.
+//! The commands of a host for the sessions of a connection.
 
 use std::time::Instant;
 
@@ -13,11 +13,11 @@ use super::sessions::{LowerLayers, Sessions};
 use super::{Draft, draft};
 use crate::h3_driver::H3Driver;
 
-/// Commands and events of a connection's sessions, for both roles.
+/// The commands and events of a connection's sessions, for both roles.
 ///
-/// The methods get the QUIC connection of the sessions. Sessions are identified by their CONNECT streams, streams
-/// by their own identifiers. Commands for a session that has ended fail. After commands
-/// [`poll_event`](Self::poll_event) may have events.
+/// The methods get the QUIC connection below. A session is identified by the stream identifier of its CONNECT stream.
+/// Commands for a session that has ended fail. Commands may cause events, which [`poll_event`](Self::poll_event)
+/// returns.
 pub struct SessionCommands<'a> {
     pub(super) sessions: &'a mut Sessions,
     pub(super) h3: &'a mut H3Driver,
@@ -28,21 +28,21 @@ impl<'a> SessionCommands<'a> {
         Self { sessions, h3 }
     }
 
-    /// The next event.
+    /// Takes the next event.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.sessions.poll_event()
     }
 
     // Sessions -----------------------------------------------------------------------------------
 
-    /// Accepts a session on a server, with one of the client's protocols or none. `fields` are sent with the
-    /// response, in addition to those that the drafts define.
+    /// Server: accepts a session, with one of the protocols that the client offered or with none. `fields` are sent in
+    /// the response, beside those that the drafts define.
     ///
     /// # Errors
     ///
-    /// [`Error::Gone`] if the session is answered or has ended, and if its client accepts no response at all, which
-    /// ends it. [`Error::Invalid`] for a protocol that was not offered and for fields that make a message
-    /// malformed, and [`Error::TooLarge`]: then nothing was sent.
+    /// [`Error::Gone`] if the session was answered before or has ended, or if its client accepts no response of any
+    /// size, which ends the session. [`Error::Invalid`] for a protocol that was not offered and for fields that make
+    /// the message malformed, and [`Error::TooLarge`]; in these cases nothing was sent.
     pub fn accept(
         &mut self,
         quic: &mut quic::Connection,
@@ -56,14 +56,14 @@ impl<'a> SessionCommands<'a> {
         })
     }
 
-    /// Refuses a session on a server, with a status from 300 on. Only its `Released` event follows. Fields that are
-    /// too large for the client are left out; if it accepts no response at all its stream is reset
-    /// (H3_REQUEST_REJECTED).
+    /// Server: refuses a session with a status of 300 or higher. Only its `Released` event follows. Fields that are
+    /// too large for the client are left out. If the client accepts no response of any size, the stream is reset with
+    /// H3_REQUEST_REJECTED.
     ///
     /// # Errors
     ///
-    /// [`Error::Gone`] if the session is answered or has ended; [`Error::Invalid`] for another status and for
-    /// fields that make a message malformed: then nothing was sent.
+    /// [`Error::Gone`] if the session was answered before or has ended. [`Error::Invalid`] for another status and for
+    /// fields that make the message malformed; then nothing was sent.
     pub fn refuse(
         &mut self,
         quic: &mut quic::Connection,
@@ -77,8 +77,8 @@ impl<'a> SessionCommands<'a> {
         })
     }
 
-    /// Closes a session with a code and a reason, of which 1,024 bytes are sent. `Ended` follows at once. A session
-    /// that is not open is aborted instead.
+    /// Closes a session with a code and a reason, of which at most 1,024 bytes are sent. `Ended` follows at once. A
+    /// session that is not open is aborted.
     pub fn close(
         &mut self,
         quic: &mut quic::Connection,
@@ -105,20 +105,20 @@ impl<'a> SessionCommands<'a> {
         });
     }
 
-    /// Requests the peer to end a session (section 4.7). Both sides continue until one of them closes it;
-    /// this emits no event.
+    /// Requests the peer to end a session (draft section 4.7). The session goes on until one side closes it. Causes no
+    /// event.
     pub fn drain(&mut self, quic: &mut quic::Connection, session_id: u64, now: Instant) {
         self.run(quic, now, |sessions, below| {
             sessions.drain(below, session_id)
         });
     }
 
-    /// The connection has ended, and so every session.
+    /// Ends all sessions, because the connection has ended.
     pub fn connection_lost(&mut self) {
         self.sessions.connection_lost();
     }
 
-    /// The draft of a session, once the peer's SETTINGS have arrived.
+    /// The draft that a session uses; `None` before the peer's SETTINGS have arrived.
     pub fn draft(&self, session_id: u64) -> Option<Draft> {
         self.sessions.draft(session_id)
     }
@@ -128,25 +128,27 @@ impl<'a> SessionCommands<'a> {
         Some(session.stats)
     }
 
-    /// The number of sessions that are pending or open.
+    /// The number of sessions that are open or wait for their response.
     pub fn sessions(&self) -> usize {
         self.sessions.table.len()
     }
 
-    /// The number of streams stored for sessions: theirs, and those that wait for one.
+    /// The number of streams that are tracked: those of sessions, and those that wait for their header or their
+    /// session.
     pub fn streams(&self) -> usize {
         let sessions = &self.sessions;
         sessions.streams.len() + sessions.unidentified.len() + sessions.pre_session.streams()
     }
 
-    /// True if there is no session, and none that is closing.
+    /// True if there is no session, and no CONNECT stream that is still closing.
     pub fn is_drained(&self) -> bool {
         self.sessions.is_drained()
     }
 
     // Streams ------------------------------------------------------------------------------------
 
-    /// Opens the next stream in a session; `None` while the peer allows no more, until `StreamsAvailable`.
+    /// Opens a stream in a session. `None` if the peer allows no more streams now; `StreamsAvailable` follows when it
+    /// does.
     pub fn open_stream(
         &mut self,
         quic: &mut quic::Connection,
@@ -159,7 +161,7 @@ impl<'a> SessionCommands<'a> {
         })
     }
 
-    /// Like [`quic::Connection::send_stream`]. Data beyond the session's credit waits here.
+    /// Sends data like [`quic::Connection::send_stream`]. Data that exceeds the session's credit waits in this crate.
     pub fn send_stream(
         &mut self,
         quic: &mut quic::Connection,
@@ -173,23 +175,23 @@ impl<'a> SessionCommands<'a> {
         })
     }
 
-    /// True if the host must wait before it sends more on a stream: `StreamWritable`, `StreamAbandoned` or
-    /// `StopSending` follows.
+    /// True if the host must not send more on a stream now. `StreamWritable`, `StreamAbandoned` or `StopSending`
+    /// follows.
     pub fn is_stream_full(&self, quic: &quic::Connection, stream_id: u64) -> bool {
         self.sessions.is_stream_full(quic, stream_id)
     }
 
-    /// True if data of ours, or its end, is not sent or not acknowledged.
+    /// True if data that this side sent on a stream, or the end of the stream, is not acknowledged yet.
     pub fn is_sending(&self, quic: &quic::Connection, stream_id: u64) -> bool {
         self.sessions.is_sending(quic, stream_id)
     }
 
-    /// True if a stream that this side has finished in a session is not wholly acknowledged.
+    /// True if the session has a stream that the host has finished and that is not wholly acknowledged.
     pub fn is_finishing(&self, session_id: u64) -> bool {
         self.sessions.is_finishing(session_id)
     }
 
-    /// Like [`quic::Connection::read_stream`], with the application's code of a reset.
+    /// Reads data like [`quic::Connection::read_stream`]. The code of a reset is that of the application.
     pub fn read_stream(
         &mut self,
         quic: &mut quic::Connection,
@@ -202,7 +204,7 @@ impl<'a> SessionCommands<'a> {
         })
     }
 
-    /// Resets our side of a stream with an application's code.
+    /// Resets this side's direction of a stream with an application's code.
     pub fn reset_stream(
         &mut self,
         quic: &mut quic::Connection,
@@ -215,7 +217,7 @@ impl<'a> SessionCommands<'a> {
         })
     }
 
-    /// Sends STOP_SENDING with an application's code. Nothing more is read.
+    /// Sends STOP_SENDING with an application's code. Further data of the stream is discarded.
     pub fn stop_stream(
         &mut self,
         quic: &mut quic::Connection,
@@ -228,7 +230,7 @@ impl<'a> SessionCommands<'a> {
         })
     }
 
-    /// Serves a stream before less urgent ones (RFC 9218).
+    /// Sets the priority of a stream: it is sent before less urgent streams (RFC 9218).
     pub fn set_priority(
         &mut self,
         quic: &mut quic::Connection,
@@ -241,8 +243,8 @@ impl<'a> SessionCommands<'a> {
         }
     }
 
-    /// Releases a stream: it has no more events. If it is not finished it is reset, if it is not read to its end it
-    /// is stopped, with code 0; a finished stream is still delivered.
+    /// Releases a stream: the host gets no more of its events. A stream that is not finished is reset, and one that is
+    /// not read to its end is stopped, both with code 0. A finished stream is still delivered.
     pub fn forget_stream(&mut self, quic: &mut quic::Connection, stream_id: u64, now: Instant) {
         self.run(quic, now, |sessions, below| {
             sessions.forget_stream(below, stream_id);
@@ -251,7 +253,7 @@ impl<'a> SessionCommands<'a> {
 
     // Datagrams ----------------------------------------------------------------------------------
 
-    /// Queues a datagram. When the connection's queue is full the oldest are dropped.
+    /// Queues a datagram. If the connection's queue is full, its oldest datagrams are dropped.
     pub fn send_datagram(
         &mut self,
         quic: &mut quic::Connection,
@@ -281,7 +283,8 @@ impl<'a> SessionCommands<'a> {
         Ok(())
     }
 
-    /// The limit of a session's datagram in bytes now; `None` if a side accepts none.
+    /// The largest datagram of a session that can be sent now, in bytes; `None` if one side does not support
+    /// datagrams.
     pub fn max_datagram_size(&self, quic: &mut quic::Connection, session_id: u64) -> Option<usize> {
         let peer = self.h3.received_settings();
         let size = quic

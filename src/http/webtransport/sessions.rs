@@ -1,12 +1,12 @@
-//! The sessions of one connection, of either role.
+//! The sessions of one connection, for both roles.
 //!
-//! This file has the table, and the beginning and end of sessions. Not here: data streams (`streams`), dispatching
+//! This file has the table of sessions, and their beginning and end. Not here: data streams (`streams`), passing
 //! events to sessions (`stream_routing`), data on CONNECT streams (`connect_stream`), and the interface for hosts
 //! (`session_commands`).
 //!
-//! A session ends before its CONNECT stream does: its streams are reset, the host gets the event, and the CONNECT
-//! stream is closing until the peer has ended it. A stream that its peer resets at once still counts on both sides,
-//! because its header arrives before its reset.
+//! A session ends before its CONNECT stream. When it ends its streams are reset and the host gets the event; the
+//! CONNECT stream is then tracked as *closing* until the peer has ended it. A stream that is reset right after it was
+//! opened still counts on both sides, because its header is delivered before the reset.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -16,47 +16,48 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use uringcore_h3::{self as h3, Code, Field, LocalError, Role};
 use uringcore_quic as quic;
 
-use super::pre_session_buffer::{PreSessionBuffer, EarlyStream};
 use super::event::{Event, EventKind};
 use super::flow_control::FlowControl;
+use super::pre_session_buffer::{EarlyStream, PreSessionBuffer};
 use super::session::{Closing, Error, Session, SessionStats};
 use super::stream_routing::UnidentifiedStream;
 use super::streams::DataStream;
-use super::{Draft, Limits, capsule, error_code, draft, protocol_negotiation};
+use super::{Draft, Limits, capsule, draft, error_code, protocol_negotiation};
 use crate::h3_driver::{H3Driver, QuicSink};
 
-/// The sessions on one HTTP/3 connection, with their streams.
+/// The sessions of one HTTP/3 connection, with their streams.
 ///
-/// A session exists from its request on: it is *asked* until the server has answered, then *open* until either side
-/// ends it. After that only its CONNECT stream is kept, which is *closing* until both sides have ended it.
+/// A session exists from its request on. It is *asked* until the server has answered, then *open* until either side
+/// ends it. After that only its CONNECT stream is tracked, as *closing*, until both sides have ended it.
 ///
 /// Invariants: each stream in `streams` belongs to a session in `table`, which lists it; a stream is in at most one of
 /// `streams`, `unidentified` and `pre_session`.
 ///
-/// Bounds: [`Limits`], and QUIC's number of streams. A session without streams takes about 0.6 kB.
+/// Bounds: [`Limits`], and QUIC's limit of streams. A session without streams takes about 0.6 kB.
 pub struct Sessions {
     pub(super) role: Role,
     pub(super) limits: Limits,
     pub(super) table: FxHashMap<u64, Session>,
     pub(super) streams: FxHashMap<u64, DataStream>,
-    /// Streams of the peer with an incomplete header.
+    /// Streams of the peer whose header is incomplete.
     pub(super) unidentified: FxHashMap<u64, UnidentifiedStream>,
     pub(super) pre_session: PreSessionBuffer,
     pub(super) closing: FxHashMap<u64, Closing>,
-    /// Sessions that wait for QUIC to allow another stream, by direction.
+    /// Sessions that wait until QUIC allows another stream, bidirectional or unidirectional.
     pub(super) openers: [FxHashSet<u64>; 2],
     pub(super) events: VecDeque<Event>,
-    /// A second event for HTTP/3, after the one that was returned last.
+    /// The event that HTTP/3 has to handle after the one that `route` has just returned.
     pub(super) second_event: Option<quic::Event>,
-    /// Sessions whose peer has sent STOP_SENDING on the CONNECT stream, and when: its last capsule may be on its way.
+    /// Sessions whose peer has sent STOP_SENDING on the CONNECT stream, with the time at which it did. Its last
+    /// capsule may still arrive.
     pub(super) stopped_reading: Vec<(u64, Instant)>,
-    /// Requests that the peer abandoned before they were answered.
+    /// The number of requests that the peer abandoned before they were answered, since the last `take_given_up`.
     given_up: u32,
-    /// QUIC's limits of the peer's streams before there was any session.
+    /// QUIC's limits of the peer's streams, as they were before the first session; `None` until then.
     places: Option<[u64; 2]>,
 }
 
-/// The connection below, which commands and events need.
+/// The HTTP/3 and QUIC connections below the sessions, for one call.
 pub(crate) struct LowerLayers<'a> {
     pub h3: &'a mut H3Driver,
     pub quic: &'a mut quic::Connection,
@@ -64,7 +65,7 @@ pub(crate) struct LowerLayers<'a> {
 }
 
 impl LowerLayers<'_> {
-    /// HTTP/3, and the sink for its commands.
+    /// The HTTP/3 connection, and the sink for its commands.
     pub fn parts(&mut self) -> (&mut h3::Connection, QuicSink<'_>) {
         self.h3.parts(self.quic, self.now)
     }
@@ -90,7 +91,7 @@ impl LowerLayers<'_> {
     }
 }
 
-/// A request for a session that its server must answer.
+/// A session request that the server must answer.
 #[derive(Debug)]
 pub struct SessionRequest {
     pub protocols: Vec<String>,
@@ -116,7 +117,7 @@ impl Sessions {
         }
     }
 
-    /// Adds the settings that HTTP/3 must announce.
+    /// Adds the settings that HTTP/3 has to announce for sessions.
     pub fn prepare(limits: &Limits, settings: &mut h3::Settings) {
         settings.webtransport = true;
         settings.h3_datagram = true;
@@ -128,23 +129,23 @@ impl Sessions {
         self.events.pop_front()
     }
 
-    /// True if there is no session, and none that is closing.
+    /// True if there is no session, and no CONNECT stream that is still closing.
     pub fn is_drained(&self) -> bool {
         self.table.is_empty() && self.closing.is_empty()
     }
 
-    /// True if a timer is running.
+    /// True if a time-out is running.
     pub fn is_due(&self) -> bool {
         let has_early = !self.unidentified.is_empty() || !self.pre_session.is_empty();
         has_early || !self.closing.is_empty() || !self.stopped_reading.is_empty()
     }
 
-    /// How many requests the peer has abandoned before they were answered, since the last call.
+    /// Takes the number of requests that the peer abandoned before they were answered, since the last call.
     pub fn take_given_up(&mut self) -> u32 {
         std::mem::take(&mut self.given_up)
     }
 
-    /// Frees the unused capacity of the last burst.
+    /// Frees unused capacity.
     pub fn free_capacity(&mut self) {
         self.table.shrink_to_fit();
         self.streams.shrink_to_fit();
@@ -160,7 +161,7 @@ impl Sessions {
 
     // A server's requests ------------------------------------------------------------------------
 
-    /// A client requests a session; it cannot be reported yet. False if the request is rejected.
+    /// Adds a session that a client requests, and that is reported later. False if the request was rejected.
     pub(crate) fn add_request(&mut self, below: &mut LowerLayers<'_>, session_id: u64) -> bool {
         if self.table.len() >= self.limits.sessions {
             self.reject(below, session_id, Code::H3_REQUEST_REJECTED);
@@ -170,8 +171,8 @@ impl Sessions {
         true
     }
 
-    /// The client's SETTINGS have arrived: determines its draft, and checks the draft's requirements. `None` if the
-    /// session is rejected.
+    /// Checks a session request, after the client's SETTINGS have arrived, and sets the session's draft. `None` if the
+    /// session was rejected.
     pub(crate) fn check_request(
         &mut self,
         below: &mut LowerLayers<'_>,
@@ -182,7 +183,7 @@ impl Sessions {
         let peer = below.h3.received_settings()?;
         let asks_for_two = fields.iter().any(|(name, _)| &**name == draft::ASKED_TWO);
         let spoken = Draft::common(&self.limits.drafts, peer).or_else(|| {
-            // Some clients announce their draft only in the request.
+            // Some clients announce their draft only in the request, not in SETTINGS.
             let said = match (names_h3, asks_for_two) {
                 (true, _) => Some(Draft::Fifteen),
                 (false, true) => Some(Draft::Two),
@@ -192,13 +193,13 @@ impl Sessions {
         });
         let verdict = match spoken {
             None => Err(Code::H3_MESSAGE_ERROR),
-            // Section 3.1: such a request is malformed. draft-02 does not require it.
+            // Draft section 3.1: a session requires HTTP datagrams. draft-02 does not have this rule.
             Some(spoken) if spoken > Draft::Two && !draft::takes_datagrams(peer) => {
                 Err(Code::H3_MESSAGE_ERROR)
             }
             Some(spoken) => {
                 let flow = self.flow(spoken, peer);
-                // Section 5.1: without flow control there is one session at a time.
+                // Draft section 5.1: without flow control only one session at a time is allowed.
                 let is_one = spoken.has_flow_control() && flow.is_none();
                 match is_one && self.table.values().any(|other| other.draft.is_some()) {
                     true => Err(Code::H3_REQUEST_REJECTED),
@@ -232,7 +233,7 @@ impl Sessions {
         Some(FlowControl::new(allowed, streams, self.limits.window))
     }
 
-    /// Rejects a session without reporting it.
+    /// Rejects a session that was not reported to the host.
     fn reject(&mut self, below: &mut LowerLayers<'_>, session_id: u64, code: Code) {
         below.cancel_request(session_id, code);
         self.reject_buffered_streams(below.quic, session_id);
@@ -253,7 +254,7 @@ impl Sessions {
         }
         let mut taken = String::new();
         if let Some(protocol) = protocol {
-            // Section 3.3.
+            // Draft section 3.3: only an offered protocol may be chosen.
             if !session.protocols.iter().any(|offered| offered == protocol) {
                 let reason = format!("the client has not offered the protocol {protocol:?}");
                 return Err(Error::Invalid(reason));
@@ -265,7 +266,7 @@ impl Sessions {
         match below.send_headers(session_id, &lines, false) {
             Ok(()) => self.opened(below, session_id),
             Err(LocalError::FieldSectionTooLarge { .. }) => {
-                // The client's limit of header sections may be very low, which is not the host's error.
+                // The client accepts only smaller header sections than any response has. That is not the host's error.
                 let reason = "the client takes no answer of that size";
                 self.abort(below, session_id, Code::H3_REQUEST_REJECTED, reason);
                 return Err(Error::Gone);
@@ -275,7 +276,7 @@ impl Sessions {
         Ok(())
     }
 
-    /// Answers with another status. No end is reported, because the host asked for it.
+    /// Refuses a session with another status. No `Ended` event follows.
     pub(super) fn refuse(
         &mut self,
         below: &mut LowerLayers<'_>,
@@ -293,7 +294,7 @@ impl Sessions {
         let mut said = below.send_headers(session_id, &lines, true);
         match said {
             Err(LocalError::InvalidField(reason)) => return Err(Error::Invalid(reason)),
-            // The client may accept a smaller header section.
+            // The client may accept a response that has only the status.
             Err(_) => said = below.send_headers(session_id, &lines[..1], true),
             Ok(()) => {}
         }
@@ -301,7 +302,7 @@ impl Sessions {
         closing.is_ended = true;
         closing.is_acknowledged = said.is_err();
         match said {
-            // RFC 9114 section 4.1: further data of the client is not needed.
+            // RFC 9114 section 4.1: after the complete response the server stops reading the request.
             Ok(()) => {
                 let (h3, mut out) = below.parts();
                 h3.stop_receiving(&mut out, session_id, Code::H3_NO_ERROR.0);
@@ -325,7 +326,7 @@ impl Sessions {
 
     // Open ---------------------------------------------------------------------------------------
 
-    /// The server has answered with 2xx: waiting input is processed.
+    /// Opens a session, because the server has answered with 2xx, and handles the input that waited for this.
     pub(super) fn opened(&mut self, below: &mut LowerLayers<'_>, session_id: u64) {
         let Some(session) = self.table.get_mut(&session_id) else {
             return;
@@ -345,8 +346,9 @@ impl Sessions {
         }
     }
 
-    /// Raises QUIC's limits for the streams of sessions, and on a server for further sessions: the configured
-    /// limits were meant for requests only. It is done in steps, because QUIC stores something for each stream.
+    /// Raises QUIC's limits of the peer's streams for the streams of sessions and, on a server, for further sessions.
+    /// The configured limits are for requests only. They are raised in steps, because QUIC stores a state for each
+    /// stream.
     pub(super) fn raise_stream_limits(&mut self, below: &mut LowerLayers<'_>) {
         let quic = &mut *below.quic;
         let base = *self
@@ -372,7 +374,7 @@ impl Sessions {
         }
     }
 
-    /// Handles a drain request of the peer. Reported once.
+    /// Handles the peer's request to end a session. It is reported once.
     pub(super) fn drain_requested(&mut self, session_id: u64) {
         let draft = self.draft(session_id);
         if self.is_reported(draft)
@@ -383,7 +385,7 @@ impl Sessions {
         }
     }
 
-    /// The peer is going away (section 4.7), and processes no request from `first_unprocessed` on.
+    /// Handles the peer's GOAWAY (draft section 4.7). It processes no request from `first_unprocessed` on.
     pub(super) fn peer_goes_away(&mut self, below: &mut LowerLayers<'_>, first_unprocessed: u64) {
         let mut ids: Vec<u64> = self.table.keys().copied().collect();
         ids.sort_unstable();
@@ -401,14 +403,15 @@ impl Sessions {
 
     // The end ------------------------------------------------------------------------------------
 
-    /// The peer has sent STOP_SENDING on the CONNECT stream, so our data there is never acknowledged.
+    /// True if the peer has sent STOP_SENDING on the CONNECT stream. Then this side's data there is never
+    /// acknowledged.
     pub(super) fn has_stopped_reading(&self, id: u64) -> bool {
         self.stopped_reading
             .iter()
             .any(|&(session_id, _)| session_id == id)
     }
 
-    /// Closes a session with a capsule.
+    /// Closes a session with WT_CLOSE_SESSION.
     pub(super) fn close(&mut self, below: &mut LowerLayers<'_>, id: u64, code: u32, reason: &str) {
         match self.table.get(&id) {
             None => {}
@@ -433,7 +436,7 @@ impl Sessions {
     fn reset(&self, below: &mut LowerLayers<'_>, id: u64, code: Code) {
         below.cancel_request(id, code);
         if self.role == Role::Client && self.draft(id).is_none() {
-            // HTTP/3 has no state of it before the request is sent.
+            // A request that was not sent has no state in `h3`, so its stream is reset in QUIC.
             end_stream(below.quic, id, code);
         }
     }
@@ -444,7 +447,7 @@ impl Sessions {
         self.end(below, id, 0, reason, false);
     }
 
-    /// The peer has aborted the session, or the CONNECT stream is malformed.
+    /// Ends a session that the peer has aborted, or whose CONNECT stream is malformed.
     pub(super) fn aborted_by_peer(&mut self, below: &mut LowerLayers<'_>, id: u64) {
         let is_answered = self.table.get(&id).is_none_or(|session| session.is_open);
         if !is_answered && self.role == Role::Server {
@@ -453,7 +456,7 @@ impl Sessions {
         self.abort(below, id, Code::H3_REQUEST_CANCELLED, "");
     }
 
-    /// Ends a session: section 6 requires that all its streams are reset.
+    /// Ends a session and resets all its streams, as draft section 6 requires.
     pub(super) fn end(
         &mut self,
         below: &mut LowerLayers<'_>,
@@ -480,12 +483,12 @@ impl Sessions {
         self.raise_stream_limits(below);
     }
 
-    /// True if the session was reported to the host: on a server once its request was.
+    /// True if the host has got an event of the session. On a server that is so after its request was reported.
     fn is_reported(&self, draft: Option<Draft>) -> bool {
         draft.is_some() || self.role == Role::Client
     }
 
-    /// Rejects streams that wait for a session that has ended or will not exist.
+    /// Rejects the streams that wait for a session that has ended or will not exist.
     pub(super) fn reject_buffered_streams(&mut self, quic: &mut quic::Connection, session_id: u64) {
         let (streams, _) = self.pre_session.take(session_id);
         for stream in streams {
@@ -493,7 +496,7 @@ impl Sessions {
         }
     }
 
-    /// The connection has ended, and nothing more can be sent for any session.
+    /// Ends all sessions without sending anything, because the connection has ended.
     pub fn connection_lost(&mut self) {
         let reported = |(id, session): (&u64, &Session)| {
             let is_reported = self.is_reported(session.draft);
@@ -513,7 +516,7 @@ impl Sessions {
         self.pre_session = PreSessionBuffer::default();
     }
 
-    /// Updates the CONNECT stream of a session that has ended.
+    /// Changes the state of a closing CONNECT stream, and forgets the stream when both directions have ended.
     pub(super) fn update_closing(&mut self, session_id: u64, note: impl FnOnce(&mut Closing)) {
         let Some(closing) = self.closing.get_mut(&session_id) else {
             return;
@@ -528,7 +531,7 @@ impl Sessions {
         }
     }
 
-    /// Stops waiting for a CONNECT stream.
+    /// Forgets a closing CONNECT stream.
     pub(super) fn drop_closing(&mut self, session_id: u64) {
         self.update_closing(session_id, |closing| {
             closing.is_acknowledged = true;
@@ -538,7 +541,7 @@ impl Sessions {
 
     // Time ---------------------------------------------------------------------------------------
 
-    /// Abandons sessions and streams that have taken too long.
+    /// Abandons sessions and streams whose time-out has expired.
     pub(crate) fn tick(&mut self, below: &mut LowerLayers<'_>) {
         let (now, patience) = (below.now, self.limits.patience);
         let is_overdue = |since: Instant| now.saturating_duration_since(since) > patience;
@@ -548,12 +551,18 @@ impl Sessions {
             .pre_session
             .take_streams(|stream| is_overdue(stream.since) && is_unasked(stream.session_id));
         for stream in late {
-            end_stream(below.quic, stream.stream_id, error_code::BUFFERED_STREAM_REJECTED);
+            end_stream(
+                below.quic,
+                stream.stream_id,
+                error_code::BUFFERED_STREAM_REJECTED,
+            );
         }
         if self.pre_session.streams() == 0 {
             self.pre_session.drop_datagrams(is_unasked);
         }
-        let slow = |(id, unidentified): (&u64, &UnidentifiedStream)| is_overdue(unidentified.since).then_some(*id);
+        let slow = |(id, unidentified): (&u64, &UnidentifiedStream)| {
+            is_overdue(unidentified.since).then_some(*id)
+        };
         let slow: Vec<u64> = self.unidentified.iter().filter_map(slow).collect();
         for stream_id in slow {
             self.unidentified.remove(&stream_id);
@@ -562,7 +571,7 @@ impl Sessions {
         let left = |(id, closing): (&u64, &Closing)| is_overdue(closing.since).then_some(*id);
         let left: Vec<u64> = self.closing.iter().filter_map(left).collect();
         for session_id in left {
-            // Section 6: the time for the peer to end its side has run out.
+            // Draft section 6: the peer has not ended its direction of the stream in time.
             below.cancel_request(session_id, error_code::SESSION_GONE);
             self.drop_closing(session_id);
         }
@@ -577,10 +586,17 @@ impl Sessions {
 
     // Input before its session ---------------------------------------------------------------------
 
-    /// Stores a stream until its session exists, if there is room.
+    /// Buffers a stream until its session is open. If there is no room it is rejected.
     pub(super) fn buffer_stream(&mut self, below: &mut LowerLayers<'_>, stream: EarlyStream) {
-        if let Err(stream) = self.pre_session.add_stream(stream, self.limits.early_streams) {
-            end_stream(below.quic, stream.stream_id, error_code::BUFFERED_STREAM_REJECTED);
+        if let Err(stream) = self
+            .pre_session
+            .add_stream(stream, self.limits.early_streams)
+        {
+            end_stream(
+                below.quic,
+                stream.stream_id,
+                error_code::BUFFERED_STREAM_REJECTED,
+            );
         }
     }
 
@@ -603,12 +619,12 @@ fn ended(stats: SessionStats, code: u32, reason: &str, is_clean: bool) -> EventK
     }
 }
 
-/// Resets our side of a stream and stops the peer's, if they exist.
+/// Resets this side's direction of a stream and stops the peer's, if the stream has them.
 pub(super) fn end_stream(quic: &mut quic::Connection, stream_id: u64, code: Code) {
-    // A direction that does not exist or has ended returns an error.
+    // An error means that the direction does not exist or has ended.
     let _ = quic.reset_stream(stream_id, code.0);
     let _ = quic.stop_stream(stream_id, code.0);
 }
 
-/// The number of sessions by which QUIC's limit is raised at a time.
+/// The number by which QUIC's limit of bidirectional streams is raised at a time for further sessions.
 const PLACES_STEP: usize = 32;

@@ -1,23 +1,24 @@
-//! The first bytes of a stream, which show if it belongs to HTTP/3 or to a session.
+//! The header at the beginning of a WebTransport stream, which shows that the stream belongs to a session and not to
+//! HTTP/3.
 //!
-//! Not here: the bytes after them.
+//! Not here: the data after the header.
 
 use bytes::{Bytes, BytesMut};
 use uringcore_h3::frame::{frame_type, is_unidirectional, stream_type};
 use uringcore_wire::varint;
 
-/// The owner of a stream, from its first bytes.
+/// The owner of a stream, as far as its first bytes show it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StreamOwner {
-    /// Unknown: `lacks` more bytes are needed at least, and reading that many does not read beyond the header.
+    /// The bytes are not enough. At least `lacks` more are needed, and so many do not extend beyond the header.
     Unknown { lacks: usize },
-    /// The stream does not belong to a session.
+    /// The stream belongs to HTTP/3.
     Http,
-    /// The stream belongs to the session of this request.
+    /// The stream belongs to this session.
     Session { session_id: u64 },
 }
 
-/// Parses the first bytes of a stream (draft-ietf-webtrans-http3 sections 4.2 and 4.3).
+/// Finds the owner of a stream from its first bytes (draft-ietf-webtrans-http3 sections 4.2 and 4.3).
 pub fn owner_of(stream_id: u64, bytes: &[u8]) -> StreamOwner {
     if bytes.is_empty() {
         return StreamOwner::Unknown { lacks: SIZE_MIN };
@@ -44,7 +45,7 @@ pub fn owner_of(stream_id: u64, bytes: &[u8]) -> StreamOwner {
     }
 }
 
-/// The header of a stream of ours.
+/// The header of a stream that this side opens.
 pub fn written(stream_id: u64, session_id: u64) -> Bytes {
     let mut header = BytesMut::with_capacity(SIZE_MAX);
     let signal = match is_unidirectional(stream_id) {
@@ -56,7 +57,7 @@ pub fn written(stream_id: u64, session_id: u64) -> Bytes {
     header.freeze()
 }
 
-/// The shortest header of a session's stream: both signals take two bytes.
+/// The length of the shortest header in bytes: both signal values take two bytes, the session identifier at least one.
 const SIZE_MIN: usize = 3;
 const SIZE_MAX: usize = 2 + varint::SIZE_MAX;
 
@@ -64,7 +65,7 @@ const SIZE_MAX: usize = 2 + varint::SIZE_MAX;
 mod tests {
     use super::*;
 
-    /// The result of reading a stream only as far as `look` requires.
+    /// Passes in only as many bytes of a stream as `owner_of` asks for. Returns the owner and this number of bytes.
     fn read(stream_id: u64, data: &[u8]) -> (StreamOwner, usize) {
         let mut have = 0;
         loop {
@@ -94,7 +95,8 @@ mod tests {
 
     #[test]
     fn other_streams_belong_to_http3() {
-        // HEADERS; the types of the control and QPACK streams; each other's signals.
+        // A HEADERS frame, the types of the control and QPACK streams, and the signal value of the other kind of
+        // streams.
         assert_eq!(read(0, b"\x01\x05abcde").0, StreamOwner::Http);
         assert_eq!(read(2, b"\x00\x04\x00").0, StreamOwner::Http);
         assert_eq!(owner_of(2, b"\x02"), StreamOwner::Http);
@@ -104,7 +106,7 @@ mod tests {
 
     #[test]
     fn a_signal_value_in_a_longer_varint_is_recognized() {
-        // RFC 9000 section 16: only frame types of QUIC must use the shortest encoding.
+        // RFC 9000 section 16: only QUIC's frame types must have the shortest encoding.
         let data = b"\x80\x00\x00\x41\x40\x04rest";
         assert_eq!(read(0, data), (StreamOwner::Session { session_id: 4 }, 6));
     }

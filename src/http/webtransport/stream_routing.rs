@@ -1,8 +1,8 @@
-//! Dispatches a connection's events to HTTP/3 and to sessions.
+//! Passes each QUIC event of a connection to HTTP/3 or to the session that it concerns.
 //!
-//! The connection is read on demand. Of a stream of the peer only the header is read (`stream_header`), or, while there is
-//! no session, a packet's worth of bytes. HTTP/3's streams are then passed on and pushed from there; a session's
-//! stay in QUIC until their host reads.
+//! Streams are read on demand. Of a stream that the peer opened, only the header is read here (`stream_header`); while
+//! there is no session, as many bytes as one packet has. A stream of HTTP/3 is then passed on, and QUIC pushes its
+//! further data. The data of a session's stream stays in QUIC until the host reads it.
 
 use std::time::Instant;
 
@@ -12,23 +12,24 @@ use uringcore_h3::{self as h3, Code, Place, Role};
 use uringcore_quic::{self as quic, Chunks, Received, StreamEnd};
 use uringcore_wire::varint;
 
-use super::pre_session_buffer::EarlyStream;
 use super::event::EventKind;
-use super::stream_header::{self, StreamOwner};
+use super::pre_session_buffer::EarlyStream;
 use super::sessions::{LowerLayers, Sessions, end_stream};
+use super::stream_header::{self, StreamOwner};
 use super::{Draft, error_code};
 
-/// The first bytes of a stream whose owner is unknown.
+/// The first bytes of a stream of the peer whose owner is not known yet.
 #[derive(Debug)]
 pub(super) struct UnidentifiedStream {
     bytes: Vec<u8>,
-    /// The code of the peer's STOP_SENDING on it, if any.
+    /// The code of the peer's STOP_SENDING for the stream; `None` if it has sent none.
     stopped: Option<u64>,
     pub since: Instant,
 }
 
 impl Sessions {
-    /// Handles an event about streams. Returns it, or the event it has become, if it is HTTP/3's.
+    /// Handles a QUIC event about streams or datagrams. Returns the event that HTTP/3 has to handle, if any, which may
+    /// be another one.
     pub(crate) fn route(
         &mut self,
         below: &mut LowerLayers<'_>,
@@ -67,7 +68,7 @@ impl Sessions {
                     stream.rest.end = Some(StreamEnd::Reset { error_code });
                 }
                 Quic::StopSending { error_code, .. } => stream.stopped = Some(error_code),
-                // The event is reported once the stream has its session.
+                // The stream waits for its session. The host gets a `StreamReadable` event when it has one.
                 _ => {}
             }
             return None;
@@ -91,26 +92,27 @@ impl Sessions {
             _ => {}
         });
         match event {
-            // A CONNECT stream of ours, or one of a session that has ended.
+            // A stream that this side opened: a CONNECT stream, or a stream of a session that has ended.
             _ if self.is_own(stream_id) => self.http_event(stream_id, event),
-            // The stream ended with its session before this event.
+            // The session of the stream has ended, and the stream with it, before this event was handled.
             Quic::StreamReadable { .. } if !below.quic.is_receiving(stream_id) => None,
             Quic::StreamReadable { .. } => {
                 let arrived = match self.table.is_empty() {
-                    // The stream probably does not belong to a session; then this is most of a request.
+                    // There is no session, so this is probably a request, and the read bytes are most of it.
                     true => below.quic.read_stream(stream_id, REQUEST_BYTES),
                     false => Received::default(),
                 };
                 self.begin(below, stream_id, arrived, true)
             }
-            // QUIC has pushed it: before it was read on demand, or because the connection ends.
+            // QUIC has pushed the data: the stream began before reading on demand was enabled, or the connection is
+            // ending.
             Quic::StreamData { data, fin, .. } if !below.h3.is_known(stream_id) => {
                 let end = fin.then_some(StreamEnd::Finished);
                 let arrived = Received { data, end };
                 self.begin(below, stream_id, arrived, false)
             }
             Quic::StopSending { error_code, .. } => match self.unidentified.get_mut(&stream_id) {
-                // The header will show the owner of this event.
+                // The code is reported when the header has shown the owner of the stream.
                 Some(unidentified) => {
                     unidentified.stopped = Some(error_code);
                     None
@@ -124,8 +126,8 @@ impl Sessions {
         }
     }
 
-    /// A stream of the peer was reset before its owner was known. If there are sessions it may be one of theirs,
-    /// and nothing depends on it.
+    /// Handles a reset of a peer's stream whose owner is not known. If there are sessions it may have been a stream of
+    /// one, and the reset has no effect.
     fn reset_before_identified(
         &mut self,
         below: &mut LowerLayers<'_>,
@@ -143,18 +145,18 @@ impl Sessions {
         None
     }
 
-    /// The second of two events for HTTP/3, of which [`route`](Self::route) has returned the first.
+    /// Takes the event that HTTP/3 has to handle after the one that [`route`](Self::route) returned, if there is one.
     pub(crate) fn take_second_event(&mut self) -> Option<quic::Event> {
         self.second_event.take()
     }
 
-    /// Bidirectional streams that the server opens never belong to HTTP/3.
+    /// Returns an event for HTTP/3. HTTP/3 never uses bidirectional streams that the server opens.
     fn http_event(&self, stream_id: u64, event: quic::Event) -> Option<quic::Event> {
         let is_strange = is_server_initiated(stream_id) && !is_unidirectional(stream_id);
         (!is_strange).then_some(event)
     }
 
-    /// Determines the owner of a stream: from the data that has arrived, and with `pulls` from readable data.
+    /// Finds the owner of a stream from `arrived` data and, if `pulls` is true, from data that is read here.
     fn begin(
         &mut self,
         below: &mut LowerLayers<'_>,
@@ -162,11 +164,14 @@ impl Sessions {
         mut arrived: Received,
         pulls: bool,
     ) -> Option<quic::Event> {
-        let mut unidentified = self.unidentified.remove(&stream_id).unwrap_or(UnidentifiedStream {
-            bytes: Vec::new(),
-            stopped: None,
-            since: below.now,
-        });
+        let mut unidentified = self
+            .unidentified
+            .remove(&stream_id)
+            .unwrap_or(UnidentifiedStream {
+                bytes: Vec::new(),
+                stopped: None,
+                since: below.now,
+            });
         if unidentified.bytes.is_empty()
             && let Some(first) = arrived.data.pieces().first()
             && stream_header::owner_of(stream_id, first) == StreamOwner::Http
@@ -207,7 +212,7 @@ impl Sessions {
                 return self.reset_before_identified(below, stream_id, reset);
             }
             if arrived.end.is_some() {
-                // The stream ends before its owner is known: HTTP/3 reports the error.
+                // The stream has ended inside its header. HTTP/3 reports the error.
                 return self.pass_to_http3(below, stream_id, unidentified, arrived, pulls);
             }
             self.unidentified.insert(stream_id, unidentified);
@@ -215,7 +220,7 @@ impl Sessions {
         }
     }
 
-    /// Passes a stream to HTTP/3.
+    /// Passes a stream, with its bytes so far, to HTTP/3.
     fn pass_to_http3(
         &mut self,
         below: &mut LowerLayers<'_>,
@@ -252,7 +257,7 @@ impl Sessions {
         })
     }
 
-    /// A stream has named its session.
+    /// Adds a stream, whose header has shown its session, to that session.
     fn assign_to_session(&mut self, below: &mut LowerLayers<'_>, stream: EarlyStream) {
         let EarlyStream {
             stream_id,
@@ -268,7 +273,7 @@ impl Sessions {
             None => match self.connect_stream_place(below, session_id) {
                 Place::ToCome => self.buffer_stream(below, stream),
                 Place::Begun => end_stream(below.quic, stream_id, error_code::SESSION_GONE),
-                // Section 4.
+                // Draft section 4: the session identifier is that of a stream that cannot exist.
                 Place::Impossible => {
                     let reason = b"a WebTransport session ID is no request stream's";
                     below
@@ -279,12 +284,12 @@ impl Sessions {
         }
     }
 
-    /// The state of the request stream that identifies a session.
+    /// The state of the request stream whose identifier is the session identifier.
     fn connect_stream_place(&self, below: &LowerLayers<'_>, session_id: u64) -> Place {
         match self.role {
             Role::Server => below.h3.place(session_id),
             _ if !is_client_bidi(session_id) => Place::Impossible,
-            // Requests that were not sent cannot have a session.
+            // A client has not sent a request on this stream, so it cannot be a session.
             _ if session_id >= below.quic.next_stream_id(false) => Place::Impossible,
             _ => Place::Begun,
         }
@@ -305,7 +310,7 @@ impl Sessions {
             }
             return;
         }
-        // HTTP/3 finds its request, or reports the error.
+        // HTTP/3 passes the datagram to its request, or reports an error.
         let (h3, mut out) = below.parts();
         h3.handle_datagram(&mut out, data);
     }
@@ -319,7 +324,7 @@ impl Sessions {
         }
     }
 
-    /// Handles a datagram of a request that is not a known session. Returns it if it is not a session's.
+    /// Handles an HTTP datagram whose stream is not a known session. Returns it if it belongs to a request.
     fn route_http_datagram(
         &mut self,
         below: &LowerLayers<'_>,
@@ -374,12 +379,13 @@ impl Sessions {
             H3::StopSending { stream_id, .. } if self.table.contains_key(&stream_id) => {
                 let is_open = self.table.get(&stream_id).is_some_and(|it| it.is_open);
                 if is_open {
-                    // The peer's last data may be in the same packet, and is processed after this.
+                    // The peer's last data may be in the same packet and is handled after this event, so the session
+                    // does not end yet.
                     self.stopped_reading.push((stream_id, below.now));
                 } else if self.role == Role::Server {
                     self.aborted_by_peer(below, stream_id);
                 }
-                // RFC 9114 section 4.1: a response to the client may still arrive.
+                // RFC 9114 section 4.1: after a STOP_SENDING the response may still arrive at the client.
             }
             H3::Datagram { stream_id, data } => {
                 return self.route_http_datagram(below, stream_id, data);
@@ -393,7 +399,7 @@ impl Sessions {
         None
     }
 
-    /// True if that is a server's rejection of a client's request (RFC 9114 section 4.1.1).
+    /// Client: true if the server has rejected the request of a session with this code (RFC 9114 section 4.1.1).
     fn is_rejected(&self, session_id: u64, code: u64) -> bool {
         let session = self.table.get(&session_id);
         self.role == Role::Client
@@ -401,15 +407,16 @@ impl Sessions {
             && session.is_some_and(|session| !session.is_open)
     }
 
-    /// The draft of a session, if it exists.
+    /// The draft that a session uses; `None` if there is no such session, or its draft is not known yet.
     pub(super) fn draft(&self, session_id: u64) -> Option<Draft> {
         self.table.get(&session_id)?.draft
     }
 }
 
-/// The first read of a stream that is probably a request: one packet has no more.
+/// The number of bytes that are read first from a stream that is probably a request. One packet has no more.
 const REQUEST_BYTES: usize = 1536;
 
-/// The reason that a client gets for it. Some drafts have no other way to report a limit.
+/// The reason that a client's host gets when the server rejects a request. Some drafts have no other way to announce a
+/// limit.
 const REJECTED: &str =
     "the server has rejected the session: it takes no further one on this connection";

@@ -1,7 +1,7 @@
-//! Data streams of sessions: opening, reading, writing and ending them, and their session's credit.
+//! The data streams of sessions: opening, reading, writing and ending them, and the credit of their session.
 //!
-//! The bytes stay in QUIC: they are read from it when the host asks, and written into its queues. This file has the
-//! state that a session needs. Not here: finding the session of a peer's stream (`stream_routing`).
+//! The data stays in QUIC: it is read there when the host asks for it, and written into QUIC's queues. This file has
+//! the state of a stream that its session needs. Not here: finding the session of a peer's stream (`stream_routing`).
 
 use std::collections::VecDeque;
 
@@ -10,22 +10,22 @@ use uringcore_h3::Role;
 use uringcore_h3::frame::{is_server_initiated, is_unidirectional};
 use uringcore_quic::{self as quic, Received, StreamEnd, StreamError};
 
-use super::pre_session_buffer::EarlyStream;
 use super::event::EventKind;
+use super::pre_session_buffer::EarlyStream;
 use super::session::Error;
 use super::sessions::{LowerLayers, Sessions, end_stream};
 use super::{capsule, error_code, stream_header};
 
-/// One stream of a session. It is removed when both of its sides have ended and the host has released it.
+/// One stream of a session. It is removed when both directions have ended and the host has released it.
 #[derive(Debug)]
 pub(super) struct DataStream {
     pub session_id: u64,
     pub sending: Sending,
-    /// The end has not been read, and neither side has abandoned it.
+    /// True if the end of the peer's direction was not read, and neither side has abandoned the direction.
     pub is_receiving: bool,
-    /// Both sides have ended, and the session has counted that.
+    /// True if both directions have ended and the session has counted that.
     is_over: bool,
-    /// The host has released it.
+    /// True if the host has released the stream.
     is_forgotten: bool,
     /// Data that waits for the session's credit.
     waiting: Option<Box<Waiting>>,
@@ -34,12 +34,13 @@ pub(super) struct DataStream {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sending {
     Open,
-    /// The end was passed to QUIC, and is not acknowledged.
+    /// The end of the stream is in QUIC's queue and not acknowledged.
     Finished,
     Over,
 }
 
-/// Bytes that the session may not send yet. Bounds: as with any stream, one message that found room.
+/// Bytes that exceed the session's credit. As with any stream, they are the rest of a message that was sent when the
+/// stream had room.
 #[derive(Debug, Default)]
 struct Waiting {
     pieces: VecDeque<Bytes>,
@@ -68,7 +69,7 @@ impl Sessions {
         is_server_initiated(stream_id) == (self.role == Role::Server)
     }
 
-    /// A stream of the peer gets its session.
+    /// Adds a stream that the peer opened to its session.
     pub(super) fn adopt(&mut self, below: &mut LowerLayers<'_>, stream: EarlyStream) {
         let EarlyStream {
             stream_id,
@@ -134,7 +135,7 @@ impl Sessions {
         }
     }
 
-    /// Handles QUIC's event of a stream in the table.
+    /// Handles a QUIC event of a stream in the table.
     pub(super) fn stream_event(
         &mut self,
         below: &mut LowerLayers<'_>,
@@ -165,12 +166,12 @@ impl Sessions {
                 not_sent = *unsent;
             }
             Quic::StreamFinished { .. } => stream.sending = Sending::Over,
-            // There will be room when data has credit again.
+            // The stream has no room while data of it waits for the session's credit.
             Quic::StreamWritable { .. } if stream.waiting.is_some() => return,
             _ => {}
         }
         let stream = self.streams.get(&stream_id);
-        // The host may still wait for the end of a finished stream after it has released it.
+        // After the host has released a finished stream it may still wait for the event of its end.
         let is_end = matches!(
             event,
             Quic::StreamFinished { .. } | Quic::StopSending { .. }
@@ -185,8 +186,8 @@ impl Sessions {
 
     // Commands -----------------------------------------------------------------------------------
 
-    /// Opens the next stream of ours in a session; `None` while QUIC or the session's credit allows no more. An
-    /// event follows when another may be opened.
+    /// Opens a stream in a session. `None` while QUIC or the session's credit allows no more; an event follows when it
+    /// does.
     pub(super) fn open_stream(
         &mut self,
         below: &mut LowerLayers<'_>,
@@ -220,13 +221,13 @@ impl Sessions {
         session.streams.insert(stream_id);
         let stream = DataStream::new(session_id, stream_id, true);
         self.streams.insert(stream_id, stream);
-        // Section 4.4: the peer gets the stream's header even if the stream is reset.
+        // Draft section 4.4: the header is delivered even if the stream is reset.
         let header = stream_header::written(stream_id, session_id);
         below.quic.send_head(stream_id, header);
         Ok(Some(stream_id))
     }
 
-    /// QUIC allows more streams of ours.
+    /// Reports that QUIC allows this side more streams to the sessions that wait for them.
     pub(super) fn streams_available(&mut self, unidirectional: bool) {
         let at = usize::from(unidirectional);
         let mut waiting: Vec<u64> = self.openers[at].drain().collect();
@@ -237,7 +238,7 @@ impl Sessions {
         }
     }
 
-    /// Queues data, and an end after it.
+    /// Queues data; `fin` ends the stream after it.
     pub(super) fn send_stream(
         &mut self,
         below: &mut LowerLayers<'_>,
@@ -291,7 +292,7 @@ impl Sessions {
         Ok(())
     }
 
-    /// The session has more credit: waiting data is sent, one stream after the other.
+    /// Sends waiting data of the session's streams, one stream after the other, because the session has more credit.
     pub(super) fn credit_granted(&mut self, below: &mut LowerLayers<'_>, session_id: u64) {
         let Some(session) = self.table.get_mut(&session_id) else {
             return;
@@ -310,7 +311,7 @@ impl Sessions {
                 {
                     let now = piece.split_to(piece.len().min(flow.room()));
                     flow.sent(now.len());
-                    // A stream that refuses has ended; an event follows.
+                    // An error means that the stream has ended; an event follows.
                     let _ = below.quic.send_stream(stream_id, now, false);
                     if piece.is_empty() {
                         waiting.pieces.pop_front();
@@ -343,13 +344,13 @@ impl Sessions {
         stream.is_some_and(|stream| stream.waiting.is_some()) || quic.is_stream_full(stream_id)
     }
 
-    /// True if data of ours, or its end, is not sent or not acknowledged.
+    /// True if data that this side sent, or the end of the stream, is not acknowledged yet.
     pub(super) fn is_sending(&self, quic: &quic::Connection, stream_id: u64) -> bool {
         let stream = self.streams.get(&stream_id);
         stream.is_some_and(|stream| stream.waiting.is_some()) || quic.is_sending(stream_id)
     }
 
-    /// True if a stream that the session's host has finished is not wholly acknowledged.
+    /// True if the session has a stream that the host has finished and that is not wholly acknowledged.
     pub(super) fn is_finishing(&self, session_id: u64) -> bool {
         let is_finishing = |stream_id| {
             let stream: Option<&DataStream> = self.streams.get(stream_id);
@@ -389,7 +390,7 @@ impl Sessions {
         received
     }
 
-    /// Counts bytes of a session that were read.
+    /// Counts bytes that were read from a session's stream.
     fn read(&mut self, below: &mut LowerLayers<'_>, session_id: u64, count: usize) {
         if count == 0 {
             return;
@@ -410,7 +411,7 @@ impl Sessions {
         }
     }
 
-    /// Resets our side of a stream.
+    /// Resets this side's direction of a stream.
     pub(super) fn reset_stream(
         &mut self,
         below: &mut LowerLayers<'_>,
@@ -421,7 +422,9 @@ impl Sessions {
             return Err(StreamError::Over);
         };
         let unsent = below.quic.send_queue_bytes(stream_id);
-        below.quic.reset_stream(stream_id, error_code::to_wire(code))?;
+        below
+            .quic
+            .reset_stream(stream_id, error_code::to_wire(code))?;
         stream.sending = Sending::Over;
         stream.waiting = None;
         let session_id = stream.session_id;
@@ -430,7 +433,7 @@ impl Sessions {
         Ok(())
     }
 
-    /// Returns the credit of queued bytes that will not be sent to the session.
+    /// Returns the credit of queued bytes that will not be sent to their session.
     fn not_sent(&mut self, below: &mut LowerLayers<'_>, session_id: u64, count: usize) {
         let session = self.table.get_mut(&session_id);
         if count > 0
@@ -451,14 +454,16 @@ impl Sessions {
         if !self.streams.contains_key(&stream_id) {
             return Err(StreamError::Over);
         }
-        below.quic.stop_stream(stream_id, error_code::to_wire(code))?;
+        below
+            .quic
+            .stop_stream(stream_id, error_code::to_wire(code))?;
         self.abandon_unread(stream_id);
         self.settle_stream(below, stream_id);
         Ok(())
     }
 
-    /// The host releases a stream. If it is not finished it is reset, if it is not read to its end it is stopped; a
-    /// finished stream is still delivered.
+    /// Releases a stream of the host. A stream that is not finished is reset, and one that is not read to its end is
+    /// stopped. A finished stream is still delivered.
     pub(super) fn forget_stream(&mut self, below: &mut LowerLayers<'_>, stream_id: u64) {
         let Some(stream) = self.streams.get_mut(&stream_id) else {
             return;
@@ -469,7 +474,7 @@ impl Sessions {
             stream.sending == Sending::Open && !is_finished,
             stream.is_receiving,
         );
-        // A direction that returns an error has already ended.
+        // An error means that the direction has already ended.
         if is_sending {
             let _ = self.reset_stream(below, stream_id, 0);
         }
@@ -481,8 +486,8 @@ impl Sessions {
 
     // Consequences -------------------------------------------------------------------------------
 
-    /// Unread data of a stream will not be read. Only QUIC knows its amount: credit is given for the maximum,
-    /// because otherwise the peer would run out of it.
+    /// Counts the unread data of an abandoned stream for the session's credit. Only QUIC has the number of bytes, so
+    /// the maximum is counted; otherwise the peer would run out of credit.
     fn abandon_unread(&mut self, stream_id: u64) {
         let Some(stream) = self.streams.get_mut(&stream_id) else {
             return;
@@ -496,7 +501,7 @@ impl Sessions {
         }
     }
 
-    /// Removes a stream that has ended, and gives the peer credit for another.
+    /// Removes a stream that has ended, and counts it for the peer's stream credit.
     fn settle_stream(&mut self, below: &mut LowerLayers<'_>, stream_id: u64) {
         let is_own = self.is_own(stream_id);
         let Some(stream) = self.streams.get_mut(&stream_id) else {
@@ -526,7 +531,7 @@ impl Sessions {
         self.send_due_credit(below, session_id);
     }
 
-    /// Sends the pending capsules of flow control.
+    /// Sends the queued flow-control capsules of a session.
     pub(super) fn send_due_credit(&mut self, below: &mut LowerLayers<'_>, session_id: u64) {
         let Some(session) = self.table.get_mut(&session_id) else {
             return;
@@ -536,7 +541,7 @@ impl Sessions {
         };
         for (kind, value) in flow.take_due() {
             let word = capsule::number(kind, value);
-            // A CONNECT stream that refuses has ended.
+            // An error means that the CONNECT stream has ended.
             let _ = below.send_data(session_id, word, false);
         }
     }

@@ -1,4 +1,4 @@
-//! The status code and reason of a closed connection (RFC 6455 section 7.4).
+//! Close frames: the status code and the reason with which a connection is closed (RFC 6455 sections 5.5.1 and 7.4).
 
 use super::status_code;
 use super::violation::Violation;
@@ -6,13 +6,13 @@ use super::violation::Violation;
 /// The content of a Close frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Close {
-    /// 1005 if there is none.
+    /// The status code; 1005 if the frame has none.
     pub code: u16,
     pub reason: String,
 }
 
 impl Close {
-    /// The stream ended without a Close frame.
+    /// The result for a stream that ended without a Close frame.
     pub fn abnormal() -> Self {
         Self {
             code: status_code::ABNORMAL,
@@ -20,7 +20,7 @@ impl Close {
         }
     }
 
-    /// Reads a Close frame's payload (RFC 6455 section 5.5.1).
+    /// Parses the payload of a Close frame (RFC 6455 section 5.5.1).
     pub(super) fn read(payload: &[u8]) -> Result<Self, Violation> {
         let [high, low, reason @ ..] = payload else {
             return match payload.is_empty() {
@@ -35,20 +35,26 @@ impl Close {
         if !Self::is_sendable(code) {
             return Err(Violation::protocol("a status code that may not be sent"));
         }
-        let reason = std::str::from_utf8(reason)
-            .map_err(|_| Violation::new(status_code::INVALID_PAYLOAD, "a close reason that is not UTF-8"))?;
+        let reason = std::str::from_utf8(reason).map_err(|_| {
+            Violation::new(
+                status_code::INVALID_PAYLOAD,
+                "a close reason that is not UTF-8",
+            )
+        })?;
         Ok(Self {
             code,
             reason: reason.to_owned(),
         })
     }
 
-    /// True if a Close frame may carry this code (RFC 6455 sections 7.4.1 and 7.4.2, and later IANA registrations).
+    /// True if a Close frame may have this status code (RFC 6455 sections 7.4.1 and 7.4.2, and later IANA
+    /// registrations).
     pub fn is_sendable(code: u16) -> bool {
         matches!(code, 1000..=1003 | 1007..=1014 | 3000..=4999)
     }
 
-    /// A Close frame's payload. The reason is truncated to fit a control frame (RFC 6455 section 5.5).
+    /// Encodes the payload of a Close frame. The reason is truncated at a character boundary to fit (RFC 6455 section
+    /// 5.5).
     pub fn payload(code: u16, reason: &str) -> Vec<u8> {
         let mut end = reason.len().min(REASON_MAX);
         while !reason.is_char_boundary(end) {
@@ -60,7 +66,7 @@ impl Close {
     }
 }
 
-/// The limit of a control frame's payload, less the code.
+/// The maximum length of a reason in bytes: the payload limit of control frames, without the two bytes of the code.
 const REASON_MAX: usize = 123;
 
 #[cfg(test)]

@@ -1,11 +1,11 @@
-//! One frame (RFC 6455 section 5.2): its header, and masking of the payload.
+//! A frame (RFC 6455 section 5.2): its header, its encoding, and the masking of its payload.
 
 use bytes::{BufMut, Bytes, BytesMut};
 
 use super::violation::Violation;
 
-/// Our end of the connection. A client masks each frame that it sends, a server none (RFC 6455 section 5.1), over
-/// HTTP/3 too, where masking protects nothing (RFC 8441 section 5.1).
+/// The side of the connection that this code is. A client masks the frames that it sends, and a server does not (RFC
+/// 6455 section 5.1). This also applies over HTTP/3, where masking protects nothing (RFC 8441 section 5.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
     Client,
@@ -60,7 +60,7 @@ pub(super) struct Header {
 }
 
 impl Header {
-    /// Parses a complete header; `size` of its first two bytes gives its length.
+    /// Parses a complete header. [`size`](Self::size) has its length.
     pub fn read(bytes: &[u8]) -> Result<Self, Violation> {
         let (&[first, second], rest) = bytes.split_first_chunk().ok_or_else(cut)?;
         if first & 0x70 != 0 {
@@ -83,7 +83,7 @@ impl Header {
             return Err(Violation::protocol("a length above 2^63-1"));
         }
         if opcode.is_control() && (!fin || length > CONTROL_MAX) {
-            // RFC 6455 section 5.5.
+            // RFC 6455 section 5.5: control frames have at most 125 bytes of payload and are not fragmented.
             return Err(Violation::protocol(
                 "a control frame that is long or a fragment",
             ));
@@ -97,7 +97,7 @@ impl Header {
         })
     }
 
-    /// The length of a header, from its second byte.
+    /// The length of a header in bytes, from the header's second byte.
     pub fn size(second: u8) -> usize {
         let length = match second & 0x7f {
             126 => 2,
@@ -112,7 +112,7 @@ fn cut() -> Violation {
     Violation::protocol("a frame header that is cut off")
 }
 
-/// Encodes a whole frame that is not a fragment, masked if there is a key.
+/// Encodes a frame that is not a fragment. With a key it is masked.
 pub fn frame(opcode: Opcode, payload: &[u8], mask: Option<[u8; 4]>) -> Bytes {
     let mut out = BytesMut::with_capacity(HEADER_MAX + payload.len());
     out.put_u8(0x80 | opcode.value());
@@ -140,9 +140,9 @@ pub fn frame(opcode: Opcode, payload: &[u8], mask: Option<[u8; 4]>) -> Bytes {
     out.freeze()
 }
 
-/// RFC 6455 section 5.3: XORs the payload with the key, from the key's first byte on.
+/// XORs the payload with the key (RFC 6455 section 5.3). The first byte of the payload uses the first byte of the key.
 pub(super) fn apply_mask(payload: &mut [u8], key: [u8; 4]) {
-    // Sixteen bytes at a time, so that the compiler emits vector instructions.
+    // Sixteen bytes are masked at a time, so that the compiler emits vector instructions.
     let mut wide = [0; 16];
     wide.chunks_exact_mut(4)
         .for_each(|part| part.copy_from_slice(&key));
@@ -159,6 +159,6 @@ pub(super) fn apply_mask(payload: &mut [u8], key: [u8; 4]) {
         .for_each(|(byte, key)| *byte ^= key);
 }
 
-/// RFC 6455 section 5.5.
+/// The maximum payload of a control frame in bytes (RFC 6455 section 5.5).
 const CONTROL_MAX: u64 = 125;
 pub(super) const HEADER_MAX: usize = 14;

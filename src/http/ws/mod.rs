@@ -1,23 +1,23 @@
 //! WebSocket messages over a byte stream (RFC 6455), for any version of HTTP.
 //!
-//! - `reader`: [`Reader`], bytes to messages and control frames. Start here.
+//! - `reader`: [`Reader`], parses received bytes to messages and control frames. Start here.
 //! - `websocket`: [`Socket`], a server's WebSocket: its state and the messages that wait for the application.
 //! - `frame`: one frame's header, masking, and encoding of frames to send.
 //! - `close_frame`: [`Close`], code and reason of a close frame; `status_code`: the status codes.
-//! - `violation`: [`Violation`], a protocol violation that fails the connection.
+//! - `violation`: [`Violation`], an error of the peer that fails the connection.
 //!
-//! Not here: the handshake, which belongs to the HTTP version (RFC 6455 section 4, RFC 9220 section 3); the end of a
+//! Not here: the handshake, which depends on the HTTP version (RFC 6455 section 4, RFC 9220 section 3); the end of a
 //! connection, which the host reports; and extensions, so a frame with a reserved bit set is an error.
 
 mod close_frame;
-pub mod status_code;
-mod violation;
 mod frame;
 mod reader;
+pub mod status_code;
+mod violation;
 mod websocket;
 
 pub use close_frame::Close;
-pub use violation::Violation;
 pub use frame::{Opcode, Side, frame};
 pub use reader::{Event, Reader};
+pub use violation::Violation;
 pub use websocket::{Limits, Phase, Socket, Stop};

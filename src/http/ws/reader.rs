@@ -1,37 +1,37 @@
-//! Turns the bytes of a stream into messages and control frames.
+//! Parses the received bytes of a WebSocket to messages and control frames.
 
 use bytes::Bytes;
 
 use super::close_frame::Close;
+use super::frame::{HEADER_MAX, Header, Opcode, Side, apply_mask};
 use super::status_code;
 use super::violation::Violation;
-use super::frame::{HEADER_MAX, Header, Opcode, Side, apply_mask};
 
-/// A received message or control frame. Fragments are joined (RFC 6455 section 5.4).
+/// A received message or control frame. The fragments of a message are joined (RFC 6455 section 5.4).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     Text(String),
     Binary(Vec<u8>),
-    /// The reply is a Pong with an equal payload (RFC 6455 section 5.5.2).
+    /// The host answers with a Pong that has the same payload (RFC 6455 section 5.5.2).
     Ping(Vec<u8>),
     Pong(Vec<u8>),
-    /// The last event; nothing after it is read.
+    /// The last event. Bytes after it are not read.
     Close(Close),
 }
 
-/// The receiving half of a connection.
+/// Reads the frames of a peer.
 ///
-/// Holds one message of at most `message_max` bytes and one control frame. Memory grows with the received bytes,
-/// not with the announced length. After a [`Violation`] or a Close nothing more is read.
+/// It buffers one message of at most `message_max` bytes, and one control frame. The buffer grows with the received
+/// bytes, not to the announced length at once. After a [`Violation`] or a Close frame nothing more is read.
 #[derive(Debug)]
 pub struct Reader {
     side: Side,
     message_max: usize,
     header: [u8; HEADER_MAX],
     header_length: usize,
-    /// The frame whose payload is being read.
+    /// The frame whose payload is being read; `None` between frames.
     frame: Option<Frame>,
-    /// The unfinished data message.
+    /// The data message whose last fragment has not arrived.
     message: Option<Message>,
     control: Vec<u8>,
     is_over: bool,
@@ -63,7 +63,8 @@ impl Reader {
         }
     }
 
-    /// Reads the next event from the front of `input` and advances it. `None`: all input was consumed.
+    /// Reads the next event from the front of `input`, and advances `input`. `None` if all input was consumed before
+    /// an event was complete.
     pub fn read(&mut self, input: &mut &[u8]) -> Result<Option<Event>, Violation> {
         if self.is_over {
             *input = &[];
@@ -74,21 +75,21 @@ impl Reader {
         read
     }
 
-    /// Bytes of the unfinished message.
+    /// The number of bytes of the unfinished message.
     pub fn held_bytes(&self) -> usize {
         self.message
             .as_ref()
             .map_or(0, |message| message.content.len())
     }
 
-    /// The memory allocated for the unfinished message.
+    /// The number of bytes that are allocated for the unfinished message.
     pub fn reserved_bytes(&self) -> usize {
         self.message
             .as_ref()
             .map_or(0, |message| message.content.capacity())
     }
 
-    /// Stops reading.
+    /// Drops the unfinished message; nothing more is read.
     pub fn stop(&mut self) {
         self.is_over = true;
         self.message = None;
@@ -122,7 +123,7 @@ impl Reader {
             let begin = target.len();
             target.extend_from_slice(payload);
             if let Some(mut key) = header.mask {
-                // Continues at the key byte where the last piece ended.
+                // The payload arrives in pieces. The key is rotated to the byte at which the last piece ended.
                 key.rotate_left(((header.length - left) % 4) as usize);
                 apply_mask(&mut target[begin..], key);
             }
@@ -157,7 +158,7 @@ impl Reader {
         }
     }
 
-    /// Checks that a frame may occur here (RFC 6455 sections 5.1 and 5.4).
+    /// Checks that a frame is allowed at this point (RFC 6455 sections 5.1 and 5.4).
     fn begin(&mut self, header: Header) -> Result<(), Violation> {
         if header.mask.is_some() != (self.side == Side::Server) {
             return Err(Violation::protocol(match self.side {
@@ -176,7 +177,10 @@ impl Reader {
         }
         let held = self.held_bytes() as u64;
         if header.length > (self.message_max as u64).saturating_sub(held) {
-            return Err(Violation::new(status_code::TOO_BIG, "the message is too big"));
+            return Err(Violation::new(
+                status_code::TOO_BIG,
+                "the message is too big",
+            ));
         }
         if !is_continuation {
             self.message = Some(Message {
@@ -187,7 +191,7 @@ impl Reader {
         Ok(())
     }
 
-    /// Completes a frame, and its message if this is the last fragment.
+    /// Completes a frame. If it was the last fragment, completes its message as well.
     fn end(&mut self, header: Header) -> Result<Option<Event>, Violation> {
         match header.opcode {
             Opcode::Ping => Ok(Some(Event::Ping(std::mem::take(&mut self.control)))),
@@ -206,16 +210,18 @@ impl Message {
     fn finish(self) -> Result<Event, Violation> {
         match self.is_text {
             false => Ok(Event::Binary(self.content)),
-            // RFC 6455 section 8.1.
+            // RFC 6455 section 8.1: a text message is valid UTF-8.
             true => String::from_utf8(self.content)
                 .map(Event::Text)
-                .map_err(|_| Violation::new(status_code::INVALID_PAYLOAD, "a text that is not UTF-8")),
+                .map_err(|_| {
+                    Violation::new(status_code::INVALID_PAYLOAD, "a text that is not UTF-8")
+                }),
         }
     }
 }
 
 impl Event {
-    /// The length of the payload.
+    /// The length of the payload in bytes.
     pub fn size(&self) -> usize {
         match self {
             Self::Text(text) => text.len(),
@@ -224,7 +230,7 @@ impl Event {
         }
     }
 
-    /// Encodes the frame, masked if there is a key.
+    /// Encodes the event as a frame. With a key it is masked.
     pub fn to_frame(&self, mask: Option<[u8; 4]>) -> Bytes {
         let frame = |opcode, payload: &[u8]| super::frame(opcode, payload, mask);
         match self {

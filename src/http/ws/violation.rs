@@ -1,8 +1,8 @@
-//! Protocol violations by the peer.
+//! Errors of the peer that fail a WebSocket connection.
 
 use super::status_code;
 
-/// A reason to fail the connection (RFC 6455 section 7.1.7), with its status code.
+/// The status code and reason with which a connection fails (RFC 6455 section 7.1.7).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Violation {
     pub code: u16,

@@ -1,10 +1,10 @@
-//! One WebSocket: its state, its received data, and the messages that wait for the application.
+//! One WebSocket of a server: its state, its received data, and the messages that wait for the application.
 //!
-//! This file holds state only. Sending, and the reaction to the application's messages, belong to the host.
+//! This file only has the state. The host sends, and reacts to the application's messages.
 //!
-//! Bounds: the server's limit of waiting messages, and [`HELD_HIGH_WATER`] bytes with the unfinished message included.
-//! Above either the client is stopped. If the application is waiting, one message of the largest size may still arrive,
-//! provided the client has a [`Permit`] left.
+//! Bounds: `queue_max` messages may wait for the application, and [`HELD_HIGH_WATER`] bytes including the unfinished
+//! message. Above either bound reading stops. If the application is waiting for a message, one message of up to
+//! `message_max` bytes may still be read, if the client has a free [`Permit`].
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -14,20 +14,20 @@ use bytes::{Buf, BytesMut};
 use uringcore_limits::semaphore::{Permit, Semaphore};
 
 use super::close_frame::Close;
-use super::violation::Violation;
 use super::frame::Side;
 use super::reader::{Event, Reader};
+use super::violation::Violation;
 
 /// The limits of one WebSocket.
 #[derive(Debug, Clone)]
 pub struct Limits {
-    /// Bytes of a message.
+    /// The maximum length of a message in bytes.
     pub message_max: usize,
-    /// Messages that wait for the application, at least one.
+    /// The maximum number of messages that wait for the application; at least one.
     pub queue_max: usize,
-    /// The interval of our Pings, if any.
+    /// The interval at which the server sends Pings; `None` sends none.
     pub ping_interval: Option<Duration>,
-    /// The time to answer a Ping, if limited.
+    /// The time in which a client must answer a Ping; `None` means no limit.
     pub ping_timeout: Option<Duration>,
 }
 
@@ -36,49 +36,50 @@ pub struct Socket {
     pub phase: Phase,
     reader: Reader,
     limits: Limits,
-    /// The application has received the connect message.
+    /// True if the application has got the connect message.
     pub connect_reported: bool,
-    /// Messages for the application, and the bytes they hold.
+    /// Messages that wait for the application.
     queue: VecDeque<Event>,
+    /// The number of bytes of these messages.
     queued_bytes: usize,
-    /// Received data that is read when the queue has room, or after the handshake.
+    /// Received data that is parsed when the queue has room, and not before the handshake is done.
     unread: BytesMut,
-    /// No data follows `unread`.
+    /// True if no data follows after `unread`.
     fin: bool,
-    /// The application waits in `receive`.
+    /// True if the application waits for a message.
     pub is_awaited: bool,
-    /// The content of the last message to the application.
+    /// The content of the disconnect message, after which the application gets no other.
     pub ended: Option<Close>,
-    /// The application closed the connection.
+    /// True if the application has closed the connection.
     pub closed_by_application: bool,
-    /// The Ping to answer: of several the last, as RFC 6455 section 5.5.3 allows.
+    /// The payload of the Pong to send. Of several Pings only the last is answered, as RFC 6455 section 5.5.3 allows.
     pub pong: Option<Vec<u8>>,
     next_ping: Option<Instant>,
     ping: Option<Pinged>,
     pings: u32,
     pub permits: Arc<Semaphore>,
-    /// Held while more is stored than the ordinary bound allows.
+    /// The permit for one large message; held while more bytes are stored than `HELD_HIGH_WATER`.
     permit: Option<Permit>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
-    /// The application has not answered.
+    /// The application has not accepted or refused the connection yet.
     Connecting,
-    /// The application answers with an HTTP response.
+    /// The application refuses the connection with an HTTP response.
     Denied,
     Open,
-    /// Our Close has been sent, or never will be.
+    /// This side's Close frame was sent, or never will be.
     Closed,
 }
 
-/// A Ping that waits for its Pong.
+/// A Ping that was sent and not answered yet.
 struct Pinged {
     payload: [u8; 4],
     since: Instant,
 }
 
-/// Why reading stops.
+/// The reason why reading stops.
 pub enum Stop {
     Closed(Close),
     Violation(Violation),
@@ -87,7 +88,7 @@ pub enum Stop {
 }
 
 impl Socket {
-    /// `ended`: no data follows the request. `permits`: the client's permits for large messages.
+    /// `ended` is true if no data follows the request. `permits` are the client's permits for large messages.
     pub fn new(limits: &Limits, ended: bool, permits: Arc<Semaphore>) -> Self {
         Self {
             permits,
@@ -110,7 +111,7 @@ impl Socket {
         }
     }
 
-    /// Reads as many messages as may wait, and leaves the rest of `input`.
+    /// Parses messages from `input` as long as the bounds allow. The rest stays in `input`.
     fn read(&mut self, input: &mut &[u8]) -> Option<Stop> {
         while self.queue.len() < self.limits.queue_max {
             match self.reader.read(input) {
@@ -131,7 +132,7 @@ impl Socket {
         None
     }
 
-    /// Handles received data.
+    /// Handles received data. `ended` is true if no data follows.
     pub fn received(&mut self, data: &[u8], ended: bool) -> Option<Stop> {
         self.fin |= ended;
         match self.phase {
@@ -153,19 +154,19 @@ impl Socket {
         }
     }
 
-    /// Resumes reading after the queue was full.
+    /// Continues reading after the application has taken a message.
     pub fn read_on(&mut self) -> Option<Stop> {
         let mut unread = std::mem::take(&mut self.unread);
         let mut rest = &unread[..];
         let stop = self.read(&mut rest);
         let read = unread.len() - rest.len();
-        // `advance` moves no data: there may be very many small messages.
+        // `advance` moves no data. There may be very many small messages.
         unread.advance(read);
         self.unread = unread;
         stop.or_else(|| self.lost())
     }
 
-    /// `Stop::Lost` if all data has been read and none follows.
+    /// Returns `Stop::Lost` if all data was read and no data follows.
     fn lost(&self) -> Option<Stop> {
         (self.fin && self.unread.is_empty()).then_some(Stop::Lost)
     }
@@ -176,12 +177,12 @@ impl Socket {
         Some(message)
     }
 
-    /// The memory of all received data that the application has not taken.
+    /// The number of bytes that are allocated for received data that the application has not taken.
     pub fn held_bytes(&self) -> usize {
         self.queued_bytes + self.unread.capacity() + self.reader.reserved_bytes()
     }
 
-    /// True if the client must wait for the application.
+    /// True if the host must stop reading from the client until the application has taken messages.
     pub fn is_full(&mut self) -> bool {
         let held = self.queued_bytes + self.unread.len() + self.reader.held_bytes();
         let is_large = held > HELD_HIGH_WATER;
@@ -190,7 +191,7 @@ impl Socket {
         }
         let is_over = self.fin || matches!(self.phase, Phase::Denied | Phase::Closed);
         let is_full = self.queue.len() >= self.limits.queue_max || is_large;
-        // Before the handshake is done nothing is read, even if the application waits.
+        // Nothing is parsed before the handshake is done, even if the application waits.
         let is_read = self.is_awaited && self.phase == Phase::Open;
         is_full && !is_over && !(is_read && self.may_hold(is_large))
     }
@@ -202,16 +203,16 @@ impl Socket {
         !is_large || self.permit.is_some()
     }
 
-    /// Handles the application's accept.
+    /// Opens the WebSocket, because the application has accepted it. Parses the data that has arrived.
     pub fn open(&mut self, now: Instant) -> Option<Stop> {
         self.phase = Phase::Open;
-        // An interval beyond the clock's range means no Pings.
+        // If the clock cannot represent the time of the first Ping, no Pings are sent.
         let interval = self.limits.ping_interval;
         self.next_ping = interval.and_then(|interval| now.checked_add(interval));
         self.read_on()
     }
 
-    /// Ends the socket: queued messages are still delivered, then `close`.
+    /// Ends the WebSocket with `close`. The application still gets the messages that wait for it, then `close`.
     pub fn end(&mut self, close: Close) {
         self.phase = Phase::Closed;
         self.unread = BytesMut::new();
@@ -221,7 +222,7 @@ impl Socket {
         self.ended.get_or_insert(close);
     }
 
-    /// The payload of a Ping that is due.
+    /// Returns the payload of a Ping if one is due now.
     pub fn take_ping(&mut self, now: Instant) -> Option<[u8; 4]> {
         let interval = self.limits.ping_interval?;
         let is_due = self.next_ping.is_some_and(|next| next <= now);
@@ -229,7 +230,7 @@ impl Socket {
             return None;
         }
         self.next_ping = now.checked_add(interval);
-        // The counter may wrap: only one Ping at a time waits for its answer.
+        // The number may wrap around, because only one Ping waits for its answer at a time.
         self.pings = self.pings.wrapping_add(1);
         let payload = self.pings.to_be_bytes();
         if self.limits.ping_timeout.is_some() {
@@ -241,7 +242,8 @@ impl Socket {
         Some(payload)
     }
 
-    /// True if a Ping was not answered in time. False while the application blocks reading of the answer.
+    /// True if a Ping was not answered in time. False while reading is stopped because the application takes no
+    /// messages, since the answer may not have been read.
     pub fn is_unresponsive(&mut self, now: Instant) -> bool {
         let is_full = self.is_full();
         match (&mut self.ping, self.limits.ping_timeout) {
@@ -256,12 +258,12 @@ impl Socket {
     }
 }
 
-/// Bytes that may wait for the application before the client is stopped.
+/// The number of bytes that may wait for the application before reading stops.
 const HELD_HIGH_WATER: usize = 256 * 1024;
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Opcode, status_code, frame};
+    use super::super::{Opcode, frame, status_code};
     use super::*;
 
     const SECOND: Duration = Duration::from_secs(1);
@@ -352,14 +354,14 @@ mod tests {
         let mut socket = open(begin, &Semaphore::new(0));
         assert_eq!(socket.take_ping(begin + 9 * SECOND), None);
         let payload = socket.take_ping(begin + 10 * SECOND).unwrap();
-        // One Ping at a time.
+        // A second Ping is not sent before the first was answered.
         assert_eq!(socket.take_ping(begin + 20 * SECOND), None);
         assert!(!socket.is_unresponsive(begin + 15 * SECOND));
         receive(&mut socket, Opcode::Pong, &payload);
         assert!(!socket.is_unresponsive(begin + 16 * SECOND));
         socket.take_ping(begin + 20 * SECOND).unwrap();
         receive(&mut socket, Opcode::Pong, b"of another");
-        // Not unresponsive while the application blocks reading of the answer.
+        // While the application takes no messages the client is not treated as unresponsive.
         receive(&mut socket, Opcode::Text, b"1");
         receive(&mut socket, Opcode::Text, b"2");
         assert!(!socket.is_unresponsive(begin + 40 * SECOND));

@@ -15,8 +15,8 @@ use pyo3::prelude::*;
 use pyo3::{PyTraverseError, PyVisit};
 use rustc_hash::FxHashMap;
 use uringcore_io::{PerProcess, SentFile, descriptors};
+use uringcore_limits::fair_permits::{Changes, FairPermits, HolderId, Taken};
 use uringcore_limits::memory_budget::AddressBlock;
-use uringcore_limits::fair_permits::{Changes, HolderId, FairPermits, Taken};
 
 use crate::capi::error::with_pending_set_aside;
 use crate::capi::future_wakeup;

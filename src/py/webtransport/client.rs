@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::{PyTraverseError, PyVisit};
 use uringcore_h3::Field;
-use uringcore_http::webtransport::{Client, Error, SessionCommands, Request};
+use uringcore_http::webtransport::{Client, Error, Request, SessionCommands};
 use uringcore_limits::memory_budget::Charge;
 use uringcore_quic::{self as quic, Event};
 

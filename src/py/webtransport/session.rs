@@ -10,7 +10,7 @@ use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyBytes, PyDict, PyList};
 use pyo3::{PyTraverseError, PyVisit};
 use uringcore_h3::Field;
-use uringcore_http::webtransport::{Draft, Error, SessionCommands, SessionStats, EventKind};
+use uringcore_http::webtransport::{Draft, Error, EventKind, SessionCommands, SessionStats};
 use uringcore_quic as quic;
 use uringcore_quic::read_on_demand::Inbox;
 

@@ -3,7 +3,7 @@
 use pyo3::prelude::*;
 use pyo3::{PyTraverseError, PyVisit};
 use rustc_hash::{FxHashMap, FxHashSet};
-use uringcore_http::webtransport::{Event, SessionCommands, SessionStats, EventKind};
+use uringcore_http::webtransport::{Event, EventKind, SessionCommands, SessionStats};
 
 use super::session::SessionCore;
 

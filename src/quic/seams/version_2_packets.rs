@@ -89,7 +89,9 @@ pub fn hide_type(packet: &mut [u8]) {
 
 #[cfg(test)]
 mod tests {
-    use uringcore_wire::{coalesced_packets::arrivals, header::VERSION_1, version_negotiation::VersionNegotiation};
+    use uringcore_wire::{
+        coalesced_packets::arrivals, header::VERSION_1, version_negotiation::VersionNegotiation,
+    };
 
     use super::*;
     use crate::seams::bare_quinn::{BareQuinn, OTHER_VERSION};

@@ -1,7 +1,7 @@
 //! Two HTTP/3 connections joined in memory, and parts of the wire format that tests write by hand.
 
-pub mod violations;
 pub mod qpack;
+pub mod violations;
 
 use std::collections::VecDeque;
 

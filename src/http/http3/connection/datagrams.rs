@@ -1,4 +1,4 @@
-//! HTTP datagrams of requests, in DATAGRAM frames and in capsules.
+//! HTTP datagrams of requests, in QUIC DATAGRAM frames and in capsules.
 
 use std::time::Instant;
 
@@ -13,7 +13,7 @@ use crate::http3::datagram::{DATAGRAM, Datagrams, read};
 use crate::http3::event::Event;
 
 impl Connection {
-    /// A DATAGRAM frame for this stream.
+    /// Handles an HTTP datagram of this stream that arrived in a DATAGRAM frame.
     pub(super) fn datagram(
         &mut self,
         quic: &mut quic::Connection,
@@ -22,17 +22,18 @@ impl Connection {
         now: Instant,
     ) {
         match self.exchanges.get(stream_id).map(|it| &it.datagrams) {
-            // The datagram arrived before its request, or after its end (RFC 9297 section 2.1).
+            // The datagram arrived before its request, or after the request's end, and is dropped (RFC 9297 section
+            // 2.1).
             None => {}
             Some(Datagrams::None) => {
-                // RFC 9297 section 2.
+                // RFC 9297 section 2: the request has no datagrams.
                 self.abort_request(quic, stream_id, Code::H3_DATAGRAM_ERROR, now);
             }
             Some(_) => self.push_datagram(stream_id, data),
         }
     }
 
-    /// Content of a request that consists of capsules.
+    /// Handles content that consists of capsules.
     pub(super) fn capsules(
         &mut self,
         quic: &mut quic::Connection,
@@ -66,27 +67,34 @@ impl Connection {
 
     fn push_datagram(&mut self, stream_id: u64, data: Bytes) {
         let is_wanted = self.is_waited_for(stream_id);
-        // Data that anybody can replay is not stored until the handshake is complete.
+        // In 0-RTT data an attacker can replay datagrams, so none are stored before the handshake is complete.
         if is_wanted && !self.events.holds(stream_id) {
             self.events.push(Event::Datagram { stream_id, data });
         }
     }
 
-    fn abort_request(&mut self, quic: &mut quic::Connection, stream_id: u64, code: Code, now: Instant) {
+    fn abort_request(
+        &mut self,
+        quic: &mut quic::Connection,
+        stream_id: u64,
+        code: Code,
+        now: Instant,
+    ) {
         self.h3.end_stream(quic, stream_id, code, now);
         self.abort(stream_id);
         self.start_idle_timer(now);
     }
 
-    /// The largest datagram of a request that QUIC accepts at present; `None` if capsules must be used.
+    /// The largest HTTP datagram of a request that fits in a DATAGRAM frame now, in bytes. `None` if the client
+    /// accepts only capsules.
     pub fn max_datagram_size(&self, quic: &mut quic::Connection, stream_id: u64) -> Option<usize> {
         let is_agreed = self.h3.are_datagrams_agreed();
         let size = quic.max_datagram_size().filter(|_| is_agreed)?;
         size.checked_sub(varint::size(stream_id / 4))
     }
 
-    /// Sends a datagram of a request, after its response's header section. Returns true if there is room for
-    /// another; a datagram without room, or one that is too large, is dropped.
+    /// Sends an HTTP datagram of a request whose response's header section was sent. A datagram that is too large, or
+    /// for which the queue has no room, is dropped. True if there is room for another one.
     pub fn send_datagram(
         &mut self,
         quic: &mut quic::Connection,

@@ -1,24 +1,24 @@
 //! Requests in 0-RTT data (RFC 9001 section 9.2, RFC 8470).
 //!
-//! An attacker who sees such data on the wire can replay it, to this server or another, but cannot complete a
-//! handshake. Our own tickets can be used once (`tls::sessions`), but clients repeat requests that they believe
-//! lost. So a request runs early only if it is safe to repeat, and others wait until the handshake is complete.
+//! An attacker who sees 0-RTT data on the wire can replay it to this server or to another, but cannot complete a
+//! handshake. Each ticket of this server is good for one use (`tls::sessions`), but clients also repeat requests that
+//! they believe lost. So a request is reported early only if it is safe to repeat; other requests wait until the
+//! handshake is complete.
 //!
-//! A client with 0-RTT data has also not proved that it receives anything at its source address, unless it sends a
-//! token of an earlier connection (RFC 9000 section 8.1.3). An application must not take a spoofed address for its
-//! client's, so without a token every request waits. It is not rejected for that: the client has done nothing
-//! wrong, and its handshake proves the address a round trip later.
+//! A client has not yet proved that it receives packets at its source address, unless it sends a token of an earlier
+//! connection (RFC 9000 section 8.1.3). An application must not see a spoofed address, so without a token every
+//! request waits. It is not rejected, because the handshake proves the address a round trip later.
 
 use std::time::Instant;
 
 use uringcore_quic as quic;
 
 use super::Connection;
-use crate::http3::request_head::{Head, Refusal};
 use crate::http3::limits::Unsafe;
+use crate::http3::request_head::{Head, Refusal};
 
 impl Connection {
-    /// The handshake is complete: pending events are reported.
+    /// Reports the events that waited for the handshake, which is complete now.
     pub fn handshake_completed(&mut self, quic: &mut quic::Connection, now: Instant) {
         for stream_id in self.events.release() {
             self.resume(quic, stream_id);
@@ -32,7 +32,8 @@ impl Connection {
         }
     }
 
-    /// Marks a request as early, and makes it wait if necessary. Returns a reason to refuse it.
+    /// Marks a request as early, and holds its events if it must wait for the handshake. Returns a refusal if it must
+    /// be refused.
     pub(super) fn check_early_request(
         &mut self,
         quic: &mut quic::Connection,
@@ -51,7 +52,7 @@ impl Connection {
             head.mark_early();
         } else {
             self.events.hold(stream_id);
-            // Nothing more of it is read meanwhile than the content that arrived with the header section.
+            // The stream is paused, so that no more content is stored than what arrived with the header section.
             self.pause(quic, stream_id);
         }
         None

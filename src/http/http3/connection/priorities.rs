@@ -1,4 +1,4 @@
-//! Priorities of responses (RFC 9218): the client's signals.
+//! Priorities of responses (RFC 9218): handles the client's signals.
 
 use uringcore_h3::{Field, Priority, Signal};
 use uringcore_quic as quic;
@@ -7,12 +7,12 @@ use super::Connection;
 use crate::http3::response_priority::apply;
 
 impl Connection {
-    /// Sets the priority of a request from its fields.
+    /// Sets the priority of a request's response from the request's fields.
     ///
-    /// A client that never sends a priority signal shares its connection among its responses, like QUIC streams.
-    /// With the default of RFC 9218 section 4.2 they would be sent one after the other, so that one download would
-    /// delay all later ones; a client that supports the signals can choose that. A client that has sent a signal
-    /// supports them, and means the default if it sends none: browsers leave it out.
+    /// Until a client has sent a priority signal, its responses share the connection. The default of RFC 9218 section
+    /// 4.2 would send them one after the other, and one download would delay all later responses. A client that sends
+    /// a signal understands this default, so from then on it applies to requests without a signal, as browsers send
+    /// them.
     pub(super) fn prioritize(
         &mut self,
         quic: &mut quic::Connection,
@@ -29,7 +29,7 @@ impl Connection {
         }
     }
 
-    /// The client has sent a PRIORITY_UPDATE for a response.
+    /// Handles the client's PRIORITY_UPDATE for a response.
     pub(super) fn reprioritize(
         &mut self,
         quic: &mut quic::Connection,
@@ -37,7 +37,7 @@ impl Connection {
         wished: Priority,
     ) {
         self.exchanges.set_uses_priorities();
-        // The rest of a response that is wholly in QUIC's queues keeps its place.
+        // A response that the host has finished is wholly in QUIC's queues, and keeps its priority.
         if let Some(exchange) = self.exchanges.get_mut(stream_id) {
             let priority = exchange.priority.set_client(wished);
             apply(quic, stream_id, priority);

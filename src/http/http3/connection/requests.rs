@@ -1,4 +1,4 @@
-//! Requests of a client: their header sections, content, and abandonment.
+//! Arriving requests: their header sections and content, and requests that the client resets.
 
 use std::time::Instant;
 
@@ -25,7 +25,7 @@ impl Connection {
     ) {
         self.header_deadlines.ended(stream_id);
         if self.h3.is_closed_for_abuse() {
-            // The connection was closed for an earlier event.
+            // The connection was closed because of an earlier event.
             return;
         }
         if quic.is_short_of_memory() {
@@ -43,7 +43,8 @@ impl Connection {
         }
         match self.exchanges.room(self.limits.open_requests) {
             Room::Free => {}
-            // Each further request of a client that has abandoned most of them counts as abandoned, too.
+            // Most running applications work for requests that the client has abandoned. Its new request counts as
+            // abandoned too, so that the client reaches the limit of early resets.
             Room::FullOfAbandoned if !self.count_abandoned(quic, now) => return,
             Room::Full | Room::FullOfAbandoned => {
                 let code = Code::H3_REQUEST_REJECTED;
@@ -70,7 +71,7 @@ impl Connection {
         self.count_request();
     }
 
-    /// Counts another request, for a response or for a session.
+    /// Counts a request of either kind, for a response or for a session, against the limit of the connection.
     pub(super) fn count_request(&mut self) {
         self.requests += 1;
         if self.limits.requests == Some(self.requests) {
@@ -99,7 +100,7 @@ impl Connection {
         self.events.push_content(stream_id, data, ended);
     }
 
-    /// The client has reset its side of a stream, or stopped ours.
+    /// The client has reset its direction of a stream, or has sent STOP_SENDING for this side's direction.
     pub(super) fn reset_or_stopped(
         &mut self,
         quic: &mut quic::Connection,
@@ -116,8 +117,8 @@ impl Connection {
             Some(exchange) => !exchange.answered,
             None => was_unfinished || self.rapid_resets.is_new(stream_id),
         };
-        // A complete request can still be answered if the client resets it afterwards. A request with an incomplete
-        // header section is dropped when its response is stopped: none could be sent.
+        // A complete request is still answered if the client resets its direction afterwards. A request whose header
+        // section is incomplete is dropped on STOP_SENDING, because no response could be sent.
         let is_over = match exchange {
             Some(exchange) => !exchange.answered && (unwanted || !exchange.ended),
             None => was_unfinished && unwanted,
@@ -128,15 +129,16 @@ impl Connection {
             self.h3.end_stream(quic, stream_id, code, now);
             self.abort(stream_id);
         }
-        // The exchange has ended by now. `h3` sends nothing more on the stream, so if an exchange stayed open while
-        // the connection is closed here, the host's sends would fail.
+        // The exchange is removed before the connection is closed. `h3` sends nothing more on the stream, so the
+        // host's sends for an open exchange would fail.
         if is_early && !self.count_abandoned(quic, now) {
             return;
         }
         self.start_idle_timer(now);
     }
 
-    /// Counts a request that was abandoned before it was answered. False: the connection is closed for it.
+    /// Counts a request that the client abandoned before it was answered. False if there were too many: then the
+    /// connection is closed.
     pub(super) fn count_abandoned(&mut self, quic: &mut quic::Connection, now: Instant) -> bool {
         let may = self.rapid_resets.count(now);
         if !may {

@@ -1,4 +1,4 @@
-//! The commands of a response, and its backpressure.
+//! The host's commands that send a response, and their backpressure.
 
 use std::fmt;
 use std::time::Instant;
@@ -10,14 +10,15 @@ use uringcore_quic as quic;
 use super::Connection;
 use crate::http3::stalled_responses::Writing;
 
-/// Why a response was not sent. Nothing of it was.
+/// The reason why a part of a response was not sent. Nothing of that part was sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SendError {
-    /// The stream or the connection has ended; an event reports it, now or soon.
+    /// The stream or the connection has ended. An event reports the end, now or soon.
     Gone,
-    /// An error of the application: fields that make a message malformed, or an order that HTTP does not allow.
+    /// An error of the application: a field that makes the message malformed, or an order of calls that HTTP does not
+    /// allow.
     Invalid(String),
-    /// The client does not accept a header section of that size (RFC 9114 section 4.2.2).
+    /// The header section is larger than the client accepts (RFC 9114 section 4.2.2).
     TooLarge { size: u64, max: u64 },
 }
 
@@ -48,16 +49,16 @@ impl From<LocalError> for SendError {
     }
 }
 
-/// A part of a response.
+/// The part of a response that one call sends.
 enum Part<'a> {
     Headers(&'a [(&'a [u8], &'a [u8])]),
-    /// A header section with content.
+    /// A header section and the content after it.
     Message(&'a [(&'a [u8], &'a [u8])], Bytes),
     Content(Bytes),
 }
 
 impl<'a> Part<'a> {
-    /// The fields of a header section that is not interim.
+    /// The fields of a final response's header section; `None` for an interim response and for other parts.
     fn final_head(&self) -> Option<&'a [(&'a [u8], &'a [u8])]> {
         match *self {
             Self::Headers([(_, [b'1', ..]), ..]) | Self::Content(_) => None,
@@ -66,8 +67,8 @@ impl<'a> Part<'a> {
     }
 }
 
-/// Why HTTP/3 has not sent something. A client can end our direction of a stream at any moment; a forbidden order of
-/// frames is the application's error only while that direction is open.
+/// Converts an error of `h3` for the host. The client can end this side's direction of a stream at any time, so a
+/// wrong order of frames is the application's error only while that direction is open.
 pub(super) fn refusal(h3: &h3::Connection, stream_id: u64, error: LocalError) -> SendError {
     match error {
         LocalError::FrameUnexpected(_) if !h3.is_sending(stream_id) => SendError::Gone,
@@ -75,8 +76,8 @@ pub(super) fn refusal(h3: &h3::Connection, stream_id: u64, error: LocalError) ->
     }
 }
 
-/// True if the host can send more of this response now; then
-/// [`Connection::is_held_up`](super::Connection::is_held_up) returns false.
+/// True if more of this response can be sent now. Then [`Connection::is_held_up`](super::Connection::is_held_up) is
+/// false.
 pub fn has_room(quic: &quic::Connection, stream_id: u64) -> bool {
     let queued = quic.send_queue_bytes(stream_id);
     !quic.is_stream_full(stream_id) && !waits_for_connection_credit(quic, queued)
@@ -88,7 +89,7 @@ fn waits_for_connection_credit(quic: &quic::Connection, queued: usize) -> bool {
 }
 
 impl Connection {
-    /// Sends a header section, or with `fin` a whole message: an interim response, the final one, or trailers.
+    /// Sends the header section of an interim or final response, or trailers. `fin` ends the response.
     pub fn send_headers(
         &mut self,
         quic: &mut quic::Connection,
@@ -100,7 +101,7 @@ impl Connection {
         self.send(quic, stream_id, Part::Headers(fields), fin, now)
     }
 
-    /// Sends a header section and content after it, as one write if the content is small.
+    /// Sends a header section and content after it. Small content is sent in the same write.
     pub fn respond(
         &mut self,
         quic: &mut quic::Connection,
@@ -111,14 +112,15 @@ impl Connection {
         now: Instant,
     ) -> Result<(), SendError> {
         if quic.is_short_of_memory() && self.is_waited_for(stream_id) {
-            // Hundreds of requests may have begun in this turn, before any response used memory.
+            // Hundreds of requests may have been reported in this turn before the first of their responses used
+            // memory.
             self.cancel(quic, stream_id, Code::H3_EXCESSIVE_LOAD, now);
             return Err(SendError::Gone);
         }
         self.send(quic, stream_id, Part::Message(fields, content), fin, now)
     }
 
-    /// Sends content.
+    /// Sends content. `fin` ends the response.
     pub fn send_data(
         &mut self,
         quic: &mut quic::Connection,
@@ -130,7 +132,7 @@ impl Connection {
         self.send(quic, stream_id, Part::Content(content), fin, now)
     }
 
-    /// Sends a part of a response. The exchange is looked up once.
+    /// Sends a part of a response. The table of exchanges is searched once.
     fn send(
         &mut self,
         quic: &mut quic::Connection,
@@ -156,7 +158,7 @@ impl Connection {
         if let Some(fields) = head {
             let priority = &mut open.exchange.priority;
             priority.set_application(quic, stream_id, fields);
-            // From now on the request does not time out for missing content.
+            // From now on there is no time-out for the request's content.
             open.exchange.has_begun = true;
         }
         if fin {
@@ -164,7 +166,8 @@ impl Connection {
             let writing = Writing::new(queued, open.answer(), &self.limits, now);
             self.stalled_responses.answered(stream_id, writing);
         }
-        // The event with the reason may be late, if the application does not wait for anything.
+        // QUIC has refused the data because the stream has ended. The event about the end may come late, if the
+        // application does not wait for any event.
         match self.h3.take_refused(stream_id) {
             true => Err(SendError::Gone),
             false => Ok(()),
@@ -178,9 +181,9 @@ impl Connection {
         }
     }
 
-    /// True if the host has to wait before it sends more: until this stream's queue falls, or, unless its own queue
-    /// is nearly empty, because of the queues of the whole connection or because the client's address holds more
-    /// than its share of the server's memory. `Writable` follows, or `Aborted`.
+    /// True if the host must not send more of this response now. `Writable` or `Aborted` follows. The host waits while
+    /// the queue of the stream is full. Unless that queue is nearly empty, it also waits while the queues of the whole
+    /// connection are full, or while the client's address holds more than its share of the server's memory.
     pub fn is_held_up(
         &mut self,
         quic: &mut quic::Connection,
@@ -198,7 +201,7 @@ impl Connection {
         let mut writing = Writing::new(queued, priority, &self.limits, now);
         writing.place = exchange.writing.as_ref().and_then(|before| before.place);
         if waits_for_connection_credit(quic, queued) {
-            // Either event ends the wait: room in the connection, or a nearly empty queue of the stream.
+            // The wait ends when the queues of the connection have room, or when that of the stream is nearly empty.
             quic.report_when_low(stream_id);
             let place = writing.place;
             writing.place = place.or_else(|| Some(self.stalled_responses.take_place()));
@@ -207,14 +210,14 @@ impl Connection {
         true
     }
 
-    /// Records that the host waits for content of the request.
+    /// Starts the time-out for the request's content, for which the host waits now.
     pub fn wait_for_body(&mut self, stream_id: u64, now: Instant) {
         if let Some(exchange) = self.exchanges.get_mut(stream_id) {
             exchange.wait(now);
         }
     }
 
-    /// Ends both directions if they are open. Emits no event, because the host asked for it.
+    /// Resets this side's direction of the stream and stops the client's, if they are open. Causes no event.
     pub fn cancel(
         &mut self,
         quic: &mut quic::Connection,
@@ -226,7 +229,7 @@ impl Connection {
         self.exchanges.answered(stream_id);
     }
 
-    /// Stops reading a request's content, which stops its client.
+    /// Stops reading a request's content. Then the client gets no more flow-control credit.
     pub fn pause(&mut self, quic: &mut quic::Connection, stream_id: u64) {
         self.exchanges.pause(stream_id);
         quic.pause_stream(stream_id);
@@ -237,31 +240,32 @@ impl Connection {
         quic.resume_stream(stream_id);
     }
 
-    /// The host has finished a request.
+    /// Removes a request that the host has finished.
     pub fn done(&mut self, stream_id: u64, now: Instant) {
         self.exchanges.finish(stream_id);
         self.start_idle_timer(now);
     }
 
-    /// Announces the end of the connection (RFC 9114 section 5.2): the client should make no more requests, and
-    /// those on their way are served. [`go_away`](Self::go_away) follows once they have arrived.
+    /// Announces that the connection will end soon (RFC 9114 section 5.2): the client should send no more requests, and
+    /// those in flight are still served. The host calls [`go_away`](Self::go_away) when they have arrived.
     pub fn announce_end(&mut self, quic: &mut quic::Connection, now: Instant) {
-        // This fails if the connection is closed or has sent its last GOAWAY; then none is needed.
+        // This fails if the connection is closed or has sent its last GOAWAY. Then no further one is needed.
         let (h3, mut out) = self.h3.parts(quic, now);
         let _ = h3.send_goaway(&mut out, LAST_REQUEST_STREAM);
     }
 
-    /// Announces the first request that will not be processed (RFC 9114 section 5.2). Sessions are drained one by
-    /// one ([`SessionCommands::drain`](crate::webtransport::SessionCommands::drain)), because not all clients end sessions on GOAWAY.
+    /// Sends GOAWAY with the first request that will not be processed (RFC 9114 section 5.2). The host also drains
+    /// each session ([`SessionCommands::drain`](crate::webtransport::SessionCommands::drain)), because not all clients
+    /// end sessions on GOAWAY.
     pub fn go_away(&mut self, quic: &mut quic::Connection, now: Instant) {
         let (h3, mut out) = self.h3.parts(quic, now);
         let id = h3.next_goaway_id();
-        // This fails if the connection is closed; then none is needed.
+        // This fails if the connection is closed. Then no GOAWAY is needed.
         let _ = h3.send_goaway(&mut out, id);
     }
 }
 
-/// Nearly empty: see `CONNECTION_QUEUE_HIGH`.
+/// A queue with fewer bytes than this is nearly empty, which matters at `CONNECTION_QUEUE_HIGH`.
 const STREAM_QUEUE_FEW: usize = 32 << 10;
-/// The highest request stream ID.
+/// The highest identifier of a request stream, for a GOAWAY that excludes no request.
 const LAST_REQUEST_STREAM: u64 = (1 << 62) - 4;

@@ -1,4 +1,4 @@
-//! Time-outs of a connection, and the rest of an idle one.
+//! The time-outs of a connection, and freeing the capacity of an idle connection.
 
 use std::time::Instant;
 
@@ -9,17 +9,23 @@ use super::Connection;
 use crate::http3::event::Event;
 
 impl Connection {
-    /// True if [`tick`](Self::tick) has anything to do.
+    /// True if [`tick`](Self::tick) has to be called, because a time-out is running or has expired.
     pub fn is_due(&self, now: Instant) -> bool {
-        let have_sessions = self.webtransport_sessions.as_ref().is_some_and(|it| it.is_due());
-        !self.is_drained() || have_sessions || self.idle_timer.may_free_capacity(now) || self.is_idle(now)
+        let have_sessions = self
+            .webtransport_sessions
+            .as_ref()
+            .is_some_and(|it| it.is_due());
+        !self.is_drained()
+            || have_sessions
+            || self.idle_timer.may_free_capacity(now)
+            || self.is_idle(now)
     }
 
-    /// Abandons requests and responses that have taken too long.
+    /// Abandons requests and responses whose time-out has expired. The host calls this about once a second.
     pub fn tick(&mut self, quic: &mut quic::Connection, now: Instant) {
         let timeout = self.limits.header_timeout;
         for stream_id in self.header_deadlines.take_overdue(timeout, now) {
-            // Nothing of it was processed, which is the meaning of this code (RFC 9114 section 4.1.1).
+            // RFC 9114 section 4.1.1: the code means that the request was not processed.
             let code = Code::H3_REQUEST_REJECTED;
             self.h3.end_stream(quic, stream_id, code, now);
             self.start_idle_timer(now);
@@ -42,11 +48,13 @@ impl Connection {
         self.is_drained() && self.idle_timer.has_lasted(self.limits.keep_alive, now)
     }
 
-    /// Abandons the responses of which nothing was read for too long, or too little.
+    /// Abandons the responses of which the client has read nothing, or too little, for too long.
     fn abandon_stalled(&mut self, quic: &mut quic::Connection, now: Instant) {
         let queued = |stream_id| quic.send_queue_bytes(stream_id);
         let mut waiting = self.exchanges.waiting();
-        let stalled = self.stalled_responses.check(&mut waiting, queued, &self.limits, now);
+        let stalled = self
+            .stalled_responses
+            .check(&mut waiting, queued, &self.limits, now);
         for response in &stalled {
             self.events.push(Event::TooSlow(response.why));
         }
@@ -55,7 +63,8 @@ impl Connection {
         for response in stalled {
             let stream_id = response.stream_id;
             if response.is_whole {
-                // HTTP/3 has finished with it. A stream that refuses has ended.
+                // `h3` has passed the whole response to QUIC, so it is reset there. An error means that the stream has
+                // ended.
                 let _ = quic.reset_stream(stream_id, code.0);
             } else {
                 self.h3.end_stream(quic, stream_id, code, now);
@@ -67,7 +76,7 @@ impl Connection {
         }
     }
 
-    /// Frees unused capacity.
+    /// Frees unused capacity of an idle connection.
     fn free_capacity(&mut self, quic: &mut quic::Connection) {
         self.idle_timer.capacity_freed();
         self.h3.free_capacity();

@@ -1,4 +1,4 @@
-//! WebTransport beside requests: dispatches the events of sessions, and requests for sessions.
+//! WebTransport beside requests: passes events to the sessions, and reports requests for sessions.
 
 use std::time::Instant;
 
@@ -7,14 +7,14 @@ use uringcore_quic as quic;
 
 use super::Connection;
 use crate::http3::event::Event;
-use crate::http3::request_head::{Head, Refusal};
 use crate::http3::limits::Limits;
+use crate::http3::request_head::{Head, Refusal};
 use crate::http3::webtransport_sessions::WebTransportSessions;
 use crate::webtransport::{self, LowerLayers, SessionCommands, Sessions};
 
 impl Connection {
-    /// Attaches HTTP/3 like [`new`](Self::new), with WebTransport, whose streams are read on demand. The connection
-    /// must accept datagrams (RFC 9221).
+    /// Like [`new`](Self::new), with WebTransport. Its streams are read on demand. The QUIC connection must accept
+    /// datagrams (RFC 9221).
     pub fn with_webtransport(
         quic: &mut quic::Connection,
         mut settings: h3::Settings,
@@ -30,13 +30,14 @@ impl Connection {
         connection
     }
 
-    /// The connection's sessions, if WebTransport is enabled: commands, and events except [`Event::Session`].
+    /// Commands and events of the sessions, except [`Event::Session`]. `None` if WebTransport is disabled.
     pub fn webtransport(&mut self) -> Option<SessionCommands<'_>> {
         let attached = self.webtransport_sessions.as_mut()?;
         Some(SessionCommands::new(&mut attached.sessions, &mut self.h3))
     }
 
-    /// Runs `run` on the sessions, and records if the last of them has ended. Only if WebTransport is enabled.
+    /// Runs `run` on the sessions, and starts the idle timer if the last session has ended. `None` if WebTransport is
+    /// disabled.
     fn with_sessions<R>(
         &mut self,
         quic: &mut quic::Connection,
@@ -57,7 +58,7 @@ impl Connection {
         Some(result)
     }
 
-    /// Passes the event to the sessions; returns it if it is HTTP's.
+    /// Passes a QUIC event to the sessions. Returns the event that `h3` has to handle, if any.
     pub(super) fn route(
         &mut self,
         quic: &mut quic::Connection,
@@ -71,12 +72,15 @@ impl Connection {
         self.with_sessions(quic, now, |sessions, below| sessions.route(below, event))?
     }
 
-    /// An event that follows and that is HTTP's as well.
+    /// Returns the event that `h3` has to handle after the one that [`route`](Self::route) returned, if there is one.
     pub(super) fn take_second_event(&mut self) -> Option<quic::Event> {
-        self.webtransport_sessions.as_mut()?.sessions.take_second_event()
+        self.webtransport_sessions
+            .as_mut()?
+            .sessions
+            .take_second_event()
     }
 
-    /// Passes HTTP/3's event to the sessions; returns it if it is HTTP's.
+    /// Passes an event of `h3` to the sessions. Returns it if it concerns no session.
     pub(super) fn route_h3(
         &mut self,
         quic: &mut quic::Connection,
@@ -89,7 +93,7 @@ impl Connection {
         self.with_sessions(quic, now, |sessions, below| sessions.route_h3(below, event))?
     }
 
-    /// Why a request for a session is refused: its stream has ended, or sessions are not supported.
+    /// Returns a refusal for a session request whose stream has ended, or if WebTransport is disabled.
     pub(super) fn check_session_request(&self, head: &Head, ended: bool) -> Option<Refusal> {
         match head.is_webtransport {
             false => None,
@@ -108,14 +112,16 @@ impl Connection {
         now: Instant,
     ) {
         self.count_request();
-        let asked =
-            self.with_sessions(quic, now, |sessions, below| sessions.add_request(below, session_id));
+        let asked = self.with_sessions(quic, now, |sessions, below| {
+            sessions.add_request(below, session_id)
+        });
         if let (Some(true), Some(attached)) = (asked, &mut self.webtransport_sessions) {
             attached.pending_requests.push((session_id, head));
         }
     }
 
-    /// After every event: reports requests for sessions that can be reported, and counts those that were abandoned.
+    /// Called after each event: reports session requests whose client's draft is known, and counts those that the
+    /// client abandoned.
     pub(super) fn update_sessions(&mut self, quic: &mut quic::Connection, now: Instant) {
         let Some(attached) = &mut self.webtransport_sessions else {
             return;
@@ -147,7 +153,7 @@ impl Connection {
         let asked = self.with_sessions(quic, now, |sessions, below| {
             sessions.check_request(below, session_id, head.names_h3, &head.fields)
         });
-        // A request that its client has abandoned meanwhile is not reported.
+        // A request that the client has abandoned meanwhile is not reported.
         if let Some(Some(asked)) = asked {
             self.events.push(Event::Session {
                 session_id,

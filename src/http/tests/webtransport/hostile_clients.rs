@@ -241,7 +241,10 @@ fn an_early_stream_that_is_reset_after_its_data_is_incomplete() {
     }
     site.accept(session, &[], None).unwrap();
     let reported = site.take(Theirs);
-    assert_eq!(reported[1..], [EventKind::Quic(pushed), EventKind::Quic(reset(9))]);
+    assert_eq!(
+        reported[1..],
+        [EventKind::Quic(pushed), EventKind::Quic(reset(9))]
+    );
 }
 
 /// A client with raw output, and our HTTP/3 on the server.

@@ -6,15 +6,15 @@ use bytes::Bytes;
 use uringcore_h3::{self as h3, Code};
 use uringcore_http::http3 as http;
 use uringcore_http::webtransport::{
-    Client, Draft, Error, Event, SessionCommands, Limits, NO_CODE, Request, EventKind,
+    Client, Draft, Error, Event, EventKind, Limits, NO_CODE, Request, SessionCommands,
 };
 use uringcore_quic::{self as quic, ConnectionKey, StreamEnd};
 
 use crate::support::{Pair, with_transport};
 
 mod flow_control;
-mod session_ends;
 mod hostile_clients;
+mod session_ends;
 mod session_limit;
 
 type Fields<'a> = &'a [(&'a [u8], &'a [u8])];
@@ -319,7 +319,9 @@ fn datagrams(reported: &[EventKind]) -> Vec<Bytes> {
 
 /// How a session has ended, after which only `Released` may follow.
 fn ended(reported: &[EventKind]) -> Option<(u32, &str, bool)> {
-    let reported = reported.strip_suffix(&[EventKind::Released]).unwrap_or(reported);
+    let reported = reported
+        .strip_suffix(&[EventKind::Released])
+        .unwrap_or(reported);
     match reported.last()? {
         EventKind::Ended {
             code,

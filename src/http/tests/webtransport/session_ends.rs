@@ -66,7 +66,11 @@ fn a_session_closed_by_either_side_leaves_no_state() {
                         Some((5, "why", true)),
                         "{draft:?} {steps}"
                     );
-                    assert_eq!(reported.last(), Some(&EventKind::Released), "{draft:?} {steps}");
+                    assert_eq!(
+                        reported.last(),
+                        Some(&EventKind::Released),
+                        "{draft:?} {steps}"
+                    );
                 }
                 site.check_nothing_is_left();
             }
@@ -228,7 +232,10 @@ fn a_session_request_excluded_by_goaway_has_ended() {
     let [first, second] = &reported[..] else {
         panic!("{reported:?}")
     };
-    assert_eq!((first.session_id, &first.what), (seen, &EventKind::Draining));
+    assert_eq!(
+        (first.session_id, &first.what),
+        (seen, &EventKind::Draining)
+    );
     let reason = "the server takes no further sessions";
     assert_eq!(second.session_id, unseen);
     assert_eq!(
