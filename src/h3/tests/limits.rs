@@ -5,7 +5,7 @@ use crate::common::{qpack::*, violations::*, *};
 use bytes::Bytes;
 use uringcore_h3::Role::{Client, Server};
 use uringcore_h3::error::RemoteError;
-use uringcore_h3::qpack::{Decoder, DecoderSettings, huffman, integer};
+use uringcore_h3::qpack::{Decoder, DecoderSettings, huffman, prefixed_integer};
 use uringcore_h3::settings::id;
 use uringcore_h3::{
     Code, Event, HeadersKind, Output, Priority, QueuedConnection, Role, Settings, varint,
@@ -285,7 +285,7 @@ fn a_section_that_decompresses_beyond_the_limit_ends_only_its_stream() {
     });
     decoder.handle_encoder_stream(b"\x3f\xe1\x1f").unwrap();
     let mut insert = vec![0xc0];
-    integer::put(&mut insert, 0, 7, 3000);
+    prefixed_integer::put(&mut insert, 0, 7, 3000);
     insert.extend_from_slice(&[b'x'; 3000]);
     decoder.handle_encoder_stream(&insert).unwrap();
     // Ten references of one byte each make 30 kB.
@@ -305,7 +305,7 @@ fn a_huffman_string_is_decoded_up_to_the_limit_of_its_section() {
     let mut code = Vec::new();
     huffman::encode(&[b'a'; 80_000], &mut code);
     let mut section = b"\x00\x00\x21x".to_vec();
-    integer::put(&mut section, 0x80, 7, code.len() as u64);
+    prefixed_integer::put(&mut section, 0x80, 7, code.len() as u64);
     section.extend_from_slice(&code);
     refuses(Server, &frame(0x1, &section), LOAD);
 }
@@ -331,9 +331,9 @@ fn an_instruction_in_single_bytes_has_the_effect_of_a_whole_one() {
     let mut insert = Vec::new();
     let mut code = Vec::new();
     huffman::encode(&name, &mut code);
-    integer::put(&mut insert, 0x60, 5, code.len() as u64);
+    prefixed_integer::put(&mut insert, 0x60, 5, code.len() as u64);
     insert.extend_from_slice(&code);
-    integer::put(&mut insert, 0, 7, 2_000);
+    prefixed_integer::put(&mut insert, 0, 7, 2_000);
     insert.extend_from_slice(&[b'v'; 2_000]);
     let instructions: usize = insert
         .iter()

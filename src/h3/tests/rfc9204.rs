@@ -3,7 +3,7 @@
 
 use crate::common::{qpack::*, violations::*, *};
 use uringcore_h3::Role::{Client, Server};
-use uringcore_h3::qpack::{Decoded, integer};
+use uringcore_h3::qpack::{Decoded, prefixed_integer};
 use uringcore_h3::{Code, Settings};
 
 const ENCODER_ERROR: Code = Code::QPACK_ENCODER_STREAM_ERROR;
@@ -178,7 +178,7 @@ fn section_4_1_2_a_string_that_cannot_fit_is_refused_by_its_length() {
     decoder.handle_encoder_stream(b"\x3f\xe1\x1f").unwrap();
     // Insert with literal name, length 2^20.
     let mut length = Vec::new();
-    integer::put(&mut length, 0x40, 5, 1 << 20);
+    prefixed_integer::put(&mut length, 0x40, 5, 1 << 20);
     assert!(decoder.handle_encoder_stream(&length).is_err());
 }
 

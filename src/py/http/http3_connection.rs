@@ -214,7 +214,10 @@ impl Http3Connection {
     /// requests that it cancelled, their applications are cancelled.
     fn closed(&self, py: Python<'_>) -> PyResult<()> {
         let cancels = self.state.with(py, |state| {
-            state.http.as_ref().is_some_and(Connection::is_abused)
+            state
+                .http
+                .as_ref()
+                .is_some_and(Connection::is_closed_for_abuse)
         });
         let last = self.state.with(py, |state| {
             let handle = state.http.as_mut()?.webtransport()?;
