@@ -130,7 +130,7 @@ fn a_connect_that_is_already_in_progress_completes(backend: Backend) {
     rig.assert_idle();
 }
 
-/// The kernel's own second attempt would find the data consumed (see `uring::entry`).
+/// The kernel's own second attempt would find the data consumed (see `uring::queue_entries`).
 fn unix_datagrams_to_a_full_receiver_arrive_whole(backend: Backend) {
     let mut rig = Rig::new(backend);
     let folder = std::env::temp_dir().join(format!(

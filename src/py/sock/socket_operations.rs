@@ -2,7 +2,7 @@
 //!
 //! Each function here returns one of three things: the result itself, if a system call succeeded at once; a future, if the
 //! operation was queued; or `None`, if the socket or an argument is unusual and asyncio's own code has to handle it (a
-//! subclass, an unusual address family, a wrong argument). The coroutines around them are in `_sockets.py`; `cancelled_results` has
+//! subclass, an unusual address family, a wrong argument). The coroutines around them are in `_sock_calls.py`; `cancelled_results` has
 //! results whose waiter was cancelled.
 //!
 //! The result of a future has one form for each kind of socket, so that it can be kept for any later call: `bytes` from a

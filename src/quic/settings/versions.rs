@@ -1,6 +1,6 @@
 //! The QUIC versions that a host may set.
 //!
-//! Not here: the negotiation (`endpoint::negotiation`, `tls::versions`).
+//! Not here: the negotiation (`endpoint::version_negotiation`, `tls::versions`).
 
 use uringcore_wire::header::{KNOWN_VERSIONS, VERSION_1, VERSION_2};
 

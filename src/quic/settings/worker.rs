@@ -1,6 +1,6 @@
 //! The place of an endpoint among several workers on a port, and the places without a worker.
 //!
-//! Not here: the connection IDs that contain the place (`endpoint::connection_ids`).
+//! Not here: the connection IDs that contain the place (`endpoint::connection_id_generator`).
 
 use std::fmt;
 
