@@ -1,7 +1,7 @@
-//! Address validation tokens: how long a server accepts those of Retry packets and of NEW_TOKEN frames (RFC 9000
-//! sections 8.1.2 and 8.1.3), its log of the latter, which enforces single use, and a client's store of them.
+//! Address validation tokens (RFC 9000 sections 8.1.2 and 8.1.3): how long a server accepts a token, its log that
+//! makes a token of a NEW_TOKEN frame valid once, and a client's store of received tokens.
 //!
-//! Not here: the content and authenticity of a token, which the state machine handles.
+//! Not here: the content and the encryption of a token, which are quinn-proto's.
 
 use std::{
     collections::BTreeMap,
@@ -25,15 +25,16 @@ use crate::{
     tls::{ConfigError, token_key},
 };
 
-/// The tokens of one client connection: the host's token, or else one of earlier connections with the same setup;
-/// and received tokens, which are reported to the host as well.
+/// The tokens of one client connection. It sends the token that the application has given, or else one that an
+/// earlier connection with the same setup has received. Tokens that it receives are stored and reported to the
+/// application.
 pub(crate) struct ConnectionTokens {
     given: Bytes,
-    /// The version of the host's token; `None`: the host guarantees that it fits.
+    /// The QUIC version of the application's token. `None`: the token is sent with every version.
     given_version: Option<u32>,
     earlier: Arc<EarlierTokens>,
-    /// The connection's version. A token is for connections that begin with the version that it was issued in (RFC
-    /// 9369 section 5).
+    /// The connection's QUIC version. A token is valid for connections that begin with the version in which it was
+    /// issued (RFC 9369 section 5).
     version: AtomicU32,
     inbox: Mutex<Vec<(Bytes, u32)>>,
 }
@@ -53,7 +54,7 @@ impl ConnectionTokens {
         }
     }
 
-    /// The version may change until the handshake is complete.
+    /// Sets the connection's version, which may change until the handshake is complete.
     pub fn set_version(&self, version: u32) {
         self.version.store(version, Ordering::Relaxed);
     }
@@ -65,13 +66,13 @@ impl ConnectionTokens {
         }
     }
 
-    /// The tokens received since the last call, and their versions.
+    /// The tokens that have arrived since the last call, each with its version.
     pub fn take_new(&self) -> Vec<(Bytes, u32)> {
         std::mem::take(&mut *self.inbox.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-/// The tokens of earlier connections with one setup, by version.
+/// The tokens that earlier connections of one setup have received, by QUIC version.
 #[derive(Default)]
 pub(crate) struct EarlierTokens {
     v1: TokenMemoryCache,
@@ -80,11 +81,11 @@ pub(crate) struct EarlierTokens {
 
 impl TokenStore for ConnectionTokens {
     fn insert(&self, server_name: &str, token: Bytes) {
-        // A token that leaves no room for a ClientHello beside it is useless.
+        // A longer token would leave no room for a ClientHello in the first packet.
         if token.len() > TOKEN_BYTES_MAX {
             return;
         }
-        // Copied, because a stored slice would pin its packet.
+        // The token is copied, because a slice would keep its whole packet in memory.
         let token = Bytes::copy_from_slice(&token);
         self.earlier().insert(server_name, token.clone());
         let mut inbox = self.inbox.lock().unwrap_or_else(PoisonError::into_inner);
@@ -103,11 +104,11 @@ impl TokenStore for ConnectionTokens {
     }
 }
 
-/// A server's token key, and its log of used tokens.
+/// The key that seals and opens a server's tokens, and the log of used tokens.
 #[derive(Clone)]
 pub(crate) struct ServerTokens {
     pub key: Arc<dyn HandshakeTokenKey>,
-    /// True if the host gave the key; otherwise it is random.
+    /// True if the application has set the key. Otherwise the key is random.
     is_given: bool,
     used: Arc<UsedTokens>,
 }
@@ -121,7 +122,8 @@ impl ServerTokens {
         })
     }
 
-    /// Returns the keys for a server that replaces one with `others`: a random key is kept.
+    /// Returns the tokens of a server whose new settings are `self` and whose old ones are `others`. The log is kept,
+    /// and so is a random key.
     pub fn in_place_of(&self, others: &Self) -> Self {
         match self.is_given {
             true => Self {
@@ -132,7 +134,7 @@ impl ServerTokens {
         }
     }
 
-    /// Makes a server seal and open tokens with the key, and accept each once.
+    /// Configures quinn-proto to use the key, and to accept each token of a NEW_TOKEN frame once.
     pub fn enter(&self, config: &mut ServerConfig, context: &TokenContext) {
         let mut validation = ValidationTokenConfig::default();
         validation
@@ -146,8 +148,8 @@ impl ServerTokens {
     }
 }
 
-/// A log of used tokens, by the period in which they were issued. Exact as long as there is room; if it is full, a
-/// token counts as used, and its client has to prove its address as if it had none.
+/// The nonces of used tokens, by the period in which the token was issued. If the log is full a token counts as used,
+/// and its client must prove its address as if it had none.
 #[derive(Default)]
 struct UsedTokens(Mutex<BTreeMap<u64, FxHashSet<u128>>>);
 
@@ -163,7 +165,7 @@ impl TokenLog for UsedTokens {
             .map_err(|_| TokenReuseError)?;
         let period = issued.as_secs() / lifetime.as_secs().max(1);
         let mut periods = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // A token is valid for one period, so tokens of more than one period before the newest have expired.
+        // A token is valid for one period, so tokens of periods before the last but one have expired.
         if let Some(newest) = periods
             .last_key_value()
             .map(|(newest, _)| *newest.max(&period))
@@ -178,17 +180,18 @@ impl TokenLog for UsedTokens {
     }
 }
 
-/// A packet has at least 1,200 bytes, and a ClientHello of 300 should fit in the first.
+/// The longest token of a client, in bytes. A first packet has at least 1,200, and a ClientHello of about 300 must
+/// fit beside the token.
 pub(crate) const TOKEN_BYTES_MAX: usize = 600;
-/// How long a server accepts a token of its Retry packets, which a client uses at once, and as often as it repeats its
+/// How long a server accepts the token of a Retry packet. A client uses it at once, each time that it repeats its
 /// first packet.
 const RETRY_TOKEN_LIFETIME: Duration = Duration::from_secs(15);
-/// How long a server accepts a token of its NEW_TOKEN frames.
+/// How long a server accepts the token of a NEW_TOKEN frame: one day.
 const NEW_TOKEN_LIFETIME: Duration = Duration::from_secs(86_400);
-/// How many tokens a server gives a client: one for its next connection, and a spare one.
+/// A server sends each client two tokens: one for the next connection, and a spare one.
 const SENT: u32 = 2;
 const INBOX_MAX: usize = 16;
-/// About 2 MiB.
+/// The number of used tokens in the log, which then has about 2 MiB.
 const USED_MAX: usize = 65_536;
 
 #[cfg(test)]
@@ -202,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_good_once() {
+    fn a_token_is_accepted_once() {
         let context = TokenContext::default();
         let used = context.log(Arc::new(UsedTokens::default()));
         let check = |nonce, issued| {
@@ -218,12 +221,12 @@ mod tests {
         assert!(check(3, 1_000_000 + 86_400));
         assert!(
             !check(2, 1_000_000),
-            "the period before the newest is remembered"
+            "tokens of the last period but one are remembered"
         );
     }
 
     #[test]
-    fn the_log_is_bounded_and_forgets_what_is_dead() {
+    fn the_log_is_bounded_and_drops_expired_tokens() {
         let used = UsedTokens::default();
         let check = |nonce, issued| {
             used.check_and_insert(nonce, at(issued), NEW_TOKEN_LIFETIME)
@@ -232,16 +235,19 @@ mod tests {
         for nonce in 0..USED_MAX as u128 {
             assert!(check(nonce, 0));
         }
-        assert!(!check(u128::MAX, 0), "full: counts as used");
+        assert!(
+            !check(u128::MAX, 0),
+            "the log is full, so the token counts as used"
+        );
         assert!(
             check(u128::MAX, 86_400 * 2),
-            "two periods later there is room"
+            "two periods later the log has room"
         );
         assert_eq!(used.0.lock().unwrap().len(), 1);
     }
 
     #[test]
-    fn a_clients_token_is_the_given_one_and_new_ones_are_told() {
+    fn a_client_uses_the_given_token_and_reports_new_ones() {
         let earlier = Arc::new(EarlierTokens::default());
         let token = Bytes::from_static(b"given");
         let given = ConnectionTokens::new((token.clone(), None), earlier.clone(), VERSION_1);
@@ -252,7 +258,7 @@ mod tests {
         assert!(given.take_new().is_empty());
         let other = (token.clone(), Some(VERSION_1));
         let other = ConnectionTokens::new(other, earlier.clone(), VERSION_2);
-        assert_eq!(other.take("a"), None, "both came with another version");
+        assert_eq!(other.take("a"), None, "both tokens are of another version");
         let same = ConnectionTokens::new((token, Some(VERSION_2)), earlier.clone(), VERSION_2);
         assert_eq!(same.take("a").as_deref(), Some(&b"given"[..]));
         let next = ConnectionTokens::new((Bytes::new(), None), earlier, VERSION_1);

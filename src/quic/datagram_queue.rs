@@ -1,12 +1,11 @@
-//! DATAGRAM frames that wait, up to a number of bytes: those to send (`connection::datagrams`), and received ones
+//! A bounded queue of DATAGRAM frames: of frames to send (`connection::datagrams`), and of received ones
 //! (`read_on_demand::datagrams`).
 
 use std::collections::{VecDeque, vec_deque::Iter};
 
 use bytes::Bytes;
 
-/// A bounded queue. The bound is a number of bytes, including an overhead for each datagram, so that empty ones are
-/// not free.
+/// A queue that is bounded in bytes. Each datagram counts with an overhead, so that empty datagrams are bounded, too.
 #[derive(Debug)]
 pub(crate) struct DatagramQueue {
     queue: VecDeque<Bytes>,
@@ -33,7 +32,7 @@ impl DatagramQueue {
         self.queue.len()
     }
 
-    /// Bytes with their overhead.
+    /// The bytes of all queued datagrams, with their overhead.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
@@ -42,7 +41,7 @@ impl DatagramQueue {
         self.bytes_max
     }
 
-    /// The oldest first.
+    /// The queued datagrams, the oldest first.
     pub fn iter(&self) -> Iter<'_, Bytes> {
         self.queue.iter()
     }
@@ -51,25 +50,25 @@ impl DatagramQueue {
         self.queue.front()
     }
 
-    /// True if there is room without dropping another datagram.
+    /// True if the datagram has room without dropping another one.
     pub fn has_room(&self, data: &Bytes) -> bool {
         self.bytes + cost(data) <= self.bytes_max
     }
 
-    /// Adds a datagram behind all others. The oldest ones are dropped if there is no room.
+    /// Adds a datagram at the end. If there is no room, the oldest ones are dropped.
     pub fn push(&mut self, data: Bytes) {
         self.bytes += cost(&data);
         self.queue.push_back(data);
         self.keep_to_bound();
     }
 
-    /// Adds datagrams before all others, in their order. The oldest ones are dropped if there is no room.
+    /// Adds datagrams at the front, in their order. If there is no room, the oldest ones are dropped.
     pub fn push_all_first(&mut self, datagrams: impl DoubleEndedIterator<Item = Bytes>) {
         datagrams.rev().for_each(|data| self.put_back(data));
         self.keep_to_bound();
     }
 
-    /// Returns the first datagram, which nothing else could take.
+    /// Puts the datagram that [`pop`](Self::pop) has returned back at the front, because it could not be sent.
     pub fn put_back(&mut self, data: Bytes) {
         self.bytes += cost(&data);
         self.queue.push_front(data);
@@ -87,29 +86,29 @@ impl DatagramQueue {
         }
     }
 
-    /// Drops all datagrams, and the memory of the queue.
+    /// Drops all datagrams and frees the queue's memory.
     pub fn clear(&mut self) {
         self.queue = VecDeque::new();
         self.bytes = 0;
     }
 
-    /// Frees the unused capacity.
+    /// Frees unused capacity.
     pub fn rest(&mut self) {
         self.queue.shrink_to_fit();
     }
 
-    /// Counts datagrams that were dropped outside of the queue.
+    /// Adds datagrams that were dropped before they were queued to the counter.
     pub fn count_dropped(&mut self, count: u64) {
         self.dropped += count;
     }
 
-    /// The number of dropped datagrams.
+    /// The number of datagrams that were dropped.
     pub fn dropped(&self) -> u64 {
         self.dropped
     }
 }
 
-/// The bytes of a datagram with its entry in the queue.
+/// The bytes that a datagram counts for: its data and its entry in the queue.
 pub(crate) fn cost(data: &Bytes) -> usize {
     data.len() + size_of::<Bytes>()
 }
@@ -131,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn when_it_is_full_the_oldest_make_room() {
+    fn a_full_queue_drops_its_oldest_datagrams() {
         let mut queue = of_three();
         for byte in 0..3 {
             assert!(queue.has_room(&datagram(byte)));
@@ -149,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn older_datagrams_come_back_before_the_others() {
+    fn datagrams_that_are_put_back_come_first() {
         let mut queue = of_three();
         (3..5).for_each(|byte| queue.push(datagram(byte)));
         queue.push_all_first((0..3).map(datagram));

@@ -1,12 +1,13 @@
-//! Deadlines in order: of connections, of clients that wait to be accepted, and of a host's endpoints.
+//! An ordered set of deadlines: of connections, of clients that wait to be accepted, and of an application's
+//! endpoints.
 //!
-//! An owner stores the time of its entry, so the set has no second index. A deadline of a connection moves with
-//! nearly every packet, mostly to later. So [`advance`](Deadlines::advance) moves an entry only to an earlier time; an
-//! early wake-up checks the real deadline and enters that.
+//! Each owner stores the time of its own entry (`entered`), so the set needs no second index. A connection's deadline
+//! moves with nearly every packet, mostly to a later time. So [`advance`](Deadlines::advance) moves an entry only to
+//! an earlier time: when the old entry is due, the owner compares it with its real deadline, and enters that one.
 
 use std::{collections::BTreeSet, time::Instant};
 
-/// The deadlines of all owners; `K` identifies an owner, which has at most one entry.
+/// The deadlines of all owners. `K` identifies an owner, which has at most one entry.
 #[derive(Debug)]
 pub struct Deadlines<K>(BTreeSet<(Instant, K)>);
 
@@ -26,7 +27,7 @@ impl<K: Ord + Copy> Deadlines<K> {
         self.0.first().map(|(at, _)| *at)
     }
 
-    /// Sets the deadline of `key`, whose entry is at `entered`.
+    /// Sets the deadline of `key`. `entered` is the time of its present entry.
     pub fn set(&mut self, key: K, entered: &mut Option<Instant>, deadline: Option<Instant>) {
         if *entered != deadline {
             self.remove(key, entered);
@@ -37,7 +38,7 @@ impl<K: Ord + Copy> Deadlines<K> {
         }
     }
 
-    /// Sets the deadline of `key`, unless its entry is earlier.
+    /// Sets the deadline of `key`, unless its entry is earlier already.
     pub fn advance(&mut self, key: K, entered: &mut Option<Instant>, deadline: Option<Instant>) {
         let Some(at) = deadline else { return };
         if entered.is_none_or(|entered| at < entered) {
@@ -51,13 +52,13 @@ impl<K: Ord + Copy> Deadlines<K> {
         }
     }
 
-    /// Removes the earliest entry if it is due. The caller clears its `entered`.
+    /// Removes the earliest entry if it is due. The caller must set its `entered` to `None`.
     pub fn pop_due(&mut self, now: Instant) -> Option<K> {
         let is_due = self.next().is_some_and(|at| at <= now);
         is_due.then(|| self.0.pop_first())?.map(|(_, key)| key)
     }
 
-    /// Removes all due entries. The caller clears their `entered`.
+    /// Removes all entries that are due. The caller must set their `entered` to `None`.
     pub fn take_due(&mut self, now: Instant) -> Vec<K> {
         std::iter::from_fn(|| self.pop_due(now)).collect()
     }
@@ -74,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn advance_moves_an_entry_to_earlier_times_alone_and_there_is_one_each() {
+    fn advance_moves_an_entry_only_to_an_earlier_time() {
         let begin = Instant::now();
         let at = |seconds| after(begin, seconds);
         let mut deadlines = Deadlines::default();
@@ -107,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn due_entries_leave_in_their_order_and_equal_times_in_the_order_of_keys() {
+    fn due_entries_are_sorted_by_time_and_then_by_key() {
         let begin = Instant::now();
         let mut deadlines = Deadlines::default();
         for (key, seconds) in [(3, 1), (1, 2), (2, 1), (4, 3)] {

@@ -1,13 +1,13 @@
-//! The errors of a host's own calls. A peer's protocol violations close the connection instead.
+//! Errors that calls of the application return. A protocol violation of the peer closes the connection instead.
 
 use std::{fmt, net::SocketAddr};
 
-/// Why a connection was not begun.
+/// The reason for which a connection was not begun.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ConnectError {
     /// The name is neither a DNS name nor an IP address.
     InvalidServerName(String),
-    /// Port 0, or an unspecified address.
+    /// The remote address has port 0 or is unspecified.
     InvalidRemoteAddress(SocketAddr),
     /// The endpoint has reached its limit of connections.
     TooManyConnections { limit: usize },
@@ -35,7 +35,7 @@ impl fmt::Display for ConnectError {
 
 impl std::error::Error for ConnectError {}
 
-/// Why a client's connection was not migrated to another socket.
+/// The reason for which a client's connection was not moved to another socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MigrationError {
     /// Only clients initiate migration (RFC 9000 section 9).
@@ -67,23 +67,22 @@ impl fmt::Display for MigrationError {
 
 impl std::error::Error for MigrationError {}
 
-/// Why a stream command failed.
+/// The reason for which a stream command failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StreamError {
     /// The peer has not opened this stream.
     Unknown,
-    /// Both directions of the stream have ended, and it was removed.
+    /// Both directions of the stream have ended.
     Over,
-    /// The stream has no such direction for us: sending on the peer's unidirectional stream, or
-    /// receiving on our own.
+    /// This side cannot send on a unidirectional stream of the peer, and cannot receive on one of its own.
     WrongDirection,
     /// The stream was already finished with a FIN.
     Finished,
-    /// The stream was reset, by us or because the peer sent STOP_SENDING.
+    /// The stream was reset by this side, or because the peer has sent STOP_SENDING.
     Reset,
     /// The connection is closed.
     Closed,
-    /// A stream ID or error code of 2^62 or more.
+    /// A stream ID or an error code is 2^62 or more.
     OutOfRange,
 }
 
@@ -103,12 +102,12 @@ impl fmt::Display for StreamError {
 
 impl std::error::Error for StreamError {}
 
-/// Why a datagram was not queued.
+/// The reason for which a datagram was not queued.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DatagramError {
-    /// Larger than one packet or than the peer's limit.
+    /// The datagram is larger than a packet, or larger than the peer accepts.
     TooLarge { max: usize },
-    /// One of the two sides has DATAGRAM frames disabled (RFC 9221 section 3).
+    /// This side or the peer does not support DATAGRAM frames (RFC 9221 section 3).
     Unsupported,
     /// The connection is closed.
     Closed,

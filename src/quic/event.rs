@@ -1,6 +1,6 @@
 //! The [`Event`]s of a connection, the kinds of its end, and received stream data.
 //!
-//! Not here: the emission of events (`connection`), and the host's reaction.
+//! Not here: the code that emits the events (`connection`).
 
 use std::{net::SocketAddr, time::Instant};
 
@@ -8,94 +8,92 @@ use bytes::Bytes;
 
 use crate::tls::SessionTicket;
 
-/// Something that happened on a connection, in the order in which it happened.
+/// An event of a connection. Events are delivered in the order in which they happen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    /// A server's endpoint has accepted a new connection. Always the connection's first event.
+    /// A server's endpoint has accepted a new connection. This is the connection's first event.
     Accepted,
-    /// The application protocol is negotiated (RFC 7301); `None` if neither side offered any.
+    /// The application protocol was negotiated (RFC 7301). `None` if neither side has offered any.
     ProtocolNegotiated { alpn: Option<Vec<u8>> },
-    /// The handshake is complete (RFC 9001 section 4.1.1): the peer is authenticated and streams
-    /// may be used.
+    /// The handshake is complete (RFC 9001 section 4.1.1). The peer is authenticated, and streams can be used.
     HandshakeCompleted {
         alpn: Option<Vec<u8>>,
         early_data_accepted: bool,
         session_resumed: bool,
     },
-    /// All data that could be read in order when the event was polled. `fin` is set once, with the last data.
+    /// All data of a stream that had arrived in order when the event was polled. `fin` is true in the last such event.
     StreamData {
         stream_id: u64,
         data: Chunks,
         fin: bool,
     },
-    /// The peer has opened the stream, or data or the end can be read. Emitted instead of `StreamData` and
-    /// `StreamReset`, once until the next read, on connections that are [read on
-    /// demand](super::Connection::read_on_demand).
+    /// A stream was opened by the peer, has data or has ended. Emitted instead of `StreamData` and `StreamReset` if the
+    /// connection is [read on demand](super::Connection::read_on_demand), once until the next read.
     StreamReadable { stream_id: u64 },
-    /// The peer allows more streams of ours than before. Only on connections read on demand, whose host opens its
-    /// streams by [`open_stream`](super::Connection::open_stream).
+    /// The peer allows more streams than before. Emitted only if the connection is read on demand, whose application
+    /// opens streams by [`open_stream`](super::Connection::open_stream).
     StreamsAvailable { unidirectional: bool },
-    /// The peer has reset its side of the stream (RFC 9000 section 19.4).
+    /// The peer has reset its sending part of the stream (RFC 9000 section 19.4).
     StreamReset { stream_id: u64, error_code: u64 },
-    /// The peer has sent STOP_SENDING (RFC 9000 section 19.5). Our side was already reset with this code, and
-    /// the `unsent` bytes of its queue dropped.
+    /// The peer has sent STOP_SENDING (RFC 9000 section 19.5). This side's sending part was reset with the same code,
+    /// and `unsent` bytes of its queue were dropped.
     StopSending {
         stream_id: u64,
         error_code: u64,
         unsent: usize,
     },
-    /// The send queue fell to the low watermark after it had reached the high one.
+    /// The stream's send queue has fallen to the low watermark, after it had reached the high one.
     StreamWritable { stream_id: u64 },
-    /// Our side of the stream was reset, by either side, while its send queue was at the high watermark or on its
-    /// way down from there: `StreamWritable` will not come.
+    /// The sending part of the stream was reset, by this side or after STOP_SENDING, while a `StreamWritable` was due.
+    /// That event will not follow.
     StreamAbandoned { stream_id: u64 },
-    /// The queues of all streams together fell to the low watermark, and the datagram queue to a quarter of its
-    /// bound, after the former had reached the high watermark or the latter half of its bound.
+    /// The send queues have room again: those of all streams together are at the low watermark, and the datagram queue
+    /// is at a quarter of its bound. Emitted after the streams were at the high watermark or the datagram queue was
+    /// half full.
     ConnectionWritable { queued_bytes: usize },
-    /// The host's migration to another socket has ended: the peer has answered there, or the connection has
-    /// returned to its old path.
+    /// A migration to another socket has ended. `succeeded` is true if the peer has answered there, and false if the
+    /// connection has returned to its old path.
     MigrationFinished { succeeded: bool },
-    /// A server's client has migrated and has proved its new address (RFC 9000 section 9.3), which
-    /// [`validated_addr`](super::Connection::validated_addr) returns from now on. Not emitted for a client's first
-    /// address.
+    /// A server's client has migrated and proved its new address (RFC 9000 section 9.3). From now on
+    /// [`validated_addr`](super::Connection::validated_addr) returns it. Not emitted for a client's first address.
     AddressValidated { address: SocketAddr },
-    /// Our FIN and all data before it were acknowledged.
+    /// The peer has acknowledged all data of this side on the stream, and the FIN.
     StreamFinished { stream_id: u64 },
-    /// One DATAGRAM frame (RFC 9221). `early`: it may have been 0-RTT data, which an attacker can replay (RFC 9001
-    /// section 9.2).
+    /// A DATAGRAM frame (RFC 9221). `early` is true if it may have been 0-RTT data, which an attacker can replay (RFC
+    /// 9001 section 9.2).
     Datagram { data: Bytes, early: bool },
-    /// The next packets issue a further connection ID of this side to the peer. Only with
+    /// The next packets issue another connection ID of this side to the peer. Emitted only with
     /// [`reports_connection_ids`](super::EndpointSettings::reports_connection_ids).
     ConnectionIdIssued { id: Vec<u8> },
     /// The peer has retired one of this side's connection IDs.
     ConnectionIdRetired { id: Vec<u8> },
-    /// All events of a batch of datagrams, or of a timer, have been delivered. Only after
-    /// [`report_batches`](super::Connection::tell_batches).
+    /// All events of a batch of datagrams, or of a timer, were delivered. Emitted only after
+    /// [`report_batches`](super::Connection::report_batches).
     BatchHandled,
-    /// A packet with the PING of `uid` was acknowledged.
+    /// The peer has acknowledged the PING with the identifier `uid`.
     PingAcknowledged { uid: u64 },
-    /// A client received a ticket with which it can resume the session in another connection.
+    /// A client has received a session ticket, which resumes the session in another connection.
     SessionTicket(Box<SessionTicket>),
-    /// A client received a token that validates its address in another connection (RFC 9000 section 8.1.3).
+    /// A client has received a token that validates its address in another connection (RFC 9000 section 8.1.3).
     NewToken {
         token: Bytes,
-        /// The version of the token (RFC 9369 section 5).
+        /// The QUIC version that the token is for (RFC 9369 section 5).
         version: u32,
     },
-    /// A client offers tickets. The host must put their sessions where the server's store finds them, and then call
-    /// [`Endpoint::sessions_answered`](super::Endpoint::sessions_answered). This event belongs to no connection.
-    /// Only with [`ServerSettings::asks_for_sessions`](super::ServerSettings::asks_for_sessions).
+    /// A client has offered tickets. The application must put their sessions into the server's session store, and then
+    /// call [`Endpoint::sessions_answered`](super::Endpoint::sessions_answered). The event belongs to no connection.
+    /// Emitted only with [`ServerSettings::asks_for_sessions`](super::ServerSettings::asks_for_sessions).
     SessionsAsked {
         question: u64,
-        /// The time at which the handshake proceeds without an answer.
+        /// The time at which the handshake continues without an answer.
         deadline: Instant,
         tickets: Vec<Vec<u8>>,
-        /// The identifier of the address validation token that the client sent as well, with
-        /// [`ServerSettings::asks_for_tokens`](super::ServerSettings::asks_for_tokens). For a token that was used
-        /// before the host calls [`Endpoint::token_refused`](super::Endpoint::token_refused) instead.
+        /// The identifier of the address validation token that the client has sent. `None` without
+        /// [`ServerSettings::asks_for_tokens`](super::ServerSettings::asks_for_tokens). If the token was used before,
+        /// the application must call [`Endpoint::token_refused`](super::Endpoint::token_refused) instead.
         token: Option<u128>,
     },
-    /// The connection has ended. Emitted exactly once, as the last event of the connection.
+    /// The connection has ended. This is the connection's last event, and is emitted once.
     Closed {
         error_code: u64,
         frame_type: Option<u64>,
@@ -105,7 +103,7 @@ pub enum Event {
 }
 
 impl Event {
-    /// True if the event concerns a protocol above QUIC, and not the connection as such.
+    /// True if the event belongs to a protocol above QUIC, and not to the connection itself.
     pub fn is_about_streams(&self) -> bool {
         matches!(
             self,
@@ -126,43 +124,43 @@ impl Event {
 /// The cause of a connection's end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CloseKind {
-    /// This side: the host called `close`, or the peer violated the protocol (then the frame type is known).
+    /// This side has closed the connection: the application called `close`, or the peer violated the protocol.
     Local,
-    /// The peer's application, with its own error code.
+    /// The peer's application has closed the connection, with an error code of its own.
     PeerApplication,
-    /// The peer's transport (RFC 9000 section 20.1).
+    /// The peer's QUIC implementation has closed the connection (RFC 9000 section 20.1).
     PeerTransport,
-    /// The TLS handshake failed, at either side (RFC 9001 section 4.8).
+    /// The TLS handshake has failed, on this side or at the peer (RFC 9001 section 4.8).
     Tls { alert: u8 },
-    /// Nothing arrived for the idle time-out, or the handshake did not complete in time.
+    /// Nothing has arrived for the idle time-out, or the handshake was not complete in time.
     IdleTimeout,
-    /// The peer lost its state (RFC 9000 section 10.3).
+    /// The peer has lost its state and sent a stateless reset (RFC 9000 section 10.3).
     StatelessReset,
-    /// The peer supports no version that we do.
+    /// The peer supports no QUIC version of this side.
     VersionNegotiation,
-    /// The network reported the peer as unreachable (ICMP) during the handshake.
+    /// The network has reported the peer as unreachable (ICMP) during the handshake.
     Unreachable { errno: i32 },
 }
 
-/// The result of reading a stream: data, and the end if no data follows.
+/// The result of reading a stream: data, and the stream's end if nothing follows the data.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Received {
     pub data: Chunks,
     pub end: Option<StreamEnd>,
 }
 
-/// How the peer's side of a stream has ended.
+/// The way in which the peer's sending part of a stream has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StreamEnd {
-    /// Ended by a FIN: all data has arrived.
+    /// The stream has ended by a FIN, and all data has arrived.
     Finished,
-    /// Ended by a RESET_STREAM (RFC 9000 section 19.4).
+    /// The stream has ended by a RESET_STREAM (RFC 9000 section 19.4).
     Reset { error_code: u64 },
 }
 
-/// Received stream data, in order, as the pieces in which it arrived.
+/// Received stream data in order, in the pieces in which it arrived.
 ///
-/// Each piece pins the receive buffer that it arrived in: copy it out promptly.
+/// Each piece keeps its whole receive buffer in memory, so it should be copied or dropped soon.
 #[derive(Debug, Clone, Default)]
 pub struct Chunks {
     pieces: Vec<Bytes>,
@@ -171,7 +169,7 @@ pub struct Chunks {
 }
 
 impl Chunks {
-    /// Total number of bytes.
+    /// The number of bytes of all pieces.
     pub fn len(&self) -> usize {
         self.len
     }
@@ -180,12 +178,12 @@ impl Chunks {
         self.len == 0
     }
 
-    /// True if any of it was 0-RTT data, which an attacker can replay (RFC 9001 section 9.2).
+    /// True if a part of the data was 0-RTT data, which an attacker can replay (RFC 9001 section 9.2).
     pub fn is_early(&self) -> bool {
         self.early
     }
 
-    /// The pieces, none of them empty.
+    /// The pieces of the data. None is empty.
     pub fn pieces(&self) -> &[Bytes] {
         &self.pieces
     }
@@ -212,7 +210,7 @@ impl Chunks {
         }
     }
 
-    /// Takes out the first `count` bytes; all of them if there are fewer.
+    /// Removes and returns the first `count` bytes, or all if there are fewer.
     pub fn split_to(&mut self, count: usize) -> Self {
         if count >= self.len {
             return std::mem::take(self);
@@ -236,7 +234,7 @@ impl Chunks {
         front
     }
 
-    /// Appends the data that follows.
+    /// Appends data that follows in the stream.
     pub fn append(&mut self, behind: Self) {
         self.len += behind.len;
         self.early |= behind.early;
@@ -262,7 +260,7 @@ impl Chunks {
     }
 }
 
-/// Compares the bytes, not the pieces.
+/// Compares the bytes. Their division into pieces does not matter.
 impl PartialEq for Chunks {
     fn eq(&self, other: &Self) -> bool {
         self.len == other.len

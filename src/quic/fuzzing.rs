@@ -1,4 +1,4 @@
-//! Access to private parsers for the targets in `fuzz/` only (feature `fuzzing`).
+//! Gives the targets in `fuzz/` access to private parsers (feature `fuzzing`).
 
 use std::net::SocketAddr;
 
@@ -30,7 +30,7 @@ pub mod reset_stream_at {
     pub use crate::seams::reset_stream_at::ResetSlot;
 }
 
-/// The qlog events of a received packet.
+/// The qlog data of a received packet with this payload.
 pub fn qlog_events(payload: &[u8]) -> String {
     let recorder = Recorder::new(false);
     recorder.packet(&Packet {
@@ -45,7 +45,7 @@ pub fn qlog_events(payload: &[u8]) -> String {
     events.map(|event| event.data).collect()
 }
 
-/// The ClientHello of a client that has not been accepted yet.
+/// Reads the ClientHello of a client that has not been accepted yet.
 pub struct FirstPackets(first_packets::FirstPackets);
 
 impl FirstPackets {
@@ -68,6 +68,6 @@ impl FirstPackets {
 
 /// The preferred address of a server at `remote`, if its client may migrate there.
 pub fn preferred_address(parameters: &[u8], remote: SocketAddr) -> Option<SocketAddr> {
-    let preferred = PeerParameters::read(parameters).preferred_like(remote)?;
+    let preferred = PeerParameters::read(parameters).preferred_for(remote)?;
     Some(preferred.address)
 }

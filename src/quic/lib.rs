@@ -1,21 +1,22 @@
 //! QUIC (RFC 9000, 9001, 9002, 9221) as a state machine without sockets or clocks: datagrams and the time go in,
-//! datagrams and events come out.
+//! datagrams and events come out. The *application* in this crate's comments is the program that calls it, and that
+//! has the sockets.
 //!
-//! - `settings`: the host's settings, checked and built once.
+//! - `settings`: the application's settings, checked and built once.
 //! - `endpoint`: the connections of one UDP socket: routing, accepting, timers, fairness.
 //! - `accept_policy`: the admission of new clients: the limits of a server, and a client's first packets.
 //! - `address_tokens`: address validation tokens and their single use.
 //! - `connection`: one connection: commands in, [`Event`]s out.
-//! - `streams`: extends the state machine's streams.
+//! - `streams`: extends quinn-proto's streams.
 //! - `paths`: the addresses and sockets of a connection (RFC 9000 section 9).
 //! - `deadlines`, `datagram_queue`: collections that several of these use.
-//! - `event`, `error`, `stats`: types that the host gets.
+//! - `event`, `error`, `stats`: types that the application gets.
 //! - `read_on_demand`: streams and datagrams that a program reads on demand.
 //! - `tls`: certificates, verification, the crypto session under QUIC; `qlog`: qlog events from packets.
 //! - `seams`: workarounds for gaps of quinn-proto and rustls, one a file.
 //! - `fuzzing`: private parsers, opened for fuzz targets.
 //!
-//! The protocol itself is quinn-proto's, unforked. Additions are around it: here, in the crypto session of
+//! quinn-proto, unforked, implements the protocol. Additions are around it: here, in the crypto session of
 //! [`tls`](crate::tls), and, if they depend on its internals, in `seams`.
 
 #![forbid(unsafe_code)]

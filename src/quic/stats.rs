@@ -6,7 +6,7 @@ use quinn_proto as quinn;
 
 use super::accept_policy::Cause;
 
-/// Datagrams by their ECN bits (RFC 9000 section 13.4).
+/// The numbers of datagrams by their ECN bits (RFC 9000 section 13.4).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct EcnCounters {
     pub ect0_sent: u64,
@@ -44,47 +44,48 @@ pub struct ConnectionStats {
     pub packets_lost: u64,
     pub bytes_lost: u64,
     pub congestion_events: u64,
-    /// Congestion window, bytes.
+    /// The congestion window in bytes.
     pub congestion_window: u64,
     pub rtt: Duration,
     pub min_rtt: Duration,
-    /// The newest sample.
+    /// The newest sample of the round-trip time.
     pub latest_rtt: Duration,
-    /// RFC 9002 section 5.3, without subtracting the peer's delay from the samples.
+    /// The variation of the round-trip time (RFC 9002 section 5.3). The peer's delay is not subtracted from the
+    /// samples.
     pub rtt_variance: Duration,
-    /// Bytes sent and neither acknowledged nor lost.
+    /// Bytes that were sent and are neither acknowledged nor lost.
     pub bytes_in_flight: u64,
-    /// The end of slow start, bytes; `None` before the first loss.
+    /// The congestion window at which slow start ends, in bytes. `None` before the first loss.
     pub ssthresh: Option<u64>,
-    /// UDP payload bytes.
+    /// The largest UDP payload of the path, in bytes.
     pub path_mtu: u16,
     pub mtu_probes_sent: u64,
     pub mtu_probes_lost: u64,
-    /// How often the path was found to carry less than before.
+    /// How often the path was found to carry smaller datagrams than before.
     pub black_holes_detected: u64,
     pub ecn: EcnCounters,
     /// The number of key updates, by either side.
     pub key_updates: u64,
-    /// Streams that have not ended, in either direction.
+    /// The number of streams of which at least one direction has not ended.
     pub streams_open: usize,
-    /// The QUIC version on the wire, 0 before it is known.
+    /// The QUIC version of sent packets. 0 until it is known.
     pub version: u32,
-    /// The cipher suite's number (RFC 8446 section B.4), once negotiated.
+    /// The number of the TLS cipher suite (RFC 8446 section B.4). `None` until it is negotiated.
     pub cipher_suite: Option<u16>,
-    /// The number of the group for the key exchange (RFC 8446 section 4.2.7), once negotiated.
+    /// The number of the key exchange group (RFC 8446 section 4.2.7). `None` until it is negotiated.
     pub group: Option<u16>,
-    /// Bytes of application data of all streams that the state machine has not accepted yet.
+    /// Bytes of all streams that wait to be passed to quinn-proto.
     pub send_queue_bytes: usize,
     pub stream_frames_sent: u64,
     pub stream_frames_received: u64,
     pub datagram_frames_sent: u64,
     pub datagram_frames_received: u64,
-    /// DATAGRAM frames that were queued and never sent: the oldest, when the queue was full, and those that were
-    /// too large once the handshake was complete.
+    /// DATAGRAM frames that were queued and never sent: the oldest when the queue was full, and those that were too
+    /// large for the peer once the handshake was complete.
     pub datagram_frames_dropped: u64,
-    /// NEW_CONNECTION_ID frames, including repeated ones.
+    /// Received NEW_CONNECTION_ID frames, including repeated ones.
     pub connection_ids_received: u64,
-    /// RETIRE_CONNECTION_ID frames, including repeated ones.
+    /// Received RETIRE_CONNECTION_ID frames, including repeated ones.
     pub connection_ids_retired: u64,
 }
 
@@ -117,47 +118,47 @@ impl ConnectionStats {
     }
 }
 
-/// Counters of one endpoint since it was made.
+/// Counters of one endpoint since it was created.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct EndpointStats {
     pub datagrams_received: u64,
     pub bytes_received: u64,
     pub datagrams_sent: u64,
     pub bytes_sent: u64,
-    /// Batches returned by `poll_transmit`: the number of system calls if each is sent alone.
+    /// Batches that `poll_transmit` has returned. If each is sent alone, this is the number of system calls.
     pub transmits: u64,
     pub connections_opened: u64,
     pub connections_accepted: u64,
     pub connections_closed: u64,
-    /// Refused incoming connections, in all and by reason: the host accepts no more; `max_connections`;
-    /// `max_handshakes`; `max_connections_per_address`.
+    /// Incoming connections that were refused: all, then by the limit that they exceeded. `refused_for_closing` counts
+    /// those that were refused because the application accepts no more.
     pub incoming_refused: u64,
     pub refused_for_closing: u64,
     pub refused_for_connections: u64,
     pub refused_for_handshakes: u64,
     pub refused_for_address: u64,
-    /// Incoming connections that had to prove their address.
+    /// Incoming connections that had to prove their address by a Retry.
     pub incoming_retried: u64,
-    /// Dropped first packets: because of the accept rate, which are counted in `ignored_for_rate` as well, or
-    /// because they could not be authenticated.
+    /// First packets that were dropped: those above the accept rate, which `ignored_for_rate` counts as well, and those
+    /// that were not authentic.
     pub incoming_ignored: u64,
     pub ignored_for_rate: u64,
-    /// Packets of unknown connections, answered so that the peer drops the connection too.
+    /// Stateless resets for packets of unknown connections. A reset ends the connection at the peer.
     pub stateless_resets_sent: u64,
-    /// Stateless answers dropped because too many were waiting.
+    /// Packets without a connection that were dropped, because too many were waiting.
     pub responses_dropped: u64,
-    /// Pieces of datagrams dropped because their client, or a spoofed one, migrated too often.
+    /// Datagrams, or parts of datagrams, that were dropped because their client has migrated too often.
     pub moves_dropped: u64,
-    /// First packets of unsupported versions, answered with the supported ones.
+    /// First packets of unsupported versions that were answered with a Version Negotiation packet.
     pub versions_negotiated: u64,
-    /// Bytes that the clients of a server make it hold now.
+    /// Bytes that a server holds for its clients now.
     pub held_bytes: u64,
-    /// How often a connection's credit was cut because its address held more than its share.
+    /// How often a connection's credit was cut, because its address held more than its share of memory.
     pub credit_withheld: u64,
-    /// Streams and connections that were shed because the process exceeded its budget.
+    /// Streams and connections that were ended to free memory, because the process exceeded its budget.
     pub streams_shed: u64,
     pub connections_shed: u64,
-    /// Connections of ours that began again because the server required another version.
+    /// Client connections that were restarted, because the server required another version.
     pub connections_begun_again: u64,
 }
 

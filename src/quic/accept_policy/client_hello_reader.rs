@@ -1,17 +1,17 @@
-//! The ClientHello in a client's first datagrams, for a host that reads it before it handles the connection, such
-//! as a proxy.
+//! The ClientHello in a client's first datagrams, for an application that reads it before it accepts the connection,
+//! such as a proxy.
 //!
-//! Not here: the content of a ClientHello; the host gets it as it is.
+//! Not here: the fields of a ClientHello. The application gets its bytes.
 
 use super::first_packets::{self, FirstPackets};
 
-/// Collects the ClientHello of one connection.
+/// Collects the bytes of one connection's ClientHello from its first datagrams.
 #[derive(Default)]
 pub struct ClientHelloReader {
     packets: Option<FirstPackets>,
 }
 
-/// The result of a datagram.
+/// The result of one datagram that was passed to [`ClientHelloReader::push`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reading {
     /// An Initial packet was opened.
@@ -26,7 +26,7 @@ pub enum Reading {
 
 impl ClientHelloReader {
     pub fn push(&mut self, datagram: &[u8]) -> Reading {
-        // RFC 9000 section 7.2: a client must not choose a shorter ID.
+        // RFC 9000 section 7.2: a client's first destination connection ID has at least 8 bytes.
         let is_initial = first_packets::destination(datagram)
             .is_some_and(|id| id.len() >= DESTINATION_BYTES_MIN);
         let opened = match &mut self.packets {
@@ -37,7 +37,7 @@ impl ClientHelloReader {
                 let Some(packets) = first else {
                     return Reading::NoInitial;
                 };
-                // The ID of a forged packet must not be kept.
+                // A packet that fails authentication may be forged, so its connection ID is not stored.
                 let opened = packets.has_opened();
                 self.packets = Some(packets).filter(|_| opened);
                 opened
@@ -49,13 +49,13 @@ impl ClientHelloReader {
         }
     }
 
-    /// The whole message, with its type and length; `None` while a part of it is missing.
+    /// The whole ClientHello message, with its type and length. `None` until all of its bytes have arrived.
     pub fn client_hello(&self) -> Option<Vec<u8>> {
         self.packets.as_ref().and_then(FirstPackets::client_hello)
     }
 
-    /// True if packets had different data for one range. There is no ClientHello then, because it is unknown
-    /// which of them TLS would read.
+    /// True if two packets contained different data for the same range of the CRYPTO stream. Then there is no
+    /// ClientHello, because TLS could read either of the two.
     pub fn is_contradictory(&self) -> bool {
         self.packets
             .as_ref()

@@ -1,7 +1,8 @@
-//! The ClientHello in a client's first packets (RFC 9001 section 5.2), read before the state machine gets them.
-//! Their keys are derived from public data.
+//! Reads the ClientHello in a client's first packets, before quinn-proto gets them. The keys of Initial packets are
+//! derived from public data, so no handshake is needed (RFC 9001 section 5.2).
 //!
-//! Not here: the content of a ClientHello (`wire::tls::client_hello`) and its use (`endpoint::pending_accepts`).
+//! Not here: the fields of a ClientHello (`wire::tls::client_hello`) and the use of its tickets
+//! (`endpoint::pending_accepts`).
 
 use std::collections::BTreeMap;
 
@@ -15,15 +16,15 @@ use uringcore_wire::{
 
 use crate::{seams::version_2_packets, tls};
 
-/// Collects the ClientHello of one connection.
+/// Collects the bytes of one connection's ClientHello from its Initial packets.
 pub(crate) struct FirstPackets {
     destination: Vec<u8>,
     keys: Keys,
-    /// Pieces by their offset, together at most [`HELLO_BYTES_MAX`].
+    /// Data of CRYPTO frames, by offset. All pieces together have at most [`HELLO_BYTES_MAX`] bytes.
     pieces: BTreeMap<u64, Vec<u8>>,
     kept_bytes: usize,
     is_contradictory: bool,
-    /// The number of opened packets.
+    /// The number of packets that the Initial keys have opened.
     opened: u64,
 }
 
@@ -33,8 +34,7 @@ pub(crate) fn destination(datagram: &[u8]) -> Option<&[u8]> {
 }
 
 impl FirstPackets {
-    /// Starts reading the connection that begins with `datagram`. `None` if the datagram does not begin with
-    /// a readable Initial packet.
+    /// Reads the first datagram of a connection. `None` if it does not begin with an Initial packet of a known version.
     pub fn new(datagram: &[u8]) -> Option<Self> {
         let packet = Initial::at(datagram)?;
         let mut packets = Self {
@@ -49,23 +49,23 @@ impl FirstPackets {
         Some(packets)
     }
 
-    /// The connection ID of packets for this connection.
+    /// The destination connection ID of the connection's Initial packets.
     pub fn destination(&self) -> &[u8] {
         &self.destination
     }
 
-    /// The stored bytes of the ClientHello.
+    /// The number of ClientHello bytes that are stored.
     pub fn kept_bytes(&self) -> usize {
         self.kept_bytes
     }
 
-    /// Drops the pieces: the tickets are known, and nothing more is read.
+    /// Drops the stored bytes, after the tickets were read.
     pub fn forget(&mut self) {
         self.pieces.clear();
         self.kept_bytes = 0;
     }
 
-    /// Returns true if a packet in `datagram` was opened.
+    /// Reads all Initial packets in `datagram`. Returns true if at least one was opened.
     pub fn push(&mut self, datagram: &[u8]) -> bool {
         let (mut rest, opened_before) = (datagram, self.opened);
         while let Some(packet) = Initial::at(rest) {
@@ -81,17 +81,17 @@ impl FirstPackets {
         self.opened != opened_before
     }
 
-    /// True if any packet was opened.
+    /// True if at least one packet was opened.
     pub fn has_opened(&self) -> bool {
         self.opened > 0
     }
 
-    /// True if packets had different data for one range.
+    /// True if two packets contained different data for the same range of the CRYPTO stream.
     pub fn is_contradictory(&self) -> bool {
         self.is_contradictory
     }
 
-    /// The whole message; `None` while a part of it is missing.
+    /// The whole ClientHello message. `None` until all of its bytes have arrived.
     pub fn client_hello(&self) -> Option<Vec<u8>> {
         let mut hello = self.contiguous()?;
         let length = hello_length(&hello)?;
@@ -99,12 +99,12 @@ impl FirstPackets {
         Some(hello)
     }
 
-    /// The tickets in the ClientHello; `None` while it is incomplete.
+    /// The session tickets in the ClientHello. `None` until all of them have arrived.
     pub fn shown_tickets(&self) -> Option<Vec<Vec<u8>>> {
         shown_tickets(&self.contiguous()?)
     }
 
-    /// The message up to the first gap; `None` if packets contradict each other.
+    /// The bytes of the message up to the first gap. `None` if two packets contained different data for one range.
     fn contiguous(&self) -> Option<Vec<u8>> {
         if self.is_contradictory {
             return None;
@@ -141,7 +141,7 @@ impl FirstPackets {
         Some(payload)
     }
 
-    /// True if a byte is known with another value.
+    /// True if a stored byte in the range of `data` has another value.
     fn contradicts(&self, offset: u64, data: &[u8]) -> bool {
         let end = offset.saturating_add(data.len() as u64);
         self.pieces.range(..end).any(|(&at, piece)| {
@@ -162,7 +162,8 @@ impl FirstPackets {
             self.is_contradictory |= self.contradicts(offset, data);
             let known = self.pieces.get(&offset).map_or(0, Vec::len);
             let is_sane = offset.saturating_add(data.len() as u64) <= HELLO_BYTES_MAX as u64;
-            // Overlapping pieces are stored as they are, so their number and sum have to be bounded.
+            // Overlapping pieces are stored without merging, so the number of pieces and the sum of their bytes are
+            // bounded.
             let kept_bytes = self.kept_bytes + data.len() - known.min(data.len());
             let has_room = kept_bytes <= HELLO_BYTES_MAX && self.pieces.len() < PIECES_MAX;
             if is_sane && has_room && known < data.len() {
@@ -173,12 +174,12 @@ impl FirstPackets {
     }
 }
 
-/// An Initial packet in its datagram (RFC 9000 section 17.2.2).
+/// An Initial packet within a datagram (RFC 9000 section 17.2.2).
 struct Initial<'a> {
     version: u32,
     destination: &'a [u8],
     number_at: usize,
-    /// The whole packet.
+    /// The packet's bytes, header included.
     bytes: &'a [u8],
 }
 

@@ -1,17 +1,19 @@
-//! The admission of new clients: the limits of a server, and the answer to a client that exceeds one.
+//! Decides which new clients a server accepts, and how it answers a client that exceeds a limit.
 //!
-//! Every answer is cheap. Until a client has proved its address by a Retry, the server keeps nothing for it except one
-//! handshake, and those are bounded: a flood from spoofed addresses costs no more memory than
-//! [`EndpointSettings::retry_handshakes`] handshakes, and does not exclude other clients.
+//! A flood from spoofed addresses must stay cheap. For a client that has not proved its address by a Retry, the
+//! server stores nothing but one handshake, and there are at most [`EndpointSettings::retry_handshakes`] of these.
+//! Further clients get a Retry, so they are not excluded.
 //!
-//! The limits are settings (`settings::endpoint` has their defaults): connections in all, of one address, and accepted
-//! in a second; handshakes in progress, and from how many on clients must prove their address; memory (`budget`).
+//! The limits (`settings::endpoint` has their defaults) bound: all connections, connections of one address,
+//! connections accepted in a second, handshakes in progress, handshakes above which a client must prove its address,
+//! and memory (`limits::memory_budget`).
 //!
-//! - `client_hello_reader`: the ClientHello of one connection, for a host.
+//! - `client_hello_reader`: the ClientHello of one connection, for an application.
 //! - `first_packets`: the ClientHello in a client's first packets.
-//! - `pending_accepts`: connections that wait until the host has looked up sessions and tokens.
+//! - `pending_accepts`: connections that wait until the application has looked up sessions and tokens.
 //!
-//! Not here: the handling of packets (`endpoint::accept`, `endpoint::pending_accepts`), and tokens (`address_tokens`).
+//! Not here: the handling of packets (`endpoint::accept`, `endpoint::pending_accepts`), and tokens
+//! (`address_tokens`).
 
 use std::{collections::HashMap, net::IpAddr, time::Instant};
 
@@ -23,11 +25,11 @@ use super::{EndpointSettings, Retry, Worker};
 use uringcore_limits::memory_budget::AddressBlock;
 use uringcore_limits::token_bucket::TokenBucket;
 
-/// Why a client is refused, with CONNECTION_REFUSED (RFC 9000 section 20.1). A bound of the budget counts as the
-/// corresponding bound on numbers.
+/// The limit for which a client is refused with CONNECTION_REFUSED (RFC 9000 section 20.1). A full memory budget
+/// counts as the limit of connections, or of connections of one address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Cause {
-    /// The host accepts no more connections, and no other worker could accept them.
+    /// The application accepts no more connections, and no other worker could accept them.
     Closing,
     Connections,
     Handshakes,
@@ -38,30 +40,30 @@ pub(super) enum Cause {
 pub(super) enum Verdict {
     Accept,
     Retry,
-    /// A Retry that leads to the next worker.
+    /// A Retry. The client's next packet arrives at another worker.
     HandOver,
     Refuse(Cause),
-    /// No answer: the client sends again, with growing intervals (RFC 9002 section 6.2).
+    /// No answer. The client sends its packet again, with growing intervals (RFC 9002 section 6.2).
     Ignore,
 }
 
-/// A client's first packet.
+/// A client that asks for a connection with its first packet.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Applicant {
     pub address: IpAddr,
-    /// True if a token proves the address.
+    /// True if an address validation token proves the client's address.
     pub is_validated: bool,
     pub may_retry: bool,
     pub room: Room,
 }
 
-/// The parts of the process's budget with room for another connection.
+/// The parts of the process's memory budget, each true if it has room for another connection.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Room {
     pub in_all: bool,
-    /// The part for connections of the client's address.
+    /// The share of the client's address.
     pub at_address: bool,
-    /// The part for all clients without a proved address, which count together until then.
+    /// The share of all clients that have not proved their address. They have one share together.
     pub for_unproved: bool,
 }
 
@@ -74,8 +76,8 @@ pub(super) struct AcceptPolicy {
     is_refusing: bool,
     has_other_workers: bool,
     handshakes: usize,
-    /// Connections of each client address; stored only if there is a limit. At most as large as the table of
-    /// connections.
+    /// The number of connections of each client address. Empty unless there is a limit for each address. It has at most
+    /// as many entries as the endpoint has connections.
     blocks: HashMap<AddressBlock, Count>,
 }
 
@@ -83,8 +85,9 @@ pub(super) struct AcceptPolicy {
 #[derive(Debug, Clone, Copy, Default)]
 struct Count {
     open: usize,
-    /// Closed connections that are not forgotten. A client that closes connections can open others at once, up to
-    /// the limit of open ones; but a large `max_ack_delay` makes closed ones linger for most of a minute.
+    /// Closed connections whose state is still kept. A client that closes connections may open as many again at once,
+    /// but a large `max_ack_delay` keeps closed connections for most of a minute. So closed connections are limited,
+    /// too.
     lingering: usize,
 }
 
@@ -117,12 +120,12 @@ impl AcceptPolicy {
         self.is_refusing
     }
 
-    /// Incoming handshakes in progress.
+    /// The number of incoming handshakes in progress.
     pub fn handshakes(&self) -> usize {
         self.handshakes
     }
 
-    /// Decides about a client, given the number of `connections`.
+    /// Decides how to answer a new client while the endpoint has `connections` connections.
     pub fn decide(
         &mut self,
         now: Instant,
@@ -170,8 +173,8 @@ impl AcceptPolicy {
         }
     }
 
-    /// Under load only clients with a proved address may use the upper half of the handshakes, of an address's
-    /// share, and of the accept rate.
+    /// True if the client must prove its address. The upper half of three limits (handshakes, connections of one
+    /// address, accept rate) is reserved for clients with a proved address.
     fn is_proof_wanted(&mut self, now: Instant, address: IpAddr) -> bool {
         let is_address_half_full = self
             .max_per_address
@@ -188,9 +191,9 @@ impl AcceptPolicy {
         self.blocks.get(&block).copied().unwrap_or_default()
     }
 
-    /// Counts an accepted client, even if its handshake does not begin at once. The result is for
-    /// [`closed`](Self::closed) and [`forgotten`](Self::forgotten), or [`gave_up`](Self::gave_up).
-    pub fn entered(&mut self, now: Instant, address: IpAddr) -> Option<AddressBlock> {
+    /// Counts an accepted client, even if its handshake does not begin at once. The returned block is the argument for
+    /// [`closed`](Self::closed) and [`forgotten`](Self::forgotten), or for [`uncount_unstarted`](Self::uncount_unstarted).
+    pub fn count_accepted(&mut self, now: Instant, address: IpAddr) -> Option<AddressBlock> {
         self.handshakes += 1;
         if let Some(bucket) = &mut self.bucket {
             bucket.take(now);
@@ -201,22 +204,22 @@ impl AcceptPolicy {
         Some(block)
     }
 
-    /// An accepted client did not begin a handshake.
-    pub fn gave_up(&mut self, block: Option<AddressBlock>) {
+    /// Uncounts an accepted client whose handshake did not begin.
+    pub fn uncount_unstarted(&mut self, block: Option<AddressBlock>) {
         self.handshake_ended();
         if let Some(block) = block {
-            self.left(block);
+            self.uncount_open(block);
         }
     }
 
-    /// An accepted connection's handshake has completed or failed.
+    /// Counts one handshake less, after it has completed or failed.
     pub fn handshake_ended(&mut self) {
         self.handshakes -= 1;
     }
 
-    /// The client of an open connection has proved another address. The connection counts there from now on, unless
-    /// that address has reached its limit. Then it stays with its old address, which could otherwise open
-    /// connections without limit.
+    /// Counts an open connection at the address that its client has proved by migration. If that address is at its
+    /// limit, the connection stays at its old one; otherwise a client could open connections without limit and move
+    /// them away.
     pub fn moved(&mut self, old: AddressBlock, address: IpAddr) -> AddressBlock {
         let new = AddressBlock::from(address);
         let is_full = self
@@ -226,11 +229,11 @@ impl AcceptPolicy {
             return old;
         }
         self.blocks.entry(new).or_default().open += 1;
-        self.left(old);
+        self.uncount_open(old);
         new
     }
 
-    /// An accepted connection is closed, and lingers until it is [forgotten](Self::forgotten).
+    /// Counts an accepted connection as closed. Its state is kept until it is [forgotten](Self::forgotten).
     pub fn closed(&mut self, block: AddressBlock) {
         if let Some(count) = self.blocks.get_mut(&block) {
             count.open -= 1;
@@ -238,13 +241,13 @@ impl AcceptPolicy {
         }
     }
 
-    /// A closed connection no longer lingers.
+    /// Uncounts a closed connection whose state was dropped.
     pub fn forgotten(&mut self, block: AddressBlock) {
         self.take_out(block, |count| count.lingering -= 1);
     }
 
-    /// An open connection was removed.
-    pub fn left(&mut self, block: AddressBlock) {
+    /// Uncounts an open connection that was removed without a close.
+    pub fn uncount_open(&mut self, block: AddressBlock) {
         self.take_out(block, |count| count.open -= 1);
     }
 
@@ -261,9 +264,9 @@ impl AcceptPolicy {
     }
 }
 
-/// Open and closed connections of one address together, as a multiple of the limit of open ones.
+/// An address may have twice as many connections, open and closed ones together, as open ones.
 const WITH_LINGERING: usize = 2;
-/// The part of an address's limit, a half, above which clients must prove their address.
+/// Above a half of its limit, an address's further clients must prove that address.
 const PROVED_FROM: usize = 2;
 const BLOCKS_KEPT: usize = 128;
 
@@ -297,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn half_of_an_addresss_share_is_for_those_who_prove_it() {
+    fn the_upper_half_of_an_addresss_limit_needs_a_proved_address() {
         let mut accept_policy = AcceptPolicy::new(&EndpointSettings {
             max_connections_per_address: Some(4),
             ..EndpointSettings::default()
@@ -310,7 +313,7 @@ mod tests {
                 accept_policy.decide(now, victim, Retry::Auto, 0),
                 Verdict::Accept
             );
-            entered.extend(accept_policy.entered(now, victim.address));
+            entered.extend(accept_policy.count_accepted(now, victim.address));
         }
         for _ in 0..2 {
             assert_eq!(
@@ -321,7 +324,7 @@ mod tests {
                 accept_policy.decide(now, proved, Retry::Auto, 0),
                 Verdict::Accept
             );
-            entered.extend(accept_policy.entered(now, proved.address));
+            entered.extend(accept_policy.count_accepted(now, proved.address));
         }
         let refused = Verdict::Refuse(Cause::Address);
         assert_eq!(
@@ -335,17 +338,19 @@ mod tests {
             accept_policy.decide(now, other, Retry::Auto, 0),
             Verdict::Accept
         );
-        accept_policy.left(entered.pop().unwrap());
+        accept_policy.uncount_open(entered.pop().unwrap());
         assert_eq!(
             accept_policy.decide(now, proved, Retry::Auto, 0),
             Verdict::Accept
         );
-        entered.drain(..).for_each(|one| accept_policy.left(one));
+        entered
+            .drain(..)
+            .for_each(|one| accept_policy.uncount_open(one));
         assert!(accept_policy.blocks.is_empty());
     }
 
     #[test]
-    fn who_finds_no_room_in_the_budget_is_refused_or_proves_an_address_first() {
+    fn a_full_memory_budget_refuses_clients_or_sends_a_retry() {
         let mut accept_policy = AcceptPolicy::new(&EndpointSettings::default());
         let mut decide = |mut client: Applicant, change: fn(&mut Room), retry| {
             change(&mut client.room);
@@ -368,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn closed_connections_make_room_at_once_until_as_many_linger_as_may_be_open() {
+    fn closed_connections_make_room_until_there_are_as_many_as_open_ones_may_be() {
         let mut accept_policy = AcceptPolicy::new(&EndpointSettings {
             max_connections_per_address: Some(2),
             ..EndpointSettings::default()
@@ -381,7 +386,7 @@ mod tests {
             let verdict = accept_policy.decide(now, client, Retry::Never, 0);
             assert_eq!(verdict, expected);
             if verdict == accepted {
-                all.extend(accept_policy.entered(now, client.address));
+                all.extend(accept_policy.count_accepted(now, client.address));
             }
         }
         for expected in [accepted, accepted, refused] {
@@ -389,10 +394,10 @@ mod tests {
             let verdict = accept_policy.decide(now, client, Retry::Never, 0);
             assert_eq!(verdict, expected);
             if verdict == accepted {
-                accept_policy.entered(now, client.address);
+                accept_policy.count_accepted(now, client.address);
             }
         }
-        // One of four is open.
+        // One connection is open and three are closed.
         accept_policy.forgotten(all[0]);
         assert_eq!(accept_policy.decide(now, client, Retry::Never, 0), accepted);
         accept_policy.closed(all[0]);
@@ -401,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_that_moves_to_a_full_address_counts_where_it_was() {
+    fn a_connection_that_migrates_to_a_full_address_is_counted_at_its_old_one() {
         let mut accept_policy = AcceptPolicy::new(&EndpointSettings {
             max_connections_per_address: Some(1),
             ..EndpointSettings::default()
@@ -409,8 +414,8 @@ mod tests {
         let now = Instant::now();
         let clients = ["192.0.2.1", "192.0.2.2"].map(proved);
         let [first, second] = clients.map(|client| {
-            let entered = accept_policy.entered(now, client.address);
-            entered.expect("there is a limit")
+            let entered = accept_policy.count_accepted(now, client.address);
+            entered.expect("the settings limit connections of one address")
         });
         let [refused, accepted] = [Verdict::Refuse(Cause::Address), Verdict::Accept];
         let decide = |accept_policy: &mut AcceptPolicy| {
@@ -418,16 +423,16 @@ mod tests {
         };
         assert_eq!(accept_policy.moved(first, clients[1].address), first);
         assert_eq!(decide(&mut accept_policy), [refused, refused]);
-        accept_policy.left(second);
+        accept_policy.uncount_open(second);
         assert_eq!(accept_policy.moved(first, clients[1].address), second);
         assert_eq!(decide(&mut accept_policy), [accepted, refused]);
         assert_eq!(accept_policy.moved(second, clients[1].address), second);
-        accept_policy.left(second);
+        accept_policy.uncount_open(second);
         assert!(accept_policy.blocks.is_empty());
     }
 
     #[test]
-    fn a_worker_that_takes_no_more_hands_over_before_it_refuses() {
+    fn a_closing_worker_sends_clients_to_the_next_worker_before_it_refuses_them() {
         let verdicts = |worker| {
             let mut accept_policy = AcceptPolicy::new(&EndpointSettings {
                 worker,
@@ -445,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn an_accept_rate_fills_again_with_time() {
+    fn the_accept_rate_allows_more_clients_as_time_passes() {
         let mut accept_policy = AcceptPolicy::new(&EndpointSettings {
             accept_rate: Some(Rate {
                 per_second: 10.0,
@@ -460,7 +465,7 @@ mod tests {
                 accept_policy.decide(begin, client, Retry::Never, 0),
                 Verdict::Accept
             );
-            accept_policy.entered(begin, client.address);
+            accept_policy.count_accepted(begin, client.address);
         }
         assert_eq!(
             accept_policy.decide(begin, client, Retry::Never, 0),
@@ -476,19 +481,19 @@ mod tests {
             accept_policy.decide(later, client, Retry::Never, 0),
             Verdict::Accept
         );
-        accept_policy.entered(later, client.address);
+        accept_policy.count_accepted(later, client.address);
         assert_eq!(
             accept_policy.decide(later, client, Retry::Never, 0),
             Verdict::Ignore
         );
-        // The rate saves up one burst at most, after any time of silence.
+        // After any pause, the bucket has tokens for one burst and no more.
         let much_later = begin + Duration::from_secs(3600);
         for _ in 0..2 {
             assert_eq!(
                 accept_policy.decide(much_later, client, Retry::Never, 0),
                 Verdict::Accept
             );
-            accept_policy.entered(much_later, client.address);
+            accept_policy.count_accepted(much_later, client.address);
         }
         assert_eq!(
             accept_policy.decide(much_later, client, Retry::Never, 0),

@@ -1,19 +1,19 @@
-//! New connections that wait until the host has looked up their sessions and tokens.
+//! New connections that wait until the application has looked up their sessions and tokens.
 //!
-//! A host may keep sessions, and a log of used tokens, where it cannot look them up from within a handshake. Then a
-//! connection that offers one waits, with its packets, until the host has answered. That may take several turns:
-//! the store is on a disk, or locked by another process. The wait is bounded: after [`ANSWER_TIMEOUT`] the
-//! handshake proceeds as if nothing had been found. A waiting connection counts as a handshake in progress, and as
-//! a connection of its address.
+//! An application may keep TLS sessions and used address tokens in a store that it cannot read from within a
+//! handshake, because the store is on a disk or locked by another process. Then a connection that offers a ticket or
+//! a token waits, with its packets, until the application has answered. After [`ANSWER_TIMEOUT`] the handshake
+//! proceeds without the session. A session that is found later is lost, because single use of a ticket is more
+//! important than resumption. A token that the store has seen before is answered with a Retry.
 //!
-//! Anybody can cause a lookup with a first packet from any address, so clients without a proved address may use only a
-//! part of the room ([`UNPROVED_MAX`]); and no code here iterates over all that wait. Not here: reading the tickets
-//! (`first_packets`), and the endpoint's handling of waiting connections (`endpoint::pending_accepts`).
+//! Anybody can cause a lookup with one packet from a spoofed address. So clients without a proved address may use
+//! only a part of the waiting room ([`UNPROVED_MAX`]), and no code here iterates over all waiting connections.
 //!
-//! A waiting connection counts as a connection: a server that accepts no more still serves it, a server that closes
-//! its connections refuses it. A session that is found after the time-out is lost, because single use of a ticket
-//! is more important than resumption. This lookup also covers address tokens, if the store keeps those that other
-//! processes have accepted: a used token is answered with a Retry.
+//! A waiting connection counts as a connection of its address and as a handshake in progress. A server that accepts
+//! no more connections still serves it; a server that closes its connections refuses it.
+//!
+//! Not here: reading the tickets (`first_packets`), and the endpoint's handling of waiting connections
+//! (`endpoint::pending_accepts`).
 
 use std::{
     collections::{HashMap, VecDeque, hash_map::Entry},
@@ -28,44 +28,45 @@ use uringcore_wire::tls::client_hello::HELLO_BYTES_MAX;
 use super::first_packets::FirstPackets;
 use crate::{Deadlines, Event};
 
-/// Waiting connections, by number.
+/// The waiting connections of an endpoint, by number.
 #[derive(Default)]
 pub(crate) struct PendingAccepts {
     pub waiting: HashMap<u64, PendingAccept>,
-    /// A number is never reused, because an answer may be late.
+    /// The number of the next connection. Numbers are never reused, because a late answer must not match another
+    /// connection.
     next_number: u64,
-    /// Connections with an incomplete ClientHello, by their destination connection ID.
+    /// The numbers of connections with an incomplete ClientHello, by destination connection ID.
     pub unfinished: HashMap<Vec<u8>, u64>,
     deadlines: Deadlines<u64>,
     /// The number of waiting clients without a proved address.
     pub unproved: usize,
-    /// Lookups that the host has not received yet.
+    /// Events that ask the application for a lookup, and that it has not polled yet.
     unreported: VecDeque<Event>,
-    /// The datagram that is being handled.
+    /// A copy of the datagram that the endpoint is handling.
     pub datagram: Option<Vec<u8>>,
-    /// Bytes of incomplete ClientHellos, together and by address.
+    /// Bytes of incomplete ClientHellos: the sum of all, and the sum of each address.
     bytes: usize,
     bytes_by_address: HashMap<AddressBlock, usize>,
 }
 
-/// A waiting connection.
+/// A new connection that waits.
 pub(crate) struct PendingAccept {
     pub incoming: Incoming,
     pub packets: FirstPackets,
-    /// The client address that the connection counts for.
+    /// The client address at which the connection is counted. `None` if addresses have no limit.
     pub block: Option<AddressBlock>,
-    /// True if the host has been asked, with this number. Otherwise the ClientHello is incomplete.
+    /// True after the application was asked for a lookup. False while the ClientHello is incomplete.
     pub is_asked: bool,
     pub is_unproved: bool,
-    /// The socket that it arrived on.
+    /// The number of the socket on which the first packet arrived.
     pub arrival: u32,
-    /// The token that the state machine has accepted.
+    /// The nonce of the address token that quinn-proto has accepted.
     pub token: Option<u128>,
-    /// Received bytes of its first packets.
+    /// Bytes of the UDP payloads that have arrived for the connection.
     pub received: usize,
-    /// The version of its first packet: a token of ours is for that version.
+    /// The QUIC version of the first packet. A token for the client is sealed for that version.
     pub version: u32,
-    /// The time of its entry among the deadlines.
+    /// The connection's entry in [`PendingAccepts`]' deadlines.
     pub deadline: Option<Instant>,
 }
 
@@ -82,7 +83,8 @@ impl PendingAccepts {
         self.deadlines.next()
     }
 
-    /// The next connection whose time is over, and whether it has shown a token. It still waits, without a deadline.
+    /// Removes the earliest deadline that is due. Returns its connection's number, and true if the client has shown an
+    /// address token. The connection still waits, without a deadline.
     pub fn next_overdue(&mut self, now: Instant) -> Option<(u64, bool)> {
         let number = self.deadlines.pop_due(now)?;
         let pending = self.waiting.get_mut(&number)?;
@@ -103,20 +105,20 @@ impl PendingAccepts {
         self.waiting.len() < PENDING_ACCEPTS_MAX && self.has_hello_room(address.into(), 0)
     }
 
-    /// True if a ClientHello, of which `kept` bytes are counted already, has room up to its end.
+    /// True if there is room for the longest ClientHello. `kept` bytes of it are counted already.
     fn has_hello_room(&self, address: AddressBlock, kept: usize) -> bool {
         let of_address = self.bytes_by_address.get(&address).copied().unwrap_or(0);
         self.bytes - kept + HELLO_BYTES_MAX <= HELLO_BYTES_OF_ALL_MAX
             && of_address - kept + HELLO_BYTES_MAX <= HELLO_BYTES_OF_ADDRESS_MAX
     }
 
-    /// True if the waiting connection `number` began at this address.
+    /// True if the first packet of the waiting connection `number` came from `remote`.
     pub fn is_from(&self, number: u64, remote: SocketAddr) -> bool {
         let pending = self.waiting.get(&number);
         pending.is_some_and(|pending| pending.incoming.remote_address() == remote)
     }
 
-    /// Adds a datagram to a waiting connection. `None` if there is no room for it.
+    /// Adds a datagram to a waiting connection. `None` if there is no room for its ClientHello.
     pub fn push(&mut self, number: u64, datagram: &[u8]) -> Option<&PendingAccept> {
         let pending = self.waiting.get(&number)?;
         let (address, before) = (pending.address(), pending.packets.kept_bytes());
@@ -153,7 +155,7 @@ impl PendingAccepts {
         self.next_number - 1
     }
 
-    /// Adds a connection, or one that was removed, with another deadline.
+    /// Adds a connection, or puts one back with another deadline.
     pub fn insert(&mut self, number: u64, mut pending: PendingAccept, deadline: Instant) {
         self.deadlines
             .set(number, &mut pending.deadline, Some(deadline));
@@ -177,7 +179,7 @@ impl PendingAccepts {
         Some(pending)
     }
 
-    /// Takes all. Later answers of the host match none of the connections that wait after this.
+    /// Removes and returns all waiting connections. Later answers of the application match none of the next ones.
     pub fn take_all(&mut self) -> impl Iterator<Item = PendingAccept> + use<> {
         let empty = Self {
             next_number: self.next_number,
@@ -191,7 +193,7 @@ impl PendingAccepts {
         pending.is_some_and(|pending| pending.is_asked)
     }
 
-    /// Passes a connection with a complete ClientHello to the host, for its decision.
+    /// Queues the event that asks the application for a lookup, for a connection with a complete ClientHello.
     pub fn ask(
         &mut self,
         now: Instant,
@@ -218,18 +220,17 @@ impl PendingAccept {
     }
 }
 
-/// How long to wait for the rest of a ClientHello. Nothing is acknowledged meanwhile. So if a part was lost,
-/// continuing without the session is faster than waiting for the retransmission.
+/// How long a connection waits for the end of its ClientHello. Its packets are not acknowledged meanwhile. So if one
+/// was lost, a handshake without resumption is faster than the retransmission.
 pub(crate) const HELLO_TIMEOUT: Duration = Duration::from_millis(100);
-/// How long to wait for the host's answer. This is a client's initial probe time-out (RFC 9002 section 6.2.2), and
-/// more than a healthy store takes, even on a loaded machine: an answer that arrived while the host could not run
-/// must not count as late.
+/// How long a connection waits for the application's answer: a client's initial probe time-out (RFC 9002 section
+/// 6.2.2). That is more than a healthy store takes, even on a loaded machine.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
-/// Further connections begin their handshakes without their sessions.
+/// At most this many connections wait. Further ones begin their handshakes at once, without resumption.
 const PENDING_ACCEPTS_MAX: usize = 1_024;
-/// The bound for clients without a proved address. Further ones get a Retry, or begin without their sessions.
+/// At most this many clients without a proved address wait. Further ones get a Retry, or begin without resumption.
 pub(crate) const UNPROVED_MAX: usize = 256;
-/// The bound on bytes of incomplete ClientHellos. Further ones begin their handshakes without their sessions.
+/// The bound on bytes of incomplete ClientHellos. Further connections begin their handshakes without resumption.
 const HELLO_BYTES_OF_ALL_MAX: usize = 2 << 20;
-/// The bound for one address (IPv6: one /64), so that others find room.
+/// The bound on bytes of one address (IPv6: one /64 prefix), so that one client cannot exclude the others.
 const HELLO_BYTES_OF_ADDRESS_MAX: usize = HELLO_BYTES_OF_ALL_MAX / 4;

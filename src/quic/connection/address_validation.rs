@@ -1,20 +1,19 @@
-//! Address validation by a server (RFC 9000 sections 8 and 9.3), and sending while the client is, or may be, at an
-//! address that is not validated.
+//! Address validation by a server (RFC 9000 sections 8 and 9.3), and sending while the client may be at an address
+//! that is not validated.
 //!
-//! The state machine validates addresses too, but does not report when. So the server applies the same rule to the
-//! frames of packets (`path_observer`): a PATH_RESPONSE must arrive from an address with the data of the last
-//! PATH_CHALLENGE to that address; before that, an authentic Handshake packet or a token validates the first
-//! address.
-//!
-//! A client uses the address that its program gave, and other addresses of the server once they have answered
+//! quinn-proto validates addresses but does not report when. So the server applies the same rule to the frames that
+//! it sees (`path_observer`): the first address is validated by a token or by an authentic Handshake packet, a later
+//! address by a PATH_RESPONSE that comes from there with the data of the last PATH_CHALLENGE to it. A client takes
+//! the address that its application gave as valid, and other addresses of the server once they have answered
 //! (`preferred_address`).
 //!
-//! The state machine counts the bytes of the amplification limit for the connection as a whole, sends whole
-//! datagrams while any of it is left, and exempts MTU probes and answers to other addresses. So bytes are counted
-//! here by address, around its `poll_transmit`. Of a packet that exceeds the limit only a part is sealed
-//! (`seams::shortened_packet`). Before the handshake has validated the first address packets cannot be shortened;
-//! then a datagram that exceeds the limit waits. A shortened PATH_CHALLENGE is sent again after a probe time-out,
-//! alone. A client at its validated address costs one branch for each datagram and batch.
+//! quinn-proto does not keep the amplification limit exactly: it counts bytes for the whole connection instead of
+//! each address, sends whole datagrams while any of the limit is left, and exempts MTU probes and responses to other
+//! addresses. So bytes are counted here, by address, around quinn-proto's `poll_transmit`. If a packet exceeds the
+//! limit only a part of it is sealed (`seams::shortened_packet`). Packets with long headers cannot be shortened, so
+//! before the first address is validated a datagram above the limit waits. A shortened PATH_CHALLENGE is repeated
+//! alone, after a probe time-out. While a client is at its validated address, the cost is one branch for each
+//! datagram and each batch.
 
 use std::{
     net::SocketAddr,
@@ -27,10 +26,9 @@ use super::{Connection, migration::Arrived, path_observer::PacketLimit};
 use crate::{Event, seams::congestion_gauge};
 
 impl Connection {
-    /// The last validated address of the peer (RFC 9000 sections 8.1 and 8.2). `None` on a server whose client has
-    /// proved nothing yet. A token validates the first address before
-    /// [`Event::Accepted`](crate::Event::Accepted), the handshake before
-    /// [`Event::HandshakeCompleted`](crate::Event::HandshakeCompleted). Later changes are reported by
+    /// The last validated address of the peer (RFC 9000 sections 8.1 and 8.2). `None` on a server whose client has not
+    /// proved any address. A token validates the first address before [`Event::Accepted`](crate::Event::Accepted), a
+    /// handshake before [`Event::HandshakeCompleted`](crate::Event::HandshakeCompleted). Later changes are reported by
     /// [`Event::AddressValidated`](crate::Event::AddressValidated).
     pub fn validated_addr(&self) -> Option<SocketAddr> {
         match self.is_client() {
@@ -39,21 +37,22 @@ impl Connection {
         }
     }
 
-    /// A server's connection begins: `received` bytes came from the client, which may have shown a token.
+    /// Starts counting at a server's new connection: `received` bytes came from the client, and `is_validated` is true
+    /// if a token has proved its address.
     pub(crate) fn begin_at_client(&mut self, received: u64, is_validated: bool) {
         let address = self.quinn.remote_address();
         self.addresses.begin(address, received, is_validated);
-        // The first datagrams, or those that waited with them, may have contained other packets.
+        // The first datagrams may also have contained a Handshake packet.
         self.prove_handshake();
-        self.relax_address_limits();
+        self.end_address_limits();
     }
 
-    /// The number of challenges from the client.
+    /// The number of PATH_CHALLENGE frames from the client.
     pub(super) fn challenges_received(&self) -> u64 {
         self.quinn.stats().frame_rx.path_challenge
     }
 
-    /// A datagram arrived while bytes are counted, or from another address than the client's.
+    /// Handles a datagram that arrived while bytes are counted, or from another address than the client's.
     pub(super) fn note_address(
         &mut self,
         arrived: Arrived,
@@ -79,7 +78,7 @@ impl Connection {
                 self.validated(current);
             }
         }
-        self.relax_address_limits();
+        self.end_address_limits();
     }
 
     fn prove_handshake(&mut self) {
@@ -97,20 +96,20 @@ impl Connection {
         }
     }
 
-    /// The state machine has returned to the previous address.
-    pub(super) fn gave_up_address(&mut self) {
+    /// Called when quinn-proto has abandoned the client's new address and returned to the previous one.
+    pub(super) fn address_abandoned(&mut self) {
         self.addresses.stopped_validating();
-        self.relax_address_limits();
+        self.end_address_limits();
     }
 
-    fn relax_address_limits(&mut self) {
+    fn end_address_limits(&mut self) {
         if self.addresses.relax(self.quinn.remote_address()) {
             self.observer.stop_observing_paths();
         }
     }
 
-    /// The next datagrams, while bytes are counted. A datagram above the limit waits if the client is not validated
-    /// at all; otherwise it is dropped, and the state machine repeats its content.
+    /// Returns the next datagrams while bytes are counted. A datagram above the limit waits if no address of the client
+    /// is validated. Otherwise it is dropped, and quinn-proto sends its content again.
     pub(super) fn poll_limited(
         &mut self,
         now: Instant,
@@ -122,7 +121,7 @@ impl Connection {
             return None;
         }
         if let Some(transmit) = self.addresses.release(buf) {
-            self.relax_address_limits();
+            self.end_address_limits();
             return Some(transmit);
         }
         for _ in 0..LOST_MAX {
@@ -135,7 +134,7 @@ impl Connection {
                 break;
             };
             if self.addresses.send(&transmit) {
-                self.relax_address_limits();
+                self.end_address_limits();
                 return Some(transmit);
             }
             if self.addresses.validated().is_none() {
@@ -143,30 +142,30 @@ impl Connection {
                 break;
             }
         }
-        // The endpoint reuses the buffer for another connection, so nothing may be left in it.
+        // The endpoint reuses the buffer for another connection, so it must be empty.
         buf.clear();
         None
     }
 
-    /// How many datagrams the state machine may make now; `None`: none at all.
+    /// How many datagrams quinn-proto may make now. `None` if it must not make any.
     fn allowed_segments(&mut self, segments: usize) -> Option<usize> {
         let room = self.addresses.room(self.quinn.remote_address());
         let mtu = u64::from(self.quinn.current_mtu());
         let of_room = room.current.map_or(segments, |room| (room / mtu) as usize);
         if self.addresses.validated().is_none() {
-            // Long headers contain the length of their packets, so these are not shortened.
+            // A packet with a long header contains its own length, so it cannot be shortened.
             let may_send = room.current != Some(0) && !self.addresses.holds();
             return may_send.then_some(of_room.clamp(1, segments));
         }
         let has_room = room.current.is_none_or(|room| room >= CHALLENGE_MIN);
-        if !has_room && room.response.is_none() && !room.asks_old {
+        if !has_room && room.response.is_none() && !room.probes_old {
             return None;
         }
-        let segments = match room.asks_old || room.response.is_some() {
+        let segments = match room.probes_old || room.response.is_some() {
             true => 1,
             false => of_room.clamp(1, segments),
         };
-        let packet = match room.asks_old {
+        let packet = match room.probes_old {
             true => None,
             false => room.current.filter(|_| segments == 1),
         };
@@ -177,7 +176,7 @@ impl Connection {
         Some(segments)
     }
 
-    /// Cuts the state machine's datagram to the sealed length.
+    /// Cuts quinn-proto's datagram to the length that was sealed.
     pub(super) fn shorten(
         &mut self,
         now: Instant,
@@ -195,22 +194,24 @@ impl Connection {
             return;
         }
         if sealed.is_partial {
-            // The state machine counts the whole packet as lost, but this loss is no sign of congestion.
-            congestion_gauge::forgive(self.quinn.congestion_state(), transmit.size as u64);
+            // quinn-proto will count the whole packet as lost, but that loss is no sign of congestion.
+            congestion_gauge::ignore_loss(self.quinn.congestion_state(), transmit.size as u64);
             transmit.ecn = None;
         }
         buf.truncate(buf.len() - sealed.cut);
         transmit.size = buf.len();
         if sealed.challenge.is_some() && is_current {
-            // RFC 9000 section 8.2.1: not more often than an Initial packet, so after a probe time-out.
+            // RFC 9000 section 8.2.1: challenges are repeated no more often than Initial packets, so after a probe
+            // time-out.
             let pause = self.quinn.rtt() * 2 + ACK_DELAY;
             let to = transmit.destination;
             self.addresses.repeat(now, to, buf, pause);
         }
     }
 
-    /// True if a datagram without a challenge shows that the state machine no longer validates an address that was
-    /// validated before. An MTU probe never has a challenge.
+    /// True if the client is back at its validated address and quinn-proto sends a datagram without a challenge: then
+    /// quinn-proto has stopped validating the other address. MTU probes are ignored, because they never have a
+    /// challenge.
     fn has_validated(&self, transmit: &quinn::Transmit) -> bool {
         let is_back = self.addresses.validated() == Some(transmit.destination);
         let is_probe = transmit.size > usize::from(self.quinn.current_mtu());
@@ -218,9 +219,9 @@ impl Connection {
     }
 }
 
-/// RFC 9000 section 18.2's default for `max_ack_delay`.
+/// The default of `max_ack_delay` (RFC 9000 section 18.2).
 const ACK_DELAY: Duration = Duration::from_millis(25);
-/// A PATH_CHALLENGE alone, with the longest connection ID and packet number.
+/// The bytes of a packet with nothing but a PATH_CHALLENGE: header, longest connection ID, packet number, frame, tag.
 const CHALLENGE_MIN: u64 = 1 + 20 + 4 + 9 + 16;
-/// After this many datagrams above the limit the connection waits for its peer.
+/// After this many datagrams above the limit, the connection sends nothing until more bytes arrive from the client.
 const LOST_MAX: usize = 4;

@@ -1,13 +1,13 @@
-//! Converts the state machine's reason for the end of a connection.
+//! Converts quinn-proto's reason for the end of a connection into a `Closed` event.
 //!
-//! Not here: closes by this side's host, which need no conversion.
+//! Not here: a close by this side's application, which needs no conversion.
 
 use quinn_proto::{ConnectionError, FrameType, TransportError, coding::Codec};
 
 use crate::tls::describe_alert;
 use crate::{CloseKind, Event};
 
-/// The `Closed` event for a connection that the state machine has ended.
+/// The `Closed` event for an error that quinn-proto reports.
 pub(crate) fn closed_event(error: ConnectionError) -> Event {
     match error {
         ConnectionError::TransportError(error) => local_error(error),
@@ -36,22 +36,24 @@ pub(crate) fn closed_event(error: ConnectionError) -> Event {
                 CloseKind::PeerApplication,
             )
         }
-        ConnectionError::Reset => internal(
+        ConnectionError::Reset => closed_without_code(
             "the peer no longer knows the connection",
             CloseKind::StatelessReset,
         ),
-        ConnectionError::TimedOut => internal("Idle timeout", CloseKind::IdleTimeout),
-        ConnectionError::VersionMismatch => internal(
+        ConnectionError::TimedOut => closed_without_code("Idle timeout", CloseKind::IdleTimeout),
+        ConnectionError::VersionMismatch => closed_without_code(
             "Could not find a common protocol version",
             CloseKind::VersionNegotiation,
         ),
         ConnectionError::LocallyClosed => closed(0, None, String::new(), CloseKind::Local),
-        ConnectionError::CidsExhausted => internal("no connection IDs are left", CloseKind::Local),
+        ConnectionError::CidsExhausted => {
+            closed_without_code("no connection IDs are left", CloseKind::Local)
+        }
     }
 }
 
-/// The `Closed` event for an end without a close code on the wire.
-pub(crate) fn internal(reason: impl Into<String>, kind: CloseKind) -> Event {
+/// The `Closed` event for an end without a CONNECTION_CLOSE on the wire, such as a time-out.
+pub(crate) fn closed_without_code(reason: impl Into<String>, kind: CloseKind) -> Event {
     closed(INTERNAL_ERROR, Some(0), reason.into(), kind)
 }
 
@@ -90,7 +92,7 @@ fn tls_alert(code: u64) -> Option<u8> {
     }
 }
 
-/// The state machine exposes a frame type only in its encoded form.
+/// quinn-proto exposes a frame type only in its encoded form.
 fn frame_type_number(frame_type: FrameType) -> u64 {
     let mut bytes = Vec::new();
     frame_type.encode(&mut bytes);

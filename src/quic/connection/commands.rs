@@ -1,5 +1,5 @@
-//! The commands of a connection, which take effect at the endpoint's next `poll_transmit`. Not here: migration to
-//! another path (`migration`).
+//! The commands of a connection. They take effect at the endpoint's next `poll_transmit`. Not here: migration
+//! (`migration`).
 
 use std::time::Instant;
 
@@ -12,18 +12,17 @@ use crate::{
 };
 
 impl Connection {
-    /// Holds a client's first packets back until the host has data to send with them: 0-RTT data then leaves with the
-    /// ClientHello, before the server's answer. Sends nothing until [`release`](Self::release); commands are accepted
-    /// as usual. Has an effect only for a client that has sent nothing yet.
+    /// Sends nothing until [`release`](Self::release), so that 0-RTT data of the application leaves in one flight with
+    /// the ClientHello. Commands are accepted meanwhile. Has an effect only for a client that has sent nothing yet.
     ///
-    /// A connection that is closed meanwhile ends at once and sends nothing, because the peer has received nothing.
+    /// If the connection is closed before `release`, it ends at once and never sends anything.
     pub fn hold(&mut self) {
         if self.is_client() {
             self.lifecycle.hold(self.quinn.stats().udp_tx.datagrams);
         }
     }
 
-    /// Ends [`hold`](Self::hold).
+    /// Ends [`hold`](Self::hold), so that packets are sent.
     pub fn release(&mut self) {
         self.lifecycle.release();
     }
@@ -44,14 +43,14 @@ impl Connection {
         Ok(())
     }
 
-    /// Begins a stream that was just opened with `head`; the caller keeps no other reference to it. The head
-    /// is delivered even if the stream is reset: the reset is sent after the peer has acknowledged the head,
-    /// as RESET_STREAM_AT would do (draft-ietf-quic-reliable-stream-reset).
+    /// Begins a stream that was just opened with the bytes `head`. The peer gets these bytes even if the stream is
+    /// reset: the reset is sent after the peer has acknowledged them, which has the effect of RESET_STREAM_AT
+    /// (draft-ietf-quic-reliable-stream-reset). The caller must keep no other reference to `head`.
     pub fn send_head(&mut self, stream_id: u64, head: Bytes) {
         self.streams.send_head(stream_id, head);
     }
 
-    /// Abandons our side of a stream (RFC 9000 section 3.1). Queued data is dropped.
+    /// Sends RESET_STREAM (RFC 9000 section 3.1) and drops queued data.
     pub fn reset_stream(&mut self, stream_id: u64, error_code: u64) -> Result<(), StreamError> {
         self.lifecycle.check_open()?;
         self.streams.reset(&mut self.quinn, stream_id, error_code)?;
@@ -59,7 +58,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Sends STOP_SENDING (RFC 9000 section 3.5). Nothing more is read.
+    /// Sends STOP_SENDING (RFC 9000 section 3.5). The stream is not read any more.
     pub fn stop_stream(&mut self, stream_id: u64, error_code: u64) -> Result<(), StreamError> {
         self.lifecycle.check_open()?;
         let stopped = self.streams.stop(&mut self.quinn, stream_id, error_code);
@@ -81,22 +80,22 @@ impl Connection {
         }
     }
 
-    /// Switches to reading streams by [`read_stream`](Self::read_stream), on `StreamReadable`. Unread data stays in
-    /// the state machine, and the peer gets credit only for data that was read: so no more than the windows of the
-    /// settings wait here. When the peer ends the connection, data that has arrived is delivered before `Closed`,
-    /// as events.
+    /// Switches to reading streams by [`read_stream`](Self::read_stream), after `StreamReadable` events. Unread data
+    /// stays in quinn-proto, and the peer gets credit only for data that was read. So at most the receive windows of
+    /// the settings are stored. When the peer closes the connection, unread data is delivered in `StreamData` events
+    /// before `Closed`.
     pub fn read_on_demand(&mut self) {
         self.streams.read_on_demand();
     }
 
-    /// Enables [`BatchHandled`](Event::BatchHandled) after each datagram batch and timer, including one that has
-    /// happened already: a server gets a connection with its first datagram.
+    /// Enables [`BatchHandled`](Event::BatchHandled) after each batch of datagrams and each timer. If a batch was
+    /// handled before this call the event follows at once, because a server gets a connection with its first datagram.
     pub fn report_batches(&mut self) {
         self.events.report_batches(self.lifecycle.is_closed());
     }
 
-    /// Delivers one stream by `StreamData` in spite of `read_on_demand`, from its next data on: for hosts that read
-    /// only some streams on demand. Data that has arrived by now must be [read](Self::read_stream) first.
+    /// Delivers one stream by `StreamData` although [`read_on_demand`](Self::read_on_demand) is set. Data that has
+    /// arrived before this call must be [read](Self::read_stream) first.
     pub fn deliver_stream(&mut self, stream_id: u64) {
         self.streams.deliver(stream_id);
     }
@@ -114,8 +113,7 @@ impl Connection {
         self.account.set_max_streams(&mut self.quinn, dir, count);
     }
 
-    /// Reads at most `max` bytes that have arrived in order. After the stream's end, and on a stopped stream, there
-    /// is nothing.
+    /// Reads at most `max` bytes that have arrived in order. Empty at the end of the stream and on a stopped stream.
     pub fn read_stream(&mut self, stream_id: u64, max: usize) -> Received {
         if self.lifecycle.is_closed() {
             return Received::default();
@@ -125,8 +123,8 @@ impl Connection {
         received
     }
 
-    /// Opens the next stream of ours and returns its ID. `None` when the connection is closed, and while the peer
-    /// allows no more, until `StreamsAvailable`. The peer learns of the stream with its first data.
+    /// Opens the next stream of ours and returns its ID. `None` if the connection is closed or the peer's limit is
+    /// reached; then `StreamsAvailable` follows. The peer sees the stream when its first data arrives.
     pub fn open_stream(&mut self, unidirectional: bool) -> Option<u64> {
         if self.lifecycle.is_closed() {
             return None;
@@ -135,42 +133,41 @@ impl Connection {
         self.streams.open(&mut self.quinn, dir)
     }
 
-    /// Sets the watermarks. A stream whose queue grew to `high` bytes yields `StreamWritable` when it is at `low`
-    /// or below, or `StreamAbandoned` when it is reset before that. The watermarks also hold for all streams
-    /// together and `ConnectionWritable`.
+    /// Sets the watermarks in bytes. A stream whose send queue has grown to `high` emits `StreamWritable` when the
+    /// queue has fallen to `low`, or `StreamAbandoned` if the stream is reset before. The sum of all streams' queues
+    /// has the same watermarks, and emits `ConnectionWritable`.
     pub fn set_watermarks(&mut self, high: usize, low: usize) {
         self.streams.set_watermarks(high, low);
     }
 
-    /// Emits [`StreamWritable`](Event::StreamWritable) when the stream's queue has fallen to the low watermark,
-    /// even if it was never above the high one.
+    /// Emits [`StreamWritable`](Event::StreamWritable) when the stream's send queue is at the low watermark or below,
+    /// even if it never reached the high one.
     pub fn report_when_low(&mut self, stream_id: u64) {
         self.streams.report_when_low(stream_id);
     }
 
-    /// Frees the unused capacity of the last burst. An endpoint calls it for connections that have been idle for a
-    /// second.
+    /// Frees unused capacity of the queues. An endpoint calls this for a connection that has been idle for a second.
     pub fn rest(&mut self) {
         self.events.rest();
         self.streams.rest();
         self.datagrams.rest();
     }
 
-    /// Sets separate watermarks for all streams together.
+    /// Sets the watermarks of the sum of all streams' send queues, in bytes.
     pub fn set_connection_watermarks(&mut self, high: usize, low: usize) {
         self.streams.set_total_watermarks(high, low);
     }
 
-    /// Serves a stream before less urgent ones (RFC 9218). Data that the state machine has taken already, about two
-    /// congestion windows at most, leaves in its earlier order.
+    /// Sends data of this stream before data of less urgent streams (RFC 9218). Data that quinn-proto has taken before,
+    /// at most about two congestion windows, keeps its order.
     pub fn set_priority(&mut self, stream_id: u64, priority: Priority) -> Result<(), StreamError> {
         self.lifecycle.check_open()?;
         self.streams
             .set_priority(&mut self.quinn, stream_id, priority)
     }
 
-    /// Queues an unreliable datagram (RFC 9221). When the queue is full the oldest ones are dropped, because the
-    /// newest real-time data is worth most. `stats` counts them.
+    /// Queues an unreliable datagram (RFC 9221). A full queue drops its oldest datagrams, because the newest real-time
+    /// data is worth most; `stats` counts the dropped ones.
     pub fn send_datagram(&mut self, data: Bytes) -> Result<(), DatagramError> {
         if self.lifecycle.is_closed() {
             return Err(DatagramError::Closed);
@@ -182,7 +179,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Sends a PING and reports its acknowledgement with `uid`. Before the handshake is complete it waits for that.
+    /// Sends a PING, after the handshake if that is in progress. `PingAcknowledged` with `uid` reports the answer.
     pub fn ping(&mut self, uid: u64) {
         if self.is_handshaking() {
             self.observer.keep_ping(uid);
@@ -192,8 +189,8 @@ impl Connection {
         }
     }
 
-    /// Initiates a key update (RFC 9001 section 6), as soon as the handshake is confirmed and the peer has
-    /// acknowledged the keys of the last one.
+    /// Initiates a key update (RFC 9001 section 6) as soon as the handshake is confirmed and the peer has acknowledged
+    /// a packet with the current keys.
     pub fn request_key_update(&mut self) {
         self.key_updates.request();
         self.advance_keys();
@@ -206,24 +203,22 @@ impl Connection {
         }
     }
 
-    /// Switches to another of the peer's connection IDs (RFC 9000 section 5.1). The state machine offers that to
-    /// clients only; on a server nothing happens.
+    /// Switches to another of the peer's connection IDs (RFC 9000 section 5.1). Does nothing on a server, because
+    /// quinn-proto offers the switch to clients only.
     pub fn change_connection_id(&mut self) {
         if self.is_client() && self.is_established() {
-            // The next ID may be the one for the server's preferred address.
+            // The ID for the server's preferred address may be the next one, so that address cannot be used any more.
             self.preferred.take_offer();
             self.stop_probing();
             self.quinn.local_address_changed();
         }
     }
 
-    /// Closes the connection at once: nothing that is queued or unacknowledged is sent any more. `frame_type` makes
-    /// it a close of the transport that names a frame type (RFC 9000 section 19.19); `None` makes it the
-    /// application's. Codes of 2^62 or more become the largest one below; 512 bytes of the reason are sent. A
-    /// second close does nothing.
+    /// Closes the connection at once. Queued and unacknowledged data is dropped. With `frame_type` the close is one of
+    /// the transport and names that frame type (RFC 9000 section 19.19); with `None` it is the application's. A code of
+    /// 2^62 or more becomes 2^62 - 1, and a reason is cut to 512 bytes. A second close does nothing.
     ///
-    /// Before the handshake is complete the peer sees APPLICATION_ERROR instead of the code (RFC 9000 section
-    /// 10.2.3).
+    /// Before the handshake is complete the peer sees APPLICATION_ERROR instead of the code (RFC 9000 section 10.2.3).
     pub fn close(&mut self, now: Instant, error_code: u64, frame_type: Option<u64>, reason: &[u8]) {
         self.pump();
         if self.lifecycle.is_closed() {
@@ -242,7 +237,7 @@ impl Connection {
             self.quinn.close(now, code, wire_reason.into());
             self.repeat_close();
         }
-        // The host has closed, so data that it has not read is dropped.
+        // The application has closed the connection, so it gets no more data.
         self.events.drop_unread();
         self.closed(Event::Closed {
             error_code: code.into_inner(),
@@ -254,7 +249,7 @@ impl Connection {
     }
 }
 
-/// Truncates the reason at a character boundary, so that a close fits in one packet with an ACK.
+/// Cuts the reason at a character boundary, so that the close and an ACK fit in one packet.
 fn truncated(reason: &[u8]) -> &[u8] {
     let Some(rest) = reason.get(REASON_MAX..) else {
         return reason;

@@ -1,23 +1,23 @@
 //! Reports the connection IDs that this side has issued and the peer has not retired (RFC 9000 section 5.1), for
-//! hosts that route packets to connections themselves.
+//! applications that route packets to connections themselves.
 //!
-//! An ID is reported when it is generated, before a packet that issues it to the peer can leave: so the host that
-//! sends that packet can route the answers. Retired IDs are read from the peer's frames, because the state machine
-//! passes them only from its connection to its endpoint. It costs nothing unless enabled. Not here: the sequence
-//! number of an ID (`seams::issued_connection_ids`).
+//! An ID is reported when it is generated. That is before the packet that issues it to the peer leaves, so the
+//! application can route the first packet that uses the ID. A retired ID is read from the peer's RETIRE_CONNECTION_ID
+//! frame, because quinn-proto passes it only to its own endpoint. Without such an application nothing is observed.
+//! Not here: the sequence numbers of IDs (`seams::issued_connection_ids`).
 
 use uringcore_wire::frames::{Frame, Frames};
 
 use crate::{Event, seams::issued_connection_ids::IssuedConnectionIds};
 
-/// The IDs of one connection.
+/// The IDs that one connection has issued, and events about them.
 pub(crate) struct ConnectionIdObserver {
     live: IssuedConnectionIds,
     events: Vec<Event>,
 }
 
 impl ConnectionIdObserver {
-    /// The first ID is known from the handshake and not reported.
+    /// `first` is the ID of the handshake. It is not reported.
     pub fn new(first: Vec<u8>) -> Self {
         Self {
             live: IssuedConnectionIds::new(first),
@@ -25,13 +25,13 @@ impl ConnectionIdObserver {
         }
     }
 
-    /// Records a generated ID. Returns true if it will be issued: instead of an ID that is already in use, the
-    /// state machine generates another one.
+    /// Records a generated ID. Returns false if quinn-proto will not issue it, because the ID is in use already; then
+    /// quinn-proto generates another one.
     pub fn issued(&mut self, id: &[u8]) -> bool {
         self.live.made(id)
     }
 
-    /// Reads a packet of the peer.
+    /// Reads the RETIRE_CONNECTION_ID frames in a packet of the peer.
     pub fn opened(&mut self, payload: &[u8]) {
         for (_, _, frame) in Frames::new(payload) {
             if let Frame::RetireConnectionId { sequence } = frame
@@ -56,11 +56,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ids_have_numbers_in_the_order_in_which_they_were_made() {
+    fn connection_ids_are_numbered_in_the_order_of_their_generation() {
         let mut observer = ConnectionIdObserver::new(b"first".to_vec());
-        assert!(!observer.issued(b"first"), "the ID is in use");
+        assert!(!observer.issued(b"first"), "the ID is already in use");
         assert!(observer.issued(b"second") && observer.issued(b"third"));
-        // RETIRE_CONNECTION_ID of the second ID, twice.
+        // RETIRE_CONNECTION_ID with sequence number 1, which is the second ID, twice.
         observer.opened(&[0x19, 1, 0x19, 1]);
         let id = b"second".to_vec();
         assert_eq!(observer.take_events(), [Event::ConnectionIdRetired { id }]);

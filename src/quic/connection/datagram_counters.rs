@@ -1,5 +1,5 @@
-//! Datagrams as the host counts them: the state machine does not report ECN bits, and counts each piece of a
-//! datagram.
+//! Counters of received datagrams. quinn-proto does not report ECN bits, and counts a datagram that was split into
+//! pieces (`seams::version_2_packets`) once for each piece.
 
 use quinn_proto as quinn;
 
@@ -8,12 +8,12 @@ use crate::EcnCounters;
 #[derive(Debug, Default)]
 pub(super) struct DatagramCounters {
     ecn: EcnCounters,
-    /// Datagrams that were passed to the state machine in more than one piece.
+    /// The number of pieces that were passed to quinn-proto after the first piece of their datagram.
     later_pieces: u64,
 }
 
 impl DatagramCounters {
-    /// Another connection of the state machine, with counters of its own, replaces the first.
+    /// Resets the counter, for a new quinn-proto connection whose counters begin at zero.
     pub fn begin_again(&mut self) {
         self.later_pieces = 0;
     }
@@ -26,7 +26,7 @@ impl DatagramCounters {
         self.ecn.sent(transmit);
     }
 
-    /// Another piece of the last datagram is about to be handled.
+    /// Counts a piece that follows the first piece of its datagram.
     pub fn count_piece(&mut self) {
         self.later_pieces += 1;
     }
@@ -35,7 +35,7 @@ impl DatagramCounters {
         self.ecn
     }
 
-    /// The number of received datagrams, of which the state machine has counted `pieces`.
+    /// The number of received datagrams, if quinn-proto has counted `pieces`.
     pub fn datagrams_received(&self, pieces: u64) -> u64 {
         pieces.saturating_sub(self.later_pieces)
     }
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pieces_of_a_datagram_count_once_and_each_datagram_of_a_batch_counts() {
+    fn a_datagram_in_pieces_counts_once() {
         let mut counters = DatagramCounters::default();
         counters.received(Some(EcnCodepoint::Ce));
         counters.received(None);

@@ -1,14 +1,14 @@
-//! DATAGRAM frames (RFC 9221) that wait before the state machine.
+//! DATAGRAM frames (RFC 9221) that wait before they are passed to quinn-proto.
 //!
-//! quinn-proto writes DATAGRAM frames before STREAM frames, so a host that saturates the connection with them would
-//! starve its streams, control streams included. So while streams have data to send, datagrams are passed on only
-//! for credit that sent STREAM frames earn: about as many bytes each. The state machine does not report if streams
-//! have data to send. That is assumed after data was passed on, after STREAM frames were sent and after packets
-//! were lost, and disproved when a single datagram is sent while nothing else was.
+//! quinn-proto writes DATAGRAM frames before STREAM frames, so a flood of them would starve all streams. While
+//! streams have data to send, datagrams therefore need credit: each sent STREAM frame earns about as many bytes for
+//! datagrams. quinn-proto does not report if streams have data to send. That is assumed after stream data was passed
+//! to it, after it has sent STREAM frames, and after a loss. The assumption ends when a single datagram is sent
+//! without any STREAM frame beside it.
 //!
-//! A client with 0-RTT keys sends within the limit that its ticket remembers (RFC 9221 section 3). Early datagrams
-//! are kept until the server has accepted or rejected them. After a rejection, and after a Retry, the server has
-//! not processed them, and they are sent again (`seams::early_data`).
+//! A client with 0-RTT keys sends datagrams within the limit that its ticket remembers (RFC 9221 section 3), and
+//! keeps them until the server has accepted or rejected 0-RTT data. After a rejection or a Retry the server has not
+//! processed them, so they are sent again (`seams::early_data`).
 
 use bytes::Bytes;
 use quinn_proto::{self as quinn, SendDatagramError};
@@ -16,37 +16,37 @@ use quinn_proto::{self as quinn, SendDatagramError};
 use crate::{
     DatagramError,
     datagram_queue::{DatagramQueue, cost},
-    seams::{datagram_send_buffer::in_hand, early_data},
+    seams::{datagram_send_buffer::buffered_bytes, early_data},
 };
 
 pub(crate) struct DatagramSender {
-    /// False if this side has DATAGRAM frames disabled.
+    /// False if the settings of this side disable DATAGRAM frames.
     enabled: bool,
     queue: DatagramQueue,
     /// True if streams are assumed to have data to send.
     streams_wait: bool,
-    /// Bytes of datagrams that may be passed on while they do. Probes may make it negative.
+    /// Bytes of datagrams that may be passed on while streams have data to send. A probe may make it negative.
     credit: i64,
     probe: Probe,
-    /// Datagrams passed on as 0-RTT data, the oldest first. At most a congestion window and a batch.
+    /// Datagrams that were passed on as 0-RTT data, the oldest first. At most a congestion window and a batch.
     early: Vec<Bytes>,
-    /// How many DATAGRAM frames had been sent before the first of those.
+    /// The value of quinn-proto's counter of sent DATAGRAM frames before the first datagram of `early`.
     early_from: u64,
-    /// The server sent a Retry, and datagrams sent before are queued again.
+    /// True after the server has sent a Retry. Datagrams that were sent before it are queued again.
     retried: bool,
-    /// The last values of the state machine's counters.
+    /// The values of quinn-proto's counters at the last look.
     stream_frames_sent: u64,
     packets_lost: u64,
 }
 
-/// The last probe that was not sent at once.
+/// A datagram that was passed on to find out if streams have data to send, and that was not sent at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Probe {
     None,
-    /// The state machine holds it.
-    InHand,
-    /// The probe was sent. The next one waits for an ACK after this many, because the room that an ACK opens
-    /// belongs to the streams first. Otherwise probes alone could fill a window that opens by single packets.
+    /// The datagram is in quinn-proto's buffer.
+    Buffered,
+    /// The datagram was sent. The next probe waits until more than this many ACK frames have arrived: the room that an
+    /// ACK opens belongs to streams first, and a window that opens by single packets would otherwise fill with probes.
     Out {
         acks: u64,
     },
@@ -100,8 +100,8 @@ impl DatagramSender {
         self.queue.bytes() <= self.queue.bytes_max() / 4
     }
 
-    /// `size_max` is known once the handshake is complete. Datagrams queued before are sent then, if the peer
-    /// accepts their size.
+    /// Queues a datagram. `size_max`, the peer's limit, is known once the handshake is complete. A datagram that is
+    /// queued before is sent after the handshake if the peer accepts its size.
     pub fn push(
         &mut self,
         data: Bytes,
@@ -119,43 +119,43 @@ impl DatagramSender {
         Ok(())
     }
 
-    /// Stream data was passed to the state machine.
+    /// Called when stream data was passed to quinn-proto.
     pub fn streams_advance(&mut self) {
         self.streams_wait = true;
     }
 
-    /// Passes datagrams on, at most one batch.
+    /// Passes datagrams to quinn-proto, at most one batch.
     pub fn feed(&mut self, conn: &mut quinn::Connection, batch_size: usize) {
         self.feed_up_to(conn, batch_size, None);
     }
 
-    /// Passes on datagrams that a client may send as 0-RTT data: within the remembered limit of the server, and
-    /// within the size of a 0-RTT packet. The first that does not fit waits, and so do those after it.
+    /// Passes datagrams to quinn-proto that a client may send as 0-RTT data: no larger than the server's remembered
+    /// limit and than a 0-RTT packet. The first datagram that does not fit waits, with all after it.
     pub fn feed_early(&mut self, conn: &mut quinn::Connection, batch_size: usize) {
         if let Some(max) = early_data::datagram_size_max(conn) {
             self.feed_up_to(conn, batch_size, Some(max));
         }
     }
 
-    /// The server accepted the early datagrams.
+    /// The server has accepted 0-RTT data.
     pub fn early_accepted(&mut self) {
         self.early = Vec::new();
     }
 
-    /// The server rejected the early datagrams.
+    /// The server has rejected 0-RTT data.
     pub fn early_rejected(&mut self, conn: &quinn::Connection) {
         self.queue_sent_again(conn);
         self.early.clear();
     }
 
-    /// The server sent a Retry: it has dropped the packets before it.
+    /// The server has sent a Retry, so it has dropped all earlier packets.
     pub fn retried(&mut self, conn: &quinn::Connection) {
         if !std::mem::replace(&mut self.retried, true) {
             self.queue_sent_again(conn);
         }
     }
 
-    /// Queues sent datagrams again. The state machine still sends those that it had not sent yet.
+    /// Queues the datagrams again that quinn-proto has sent. The others are still in its buffer and will be sent.
     fn queue_sent_again(&mut self, conn: &quinn::Connection) {
         let all = early_data::datagrams_sent(conn);
         let sent = usize::try_from(all - self.early_from).unwrap_or(usize::MAX);
@@ -165,7 +165,7 @@ impl DatagramSender {
         self.early_from = all;
     }
 
-    /// A new connection of the state machine, which has sent nothing, replaces the old one.
+    /// Queues all early datagrams again, for a new quinn-proto connection that has sent nothing.
     pub fn begin_again(&mut self) {
         self.queue_early_again();
         self.early_from = 0;
@@ -181,7 +181,7 @@ impl DatagramSender {
         self.queue.push_all_first(early.into_iter());
     }
 
-    /// With `early_max` all datagrams are 0-RTT data, and no longer datagram is passed on.
+    /// Passes datagrams on until the batch is full. With `early_max` they are 0-RTT data, and none may be longer.
     fn feed_up_to(
         &mut self,
         conn: &mut quinn::Connection,
@@ -192,11 +192,11 @@ impl DatagramSender {
             return;
         }
         self.earn(conn, batch_size);
-        if self.probe == Probe::InHand && in_hand(conn) == 0 {
+        if self.probe == Probe::Buffered && buffered_bytes(conn) == 0 {
             let acks = conn.stats().frame_rx.acks;
             self.probe = Probe::Out { acks };
         }
-        let mut room = batch_size.saturating_sub(in_hand(conn));
+        let mut room = batch_size.saturating_sub(buffered_bytes(conn));
         if self.streams_wait {
             room = room.min(usize::try_from(self.credit).unwrap_or(0));
         }
@@ -214,24 +214,28 @@ impl DatagramSender {
         }
     }
 
-    /// The state machine has nothing to send, or is blocked. If datagrams wait, one is passed on to find out which.
-    /// Returns true if the caller must try again.
+    /// quinn-proto returned no packet: it has nothing to send, or its window is full. Passes one waiting datagram on,
+    /// to find out which. Returns true if the caller must try to send again.
     pub fn probe(&mut self, conn: &mut quinn::Connection) -> bool {
         let may_probe = match self.probe {
             Probe::None => true,
-            Probe::InHand => false,
+            Probe::Buffered => false,
             Probe::Out { acks } => conn.stats().frame_rx.acks > acks,
         };
         let is_waiting = self.streams_wait && !self.queue.is_empty();
-        is_waiting && may_probe && in_hand(conn) == 0 && self.hand_over(conn).is_some()
+        is_waiting && may_probe && buffered_bytes(conn) == 0 && self.hand_over(conn).is_some()
     }
 
-    /// `is_sent` is true if the probe was sent. If it was sent without stream data, no stream had any.
+    /// `is_sent` is true if the probe has left. If it left without a STREAM frame, streams have nothing to send.
     pub fn probed(&mut self, conn: &quinn::Connection, is_sent: bool) {
         if is_sent {
             self.streams_wait = conn.stats().frame_tx.stream != self.stream_frames_sent;
         }
-        self.probe = if is_sent { Probe::None } else { Probe::InHand };
+        self.probe = if is_sent {
+            Probe::None
+        } else {
+            Probe::Buffered
+        };
     }
 
     fn earn(&mut self, conn: &quinn::Connection, batch_size: usize) {
@@ -245,7 +249,8 @@ impl DatagramSender {
         self.packets_lost = stats.path.lost_packets;
     }
 
-    /// Passes one datagram on and returns its cost. `None` if the queue is empty or the state machine is full.
+    /// Passes one datagram to quinn-proto and returns its cost in bytes. `None` if no datagram waits or quinn-proto's
+    /// buffer is full.
     fn hand_over(&mut self, conn: &mut quinn::Connection) -> Option<usize> {
         let data = self.queue.pop()?;
         let cost = cost(&data);
@@ -255,7 +260,7 @@ impl DatagramSender {
                 self.queue.put_back(data);
                 return None;
             }
-            // The path's MTU shrank, or the peer accepts no datagrams.
+            // The path's MTU has shrunk, or the peer accepts no DATAGRAM frames.
             Err(_) => self.queue.count_dropped(1),
         }
         self.credit = self.credit.saturating_sub_unsigned(cost as u64);
@@ -268,9 +273,10 @@ impl DatagramSender {
     }
 }
 
-/// Credit before any stream has earned some: real-time data should not wait at the start.
+/// The bytes of datagrams that may leave before the first STREAM frame, so that real-time data does not wait at the
+/// start.
 const CREDIT_FIRST: i64 = 16 << 10;
-/// Fits on any path: 1,200 bytes less packet and frame headers.
+/// The largest datagram before the handshake: it fits on any path with 1,200 bytes less the headers.
 const SIZE_BEFORE_HANDSHAKE: usize = 1_150;
 
 #[cfg(test)]
@@ -306,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn datagrams_that_neither_side_could_send_are_refused() {
+    fn datagrams_are_refused_if_either_side_has_them_disabled() {
         let mut disabled = DatagramSender::new(false, 1_000);
         let unsupported = Err(DatagramError::Unsupported);
         assert_eq!(disabled.push(data(0), true, Some(100)), unsupported);
@@ -322,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_is_passed_on_and_the_rest_waits() {
+    fn at_most_one_batch_of_datagrams_is_passed_to_quinn() {
         let mut transport = TransportConfig::default();
         transport.datagram_receive_buffer_size(Some(1 << 20));
         let mut bare = BareQuinn::connected(transport);
@@ -344,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn datagrams_of_a_rejected_flight_are_queued_again_before_the_others() {
+    fn datagrams_of_rejected_0rtt_data_are_queued_again_at_the_front() {
         let mut transport = TransportConfig::default();
         transport.datagram_receive_buffer_size(Some(1 << 20));
         let mut bare = BareQuinn::resuming(transport);

@@ -1,42 +1,42 @@
-//! The events that wait for the host, and those that will follow: the end of a batch of datagrams, and room in the
-//! send queues.
+//! The events that wait until the application polls them, and two events that follow later: `BatchHandled` at the end
+//! of a batch, and `ConnectionWritable` when the send queues have room.
 //!
-//! Not here: how events are made (`events`).
+//! Not here: the conversion of quinn-proto's events (`events`).
 
 use std::collections::VecDeque;
 
 use crate::Event;
 
-/// The events of one connection. The state machine's receive windows bound the data in them.
+/// The events of one connection. quinn-proto's receive windows bound the stream data in them.
 pub(super) struct EventQueue {
     queue: VecDeque<Pending>,
     batches: Batches,
-    /// The send queues were full, and `ConnectionWritable` follows.
+    /// True if the send queues were full, so that `ConnectionWritable` must follow.
     is_full: bool,
 }
 
-/// An event, or a reference that is resolved when the host polls.
+/// An event, or a reference to data that becomes an event when the application polls.
 #[derive(Debug, PartialEq)]
 pub(super) enum Pending {
     Ready(Event),
-    /// Read as late as possible, so that one event carries as much data as possible.
+    /// A stream with unread data. The data is read as late as possible, so that one event has as much as possible.
     Readable(u64),
-    /// `early` if the first of them arrived before the handshake was complete.
+    /// Received DATAGRAM frames. `early` is true if the first of them arrived before the handshake was complete.
     Datagrams {
         early: bool,
     },
-    /// Delivered after all others.
+    /// The end of a batch, which is delivered after all other entries.
     Batch,
 }
 
-/// The state of `BatchHandled` events.
+/// The state of `BatchHandled` events: enabled or not, and due or not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Batches {
     Unreported,
-    /// Not reported, and there was a batch.
+    /// The application has not enabled the event, and a batch has been handled.
     Missed,
     Reported,
-    /// The event is queued.
+    /// The event is in the queue.
     Pending,
 }
 
@@ -49,7 +49,7 @@ impl EventQueue {
         }
     }
 
-    /// The queue of a connection that a client has begun, whose first datagram is being handled.
+    /// The queue of a server's new connection, whose first datagram is being handled.
     pub fn accepted() -> Self {
         Self {
             queue: VecDeque::from([Pending::Ready(Event::Accepted)]),
@@ -72,22 +72,22 @@ impl EventQueue {
         self.queue.extend(events.into_iter().map(Pending::Ready));
     }
 
-    /// A stream has data that the host gets by an event.
+    /// Adds a stream whose data is delivered in a `StreamData` event.
     pub fn push_readable(&mut self, stream_id: u64) {
         self.queue.push_back(Pending::Readable(stream_id));
     }
 
-    /// Datagrams have arrived.
+    /// Adds received DATAGRAM frames.
     pub fn push_datagrams(&mut self, early: bool) {
         self.queue.push_back(Pending::Datagrams { early });
     }
 
-    /// More of the datagrams that [`pop`](Self::pop) has just returned wait.
+    /// Adds, at the front, the rest of the DATAGRAM frames that [`pop`](Self::pop) has just returned.
     pub fn push_more_datagrams(&mut self, early: bool) {
         self.queue.push_front(Pending::Datagrams { early });
     }
 
-    /// The next entry. The end of a batch follows all others, and nothing follows the end of the connection.
+    /// The next entry. The end of a batch comes after all others, and nothing comes after the end of the connection.
     pub fn pop(&mut self, is_closed: bool) -> Option<Pending> {
         loop {
             let next = self.queue.pop_front()?;
@@ -105,13 +105,13 @@ impl EventQueue {
         }
     }
 
-    /// Drops references to data, which the host will not read.
+    /// Drops references to data that the application has not read, after it has closed the connection.
     pub fn drop_unread(&mut self) {
         self.queue
             .retain(|event| matches!(event, Pending::Ready(_)));
     }
 
-    /// A datagram or a timer is being handled.
+    /// Called when a datagram or a timer is being handled.
     pub fn note_batch(&mut self, is_closed: bool) {
         match self.batches {
             Batches::Unreported => self.batches = Batches::Missed,
@@ -123,7 +123,7 @@ impl EventQueue {
         }
     }
 
-    /// Reports batches from now on, including one that has been handled already.
+    /// Enables `BatchHandled`. If a batch was handled before, the event follows at once.
     pub fn report_batches(&mut self, is_closed: bool) {
         let is_missed = self.batches == Batches::Missed;
         if is_missed || self.batches == Batches::Unreported {
@@ -134,7 +134,7 @@ impl EventQueue {
         }
     }
 
-    /// True if the send queues were full and `ConnectionWritable` follows.
+    /// True if the send queues were full, so that `ConnectionWritable` follows.
     #[inline]
     pub fn is_full(&self) -> bool {
         self.is_full
@@ -145,13 +145,13 @@ impl EventQueue {
         self.is_full |= is_full;
     }
 
-    /// The send queues have room again. Returns true if `ConnectionWritable` was to follow.
+    /// The send queues have room. Returns true if `ConnectionWritable` must be emitted.
     #[inline]
     pub fn note_room(&mut self) -> bool {
         std::mem::take(&mut self.is_full)
     }
 
-    /// Frees the unused capacity.
+    /// Frees unused capacity.
     pub fn rest(&mut self) {
         self.queue.shrink_to_fit();
     }
@@ -168,10 +168,10 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_batch_follows_everything_that_is_queued_meanwhile_and_comes_once() {
+    fn batch_handled_is_emitted_once_after_all_other_events() {
         let mut events = EventQueue::new();
         events.report_batches(false);
-        assert!(events.is_empty(), "there was no batch");
+        assert!(events.is_empty(), "no batch was handled");
         events.note_batch(false);
         events.note_batch(false);
         events.push_readable(4);
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_before_the_host_asked_is_reported_and_none_after_the_end() {
+    fn a_batch_before_batches_were_enabled_is_reported() {
         let mut accepted = EventQueue::accepted();
         accepted.report_batches(false);
         let all = [Pending::Ready(Event::Accepted), Pending::Batch];
@@ -198,13 +198,16 @@ mod tests {
         assert_eq!(drain(&mut accepted, true), []);
         let mut silent = EventQueue::new();
         silent.note_batch(false);
-        assert!(silent.is_empty(), "the host has not asked");
+        assert!(
+            silent.is_empty(),
+            "the application has not enabled the event"
+        );
         silent.report_batches(true);
         assert!(silent.is_empty(), "the connection is closed");
     }
 
     #[test]
-    fn unread_data_is_dropped_and_events_that_are_ready_stay() {
+    fn unread_data_is_dropped_and_ready_events_stay() {
         let mut events = EventQueue::new();
         events.push_datagrams(false);
         events.push(FINISHED);
@@ -216,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn room_is_reported_once_for_queues_that_were_full() {
+    fn connection_writable_is_reported_once_after_the_queues_were_full() {
         let mut events = EventQueue::new();
         events.note_full(false);
         assert!(!events.is_full() && !events.note_room());

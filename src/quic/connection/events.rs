@@ -1,5 +1,5 @@
-//! Converts the state machine's events into the host's. Not here: their queue (`event_queue`), and the reason of an end
-//! (`close_reason`).
+//! Converts quinn-proto's events into events for the application. Not here: their queue (`event_queue`), and the
+//! reason of a connection's end (`close_reason`).
 
 use quinn_proto::{self as quinn, Dir, StreamEvent};
 
@@ -8,18 +8,18 @@ use super::{Connection, event_queue::Pending, session_details};
 use crate::{Event, Received, StreamEnd, seams::early_data, streams::Readiness};
 
 impl Connection {
-    /// Takes the state machine's events. Called often, because its queue has no bound.
+    /// Takes all events from quinn-proto. Called often, because its queue has no bound.
     pub(crate) fn pump(&mut self) {
         self.log.recovery(&self.quinn);
         while let Some(event) = self.quinn.poll() {
-            // Nothing follows the `Closed` event.
+            // `Closed` is the last event of a connection.
             if !self.lifecycle.is_closed() {
                 self.take_over(event);
             }
         }
         self.take_over_arrivals();
         self.take_over_resets();
-        self.streams.reset_given_up(&mut self.quinn);
+        self.streams.send_deferred_resets(&mut self.quinn);
         self.take_over_credentials();
         if let Some(observed) = self.observer.poll() {
             if observed.pings.send_again {
@@ -42,14 +42,15 @@ impl Connection {
         self.events.note_batch(self.lifecycle.is_closed());
     }
 
-    /// The next event for the host.
+    /// The next event for the application.
     pub(crate) fn poll_event(&mut self) -> Option<Event> {
         loop {
             match self.events.pop(self.lifecycle.is_closed())? {
                 Pending::Ready(event) => {
                     match event {
                         Event::Closed { .. } => self.release_receiving(),
-                        // More data was written since, and another event will follow.
+                        // The application has written more since, so the queue is full again. The event will be emitted
+                        // later.
                         Event::StreamWritable { stream_id } if self.is_stream_full(stream_id) => {
                             continue;
                         }
@@ -87,7 +88,7 @@ impl Connection {
         }
     }
 
-    /// Applies RESET_STREAM_AT frames, which the state machine does not support.
+    /// Handles received RESET_STREAM_AT frames, which quinn-proto does not support.
     fn take_over_resets(&mut self) {
         if !self.observer.uses_resets() && !self.streams.has_resets_due() {
             return;
@@ -101,13 +102,13 @@ impl Connection {
         self.insert_resets();
     }
 
-    /// Queues RESET_STREAM frames for the state machine, for resets that it has not seen.
+    /// Inserts RESET_STREAM frames into the next packet for quinn-proto, for streams that a RESET_STREAM_AT has reset.
     pub(super) fn insert_resets(&mut self) {
         let due = self.streams.take_resets_due();
         self.observer.insert_resets(&self.quinn, due);
     }
 
-    /// Tickets and tokens that a client can use in its next connections.
+    /// Emits events for session tickets and address tokens that a client can use in its next connections.
     fn take_over_credentials(&mut self) {
         if !self.is_client() {
             return;
@@ -132,7 +133,7 @@ impl Connection {
                 let early = self.is_handshaking() && !self.is_client();
                 self.events.push_datagrams(early);
             }
-            // Datagrams are passed on before every transmission.
+            // Waiting datagrams are passed to quinn-proto before every transmission, so this event needs no action.
             quinn::Event::DatagramsUnblocked => {}
             quinn::Event::ConnectionLost { reason } => {
                 if matches!(reason, quinn::ConnectionError::TransportError(_)) {
@@ -176,7 +177,7 @@ impl Connection {
                 }
                 self.report_abandoned();
             }
-            // Waiting streams are opened before every transmission.
+            // Waiting streams are opened before every transmission, so nothing else is done here.
             StreamEvent::Available { dir } => {
                 if self.streams.is_read_on_demand() {
                     self.events.push(Event::StreamsAvailable {
@@ -208,7 +209,7 @@ impl Connection {
         }
     }
 
-    /// The result of a client's 0-RTT data. Also false if it could not send any.
+    /// Returns true if the server has accepted a client's 0-RTT data. False if it rejected the data or there was none.
     fn early_data_accepted(&mut self) -> bool {
         let is_accepted = early_data::is_accepted(&self.quinn);
         match is_accepted {
@@ -226,13 +227,13 @@ impl Connection {
         is_accepted.unwrap_or(false)
     }
 
-    /// After rejected 0-RTT data: the server's limits replace those that the ticket remembers (RFC 9000 section
-    /// 7.4.1), which the state machine uses.
+    /// After rejected 0-RTT data, the server's limit on all streams' data replaces the ticket's, which quinn-proto
+    /// still uses (RFC 9000 section 7.4.1).
     fn limit_early_streams(&mut self, initial_max_data: u64) {
         let Some(observed) = self.observer.max_data() else {
             return;
         };
-        // A MAX_DATA frame may have arrived in the datagram that completed the handshake.
+        // The datagram that completed the handshake may also have contained a MAX_DATA frame.
         let allowed = observed.max(initial_max_data);
         let is_rejected = early_data::is_accepted(&self.quinn) == Some(false);
         match is_rejected && self.streams.early_limit().rejected(allowed) {
@@ -254,7 +255,7 @@ impl Connection {
         self.credentials.set_version(self.version());
         let early_data_accepted = match self.is_client() {
             true => self.early_data_accepted(),
-            // The server has the keys only if it accepts the data.
+            // A server has 0-RTT keys only if it accepts 0-RTT data.
             false => self.quinn.has_0rtt(),
         };
         self.events.push(Event::HandshakeCompleted {

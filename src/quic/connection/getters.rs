@@ -1,4 +1,4 @@
-//! The getters of a connection. Those of migration and address validation are beside their commands (`migration`,
+//! Getters of a connection. Those of migration and of address validation are beside their commands (`migration`,
 //! `address_validation`).
 
 use std::{
@@ -15,19 +15,20 @@ use super::{Connection, packet_log::PacketLog, session_details};
 use crate::{ConnectionStats, StreamState, qlog::Recorder, seams::congestion_gauge, tls::Versions};
 
 impl Connection {
-    /// The ID of the next stream of ours. Does not open it; sending does.
+    /// The ID that the next stream of ours will have. Sending on that ID opens the stream.
     pub fn next_stream_id(&self, unidirectional: bool) -> u64 {
         self.streams
             .next_id(if unidirectional { Dir::Uni } else { Dir::Bi })
     }
 
-    /// Bytes of the stream that wait for the peer's limits or the send window. Data that the state machine has
-    /// taken and the peer has not acknowledged does not count.
+    /// Bytes of the stream that wait for the peer's limits or for the send window. Data that quinn-proto has taken is
+    /// not included, even if it is not acknowledged.
     pub fn send_queue_bytes(&self, stream_id: u64) -> usize {
         self.streams.queued_bytes_of(stream_id)
     }
 
-    /// True if the stream's queue grew to the high watermark: `StreamWritable` or `StreamAbandoned` follows.
+    /// True if the stream's send queue has reached the high watermark, so that `StreamWritable` or `StreamAbandoned`
+    /// follows.
     pub fn is_stream_full(&self, stream_id: u64) -> bool {
         self.streams.is_full(stream_id)
     }
@@ -47,18 +48,18 @@ impl Connection {
         self.streams.is_sending(stream_id)
     }
 
-    /// True if the stream may be read: its end was not read, and it was not stopped.
+    /// True if the stream can be read: its end was not read yet, and it was not stopped.
     pub fn is_receiving(&self, stream_id: u64) -> bool {
         self.streams.is_receiving(stream_id)
     }
 
-    /// True if a stream that this side has finished is not wholly acknowledged.
+    /// True if a stream with a FIN of ours still waits for acknowledgements.
     pub fn is_finishing(&self) -> bool {
         self.streams.is_finishing()
     }
 
-    /// True if the high watermark is reached on all streams together, or more than half of the datagram queue is
-    /// used. `ConnectionWritable` follows.
+    /// True if the send queues of all streams together have reached the high watermark, or if the datagram queue is
+    /// more than half full. `ConnectionWritable` follows.
     pub fn is_full(&self) -> bool {
         self.events.is_full()
     }
@@ -72,23 +73,23 @@ impl Connection {
         }
     }
 
-    /// The largest datagram that the peer accepts, even if this side accepts none; `None` if the peer accepts none,
-    /// and while its transport parameters are unknown.
+    /// The largest DATAGRAM payload that the peer accepts, even if this side accepts none. `None` if the peer accepts
+    /// none, and until its transport parameters have arrived.
     pub fn peer_max_datagram_size(&mut self) -> Option<usize> {
         self.quinn.datagrams().max_size()
     }
 
-    /// True if the handshake is complete and the connection not closed.
+    /// True if the handshake is complete and the connection is not closed.
     pub fn is_established(&self) -> bool {
         self.lifecycle.is_established()
     }
 
-    /// True if the handshake is not complete: received data is 0-RTT data.
+    /// True until the handshake is complete. Data that arrives meanwhile is 0-RTT data.
     pub fn is_handshaking(&self) -> bool {
         self.lifecycle.is_handshaking()
     }
 
-    /// True if this is a server's connection that reads 0-RTT data: the handshake is not complete.
+    /// True if this is a server's connection that accepts 0-RTT data and whose handshake is not complete.
     pub fn reads_early_data(&self) -> bool {
         self.is_handshaking() && !self.is_client() && self.quinn.has_0rtt()
     }
@@ -102,13 +103,13 @@ impl Connection {
         self.quinn.side().is_client()
     }
 
-    /// The address that packets are sent to. On a server the client may not have proved it (RFC 9000 section 9.3):
-    /// see [`validated_addr`](Self::validated_addr).
+    /// The address that packets are sent to. The client of a server may not have proved it (RFC 9000 section 9.3): see
+    /// [`validated_addr`](Self::validated_addr).
     pub fn remote_addr(&self) -> SocketAddr {
         self.path.remote(self.quinn.remote_address())
     }
 
-    /// The local address that a server's connection arrived at, if the host passed it.
+    /// The local address at which a server's first packet arrived. `None` if the application did not pass it.
     pub fn local_ip(&self) -> Option<IpAddr> {
         self.quinn.local_ip()
     }
@@ -118,7 +119,7 @@ impl Connection {
         self.negotiated.alpn()
     }
 
-    /// The name connected to, or on a server the name in the client's SNI.
+    /// The server's name: on a client the name it connects to, on a server the name in the client's SNI.
     pub fn server_name(&self) -> Option<&str> {
         self.negotiated.server_name()
     }
@@ -133,7 +134,7 @@ impl Connection {
         self.datagrams.waiting()
     }
 
-    /// The peer's certificates in DER, leaf first, once it has sent any.
+    /// The peer's certificate chain in DER, leaf first. `None` until it has arrived.
     pub fn peer_certificates(&self) -> Option<Vec<Vec<u8>>> {
         let identity = self.quinn.crypto_session().peer_identity()?;
         let certificates = identity.downcast::<Vec<CertificateDer<'static>>>().ok()?;
@@ -150,12 +151,13 @@ impl Connection {
         self.negotiated.ids().original.as_deref()
     }
 
-    /// The first connection ID of this side.
+    /// The source connection ID of this side's first packet.
     pub fn host_connection_id(&self) -> Option<&[u8]> {
         self.negotiated.ids().host.as_deref()
     }
 
-    /// The first connection ID of the peer (RFC 9000 section 7.3), once its transport parameters are known.
+    /// The source connection ID of the peer's first packet (RFC 9000 section 7.3). `None` until its transport
+    /// parameters have arrived.
     pub fn peer_connection_id(&self) -> Option<Vec<u8>> {
         let parameters = session_details(&self.quinn).peer_parameters?;
         Parameters::of(&parameters)
@@ -163,7 +165,7 @@ impl Connection {
             .map(|(_, id)| id.to_vec())
     }
 
-    /// The QUIC version on the wire. It may change during the handshake (RFC 9368).
+    /// The QUIC version of sent packets. It may change during the handshake (RFC 9368).
     pub fn version(&self) -> u32 {
         self.negotiated.versions().current()
     }
@@ -172,7 +174,7 @@ impl Connection {
         self.negotiated.versions()
     }
 
-    /// Sent and received packets and their fate, if the settings enable it.
+    /// The log of sent, received, dropped and lost packets. `None` unless the settings enable it.
     pub fn packet_log(&self) -> Option<&Arc<Recorder>> {
         self.log.recorder()
     }

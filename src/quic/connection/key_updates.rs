@@ -1,7 +1,8 @@
-//! Key updates (RFC 9001 section 6): after a number of packets, long before the cipher's own limit, which the state
-//! machine enforces; and at the host's request.
+//! Key updates (RFC 9001 section 6): at the application's request, and after a number of packets that is far below
+//! the cipher's limit, which quinn-proto enforces.
 //!
-//! Before a further update a PING proves that the peer has the current keys (`seams::key_update_guard`).
+//! A second update needs proof that the peer has the current keys, so a PING is sent first
+//! (`seams::key_update_guard`).
 
 use std::sync::Arc;
 
@@ -16,10 +17,10 @@ use crate::{
 pub(super) struct KeyUpdates {
     hook: Arc<PacketHook>,
     packets_max: Option<u64>,
-    /// The counters at the last update.
+    /// The number of updates, and of packets, at the last update.
     updates: u64,
     packets: u64,
-    /// The host has requested an update that is still to come.
+    /// True if the application has requested an update that has not begun.
     is_wanted: bool,
     acknowledged: Acknowledged,
 }
@@ -36,7 +37,7 @@ impl KeyUpdates {
         }
     }
 
-    /// The state for a connection that begins again with other keys.
+    /// The state for a connection that restarts with another version, and so with other keys.
     pub fn again(&self, hook: Arc<PacketHook>) -> Self {
         Self {
             is_wanted: self.is_wanted,
@@ -54,12 +55,12 @@ impl KeyUpdates {
         self.is_wanted = true;
     }
 
-    /// A PING was acknowledged that was sent with the keys after `changes` updates, or with newer ones.
+    /// A PING was acknowledged that was sent after `changes` key updates, or after more.
     pub fn answered(&mut self, changes: u64) {
         self.acknowledged.answered(changes);
     }
 
-    /// Updates the keys if an update is due, on a connection whose handshake is confirmed.
+    /// Begins a key update if one is due. The handshake must be confirmed.
     pub fn advance(&mut self, conn: &mut quinn::Connection, observer: &mut ConnectionObserver) {
         if !self.is_due(conn) {
             return;
@@ -67,7 +68,8 @@ impl KeyUpdates {
         let updates = self.hook.key_updates();
         match self.acknowledged.next(updates) {
             Step::Change => {
-                // This has no effect while the previous keys are kept; then the next packet tries again.
+                // quinn-proto ignores the call while it keeps the previous keys. Then the next packet causes another
+                // attempt.
                 conn.force_key_update();
                 self.is_wanted &= self.hook.key_updates() == updates;
             }
@@ -99,7 +101,7 @@ mod tests {
     use super::*;
     use crate::seams::bare_quinn::BareQuinn;
 
-    /// Pings that an advance has sent.
+    /// Returns how many PING frames `KeyUpdates::advance` has sent.
     fn advance(key_updates: &mut KeyUpdates, bare: &mut BareQuinn) -> u64 {
         let mut observer = ConnectionObserver::new(Arc::default());
         let conn = bare.client.connection();
@@ -110,24 +112,27 @@ mod tests {
     }
 
     #[test]
-    fn the_first_update_is_due_at_the_hosts_request() {
+    fn the_first_key_update_begins_at_the_applications_request() {
         let mut bare = BareQuinn::connected(TransportConfig::default());
         let mut key_updates = KeyUpdates::new(Arc::default(), None);
         assert!(!key_updates.is_due(bare.client.connection()));
         key_updates.request();
         assert!(key_updates.is_due(bare.client.connection()));
         let again = key_updates.again(Arc::default());
-        assert!(again.is_wanted, "another version: the request stands");
+        assert!(
+            again.is_wanted,
+            "the request outlives a change of the version"
+        );
         assert_eq!(key_updates.updates(), 0);
         assert_eq!(
             advance(&mut key_updates, &mut bare),
             0,
-            "no proof is needed"
+            "the first update needs no proof"
         );
     }
 
     #[test]
-    fn an_update_is_due_after_a_number_of_packets() {
+    fn a_key_update_begins_after_a_number_of_packets() {
         let mut bare = BareQuinn::connected(TransportConfig::default());
         let sent = bare.client.connection().stats().path.sent_packets;
         let mut key_updates = KeyUpdates::new(Arc::default(), Some(sent + 1));

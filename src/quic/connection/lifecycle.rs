@@ -1,17 +1,17 @@
-//! The phases of a connection: its handshake, its use, its end.
+//! The phases of a connection: handshake, established, closed.
 //!
-//! Not here: the reason of an end (`close_reason`), and packets that close a connection, which the state machine sends.
+//! Not here: the reason of an end (`close_reason`), and the packets that close a connection, which quinn-proto sends.
 
 use crate::StreamError;
 
-/// The phase of a connection, and the packets that it still owes to the peer.
+/// The phase of a connection, and two conditions for its packets.
 #[derive(Debug)]
 pub(super) struct Lifecycle {
     phase: Phase,
-    /// This side closed the connection, and repeats the close if the peer continues to send (RFC 9000 section
-    /// 10.2.1).
+    /// True if this side has closed the connection. quinn-proto repeats the CONNECTION_CLOSE when the peer sends more
+    /// (RFC 9000 section 10.2.1).
     repeats_close: bool,
-    /// Nothing is sent until the host has added its first data.
+    /// True if nothing may be sent until the application has added its first data.
     is_held: bool,
 }
 
@@ -19,7 +19,7 @@ pub(super) struct Lifecycle {
 enum Phase {
     Handshake,
     Established,
-    /// `Closed` was queued or delivered.
+    /// The `Closed` event was queued or delivered.
     Closed,
 }
 
@@ -54,22 +54,22 @@ impl Lifecycle {
         }
     }
 
-    /// The handshake is complete.
+    /// Called when the handshake is complete.
     pub fn establish(&mut self) {
         self.phase = Phase::Established;
     }
 
-    /// The connection has ended, by either side.
+    /// Called when either side has closed the connection.
     pub fn close(&mut self) {
         self.phase = Phase::Closed;
     }
 
-    /// The state machine repeats this side's close.
+    /// Called when quinn-proto sends a CONNECTION_CLOSE and will repeat it.
     pub fn repeat_close(&mut self) {
         self.repeats_close = true;
     }
 
-    /// Holds back all packets of a connection that has `sent` no datagram.
+    /// Holds all packets back, if `sent`, the number of sent datagrams, is zero and the handshake is in progress.
     pub fn hold(&mut self, sent: u64) {
         self.is_held |= self.is_handshaking() && sent == 0;
     }
@@ -84,17 +84,18 @@ impl Lifecycle {
         self.is_held
     }
 
-    /// True if the connection was closed before it sent anything: the peer does not know it.
+    /// True if the connection was closed before it sent a packet. Then the peer does not have it.
     pub fn ended_unsent(&self) -> bool {
         self.is_held && self.is_closed()
     }
 
-    /// True if the peer may not have received this side's close: none of its own has answered it.
+    /// True if the peer may still need this side's CONNECTION_CLOSE: it has not sent one in return.
     pub fn awaits_peer(&self, has_peer_closed: bool) -> bool {
         !self.is_closed() || (self.repeats_close && !has_peer_closed)
     }
 
-    /// The peer has closed: nothing more is sent, not even this side's close (RFC 9000 section 10.2.2).
+    /// True if the peer has closed the connection. Then nothing more is sent, not even a CONNECTION_CLOSE (RFC 9000
+    /// section 10.2.2).
     pub fn is_draining(&self, has_peer_closed: bool) -> bool {
         self.is_closed() && has_peer_closed
     }
@@ -105,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn phases_follow_each_other_and_a_closed_connection_takes_no_commands() {
+    fn a_closed_connection_accepts_no_commands() {
         let mut lifecycle = Lifecycle::new();
         assert!(lifecycle.is_handshaking() && lifecycle.check_open().is_ok());
         lifecycle.establish();
@@ -116,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_connection_that_has_sent_nothing_is_held_and_a_closed_one_stays_held() {
+    fn only_a_connection_that_has_sent_nothing_can_be_held_back() {
         let mut sent = Lifecycle::new();
         sent.hold(1);
         assert!(!sent.is_held());
@@ -139,13 +140,13 @@ mod tests {
     }
 
     #[test]
-    fn a_close_of_this_side_waits_for_the_peers_and_a_close_of_the_peer_ends_all_sending() {
+    fn a_closed_connection_waits_for_the_peers_close_and_then_sends_nothing() {
         let mut lifecycle = Lifecycle::new();
         assert!(lifecycle.awaits_peer(true) && !lifecycle.is_draining(true));
         lifecycle.close();
         assert!(
             !lifecycle.awaits_peer(false),
-            "the peer has closed, or is gone"
+            "no CONNECTION_CLOSE of this side is repeated"
         );
         lifecycle.repeat_close();
         assert!(lifecycle.awaits_peer(false) && !lifecycle.is_draining(false));

@@ -1,7 +1,8 @@
-//! Memory that a connection holds for its peer: its sum, its release at the end, and shedding.
+//! The memory that a connection holds for its peer: its sum, its release at the end, and shedding (ending streams to
+//! free memory).
 //!
-//! Not here: the account and the credit (`memory_account`), the limits (`endpoint::memory`), and the memory of streams
-//! (`streams::unread_data`).
+//! Not here: the account and the credit (`memory_account`), the limits (`endpoint::memory`), and the memory of
+//! streams (`streams::unread_data`).
 
 use std::{sync::Arc, time::Instant};
 
@@ -11,21 +12,21 @@ use super::{
     Connection,
     memory_account::{PeerAccount, Update},
 };
-use crate::{Event, streams::Shedding};
+use crate::{Event, streams::ShedCandidate};
 
 impl Connection {
-    /// Counts the bytes that the host keeps for this connection; the peer's address is charged with them.
+    /// A counter of bytes that the application stores for this connection. They are charged to the peer's address.
     pub fn queued(&self) -> Arc<Queued> {
         self.account.queued().clone()
     }
 
-    /// Bytes that the peer has made this side hold: waiting data and datagrams, in both directions.
+    /// Bytes that are stored because of the peer: data and datagrams that are not read, and those that are not sent.
     pub fn held_bytes(&self) -> usize {
         let sending = self.streams.queued_bytes() + self.datagrams.queued_bytes();
         self.streams.unread_bytes() + sending + self.account.queued().bytes()
     }
 
-    /// Starts to charge this connection's bytes to its client's account.
+    /// Starts charging this connection's bytes to the account of its client's address.
     pub(crate) fn open_account(&mut self, holding: Holding) {
         self.observer.received_offsets().enable();
         self.streams.count_arrivals();
@@ -40,13 +41,13 @@ impl Connection {
         &mut self.account
     }
 
-    /// Updates the account with the bytes held now.
+    /// Charges the bytes that are held now.
     pub(super) fn charge(&mut self) {
         let held = self.held_bytes();
         self.account.charge(held);
     }
 
-    /// Updates the account with the bytes held now, and the peer's credit with the account.
+    /// Charges the bytes that are held now, and adjusts the peer's credit to its account.
     pub(crate) fn update_account(&mut self) -> Option<Update> {
         if !self.account.is_open() {
             return None;
@@ -57,27 +58,27 @@ impl Connection {
             .update(&mut self.quinn, held, received, is_closed)
     }
 
-    /// True if the peer must not begin anything that makes this side hold more: the process exceeds its budget, and
-    /// this client's address holds a significant part of it. Streams are shed at the end of a turn
-    /// (`endpoint::memory`); a host calls this within a turn, in which a client may begin hundreds of requests. The
-    /// connection's bytes were counted with the last send, and when it was reconciled.
+    /// True if the peer must not begin anything that needs more memory: the process exceeds its budget, and this
+    /// client's address holds a significant part of it. `endpoint::memory` sheds streams at the end of a turn. An
+    /// application calls this method within a turn, because a client may begin hundreds of requests in one. The
+    /// connection's bytes were counted with the last send, and when the connection was reconciled.
     pub fn is_short_of_memory(&self) -> bool {
         self.account.is_short()
     }
 
-    /// True if the address of the peer holds more than its share of the budget.
+    /// True if the peer's address holds more than its share of the memory budget.
     pub fn is_over_share(&self) -> bool {
         self.account.is_over_share()
     }
 
-    /// After the end of the connection: drops data to send and to retransmit. A closed connection only sends
-    /// CONNECTION_CLOSE (RFC 9000 section 10.2.1), for three probe time-outs.
+    /// Drops data that is not sent or not acknowledged, after the end of the connection. A closed connection sends
+    /// nothing but CONNECTION_CLOSE (RFC 9000 section 10.2.1), for three probe time-outs.
     pub(super) fn release_sending(&mut self) {
         self.streams.release_sending(&mut self.quinn);
         self.datagrams.clear();
     }
 
-    /// After the host has received the end: drops unread data.
+    /// Drops unread data, after the application has polled `Closed`.
     pub(super) fn release_receiving(&mut self) {
         self.streams.release_receiving(&mut self.quinn);
         while self.quinn.datagrams().recv().is_some() {}
@@ -85,8 +86,7 @@ impl Connection {
 
     pub(super) fn take_over_arrivals(&mut self) {
         let streams = &mut self.streams;
-        // Frames after a CONNECTION_CLOSE, which the state machine ignores, may have been recorded in the same
-        // turn.
+        // In the turn of a CONNECTION_CLOSE, frames after it may have been recorded, too. quinn-proto ignores those.
         let is_closed = self.lifecycle.is_closed();
         self.observer.received_offsets().take_each(|arrived| {
             if !is_closed {
@@ -96,28 +96,28 @@ impl Connection {
         self.account.released(self.streams.take_released());
     }
 
-    /// The peer is quiet: takes back its unused credit. Returns the time at which to try again, if it is in the
-    /// future.
-    pub(crate) fn rest_credit(&mut self, now: Instant) -> Option<Instant> {
+    /// Takes unused credit back from a peer that is quiet. Returns the time of the next attempt, if there must be one.
+    pub(crate) fn take_back_credit(&mut self, now: Instant) -> Option<Instant> {
         let received = self.streams.received_bytes();
-        self.account.rest(&mut self.quinn, received, now)
+        self.account
+            .take_back_credit(&mut self.quinn, received, now)
     }
 
-    /// Ends the reservation of credit that the peer has not used for a time.
-    pub(crate) fn end_promise(&mut self, now: Instant) {
+    /// Ends the reservation of memory for credit that the peer has not used for a time.
+    pub(crate) fn end_reservation(&mut self, now: Instant) {
         let received = self.streams.received_bytes();
-        self.account.end_promise(&mut self.quinn, received, now);
+        self.account.end_reservation(&mut self.quinn, received, now);
     }
 
-    /// The streams that could be shed, with the bytes they hold.
-    pub(crate) fn sheddable(&mut self) -> Vec<Shedding> {
+    /// The streams that could be shed, with the bytes that each holds.
+    pub(crate) fn sheddable(&mut self) -> Vec<ShedCandidate> {
         if self.lifecycle.is_closed() {
             return Vec::new();
         }
         self.streams.sheddable(self.account.queued().bytes())
     }
 
-    /// Sheds a stream. The host sees both directions end as if the peer had ended them.
+    /// Ends both directions of a stream to free its memory. The application gets the events of a reset by the peer.
     pub(crate) fn shed_stream(&mut self, stream_id: u64) {
         let error_code = self.shed_code();
         let unsent = self.streams.shed(&mut self.quinn, stream_id, error_code);
@@ -134,7 +134,7 @@ impl Connection {
         self.insert_resets();
     }
 
-    /// Sheds the whole connection.
+    /// Closes the connection to free its memory.
     pub(crate) fn shed(&mut self, now: Instant) {
         let (code, frame_type) = match self.negotiated.is_http3() {
             true => (H3_EXCESSIVE_LOAD, None),
@@ -143,7 +143,7 @@ impl Connection {
         self.close(now, code, frame_type, b"the server is short of memory");
     }
 
-    /// The code that ends streams. Codes of protocols other than HTTP/3 are unknown here.
+    /// The error code for shed streams. Zero for protocols other than HTTP/3, whose codes are unknown here.
     fn shed_code(&self) -> u64 {
         match self.negotiated.is_http3() {
             true => H3_EXCESSIVE_LOAD,

@@ -1,6 +1,7 @@
-//! The memory that a connection holds for its peer, and the credit and streams that the peer gets accordingly.
+//! The memory that a connection holds for its peer, and the peer's limits (credit for stream data, number of streams)
+//! that depend on it.
 //!
-//! Not here: the sums of a process and their limits (`budget`), and the bytes of single streams
+//! Not here: the sum and the limits of a process (`limits::memory_budget`), and the bytes of single streams
 //! (`streams::unread_data`).
 
 use std::{sync::Arc, time::Instant};
@@ -13,22 +14,22 @@ use crate::seams::{receive_window::Credit, stream_limits::PeersLimits};
 pub(crate) struct PeerAccount {
     credit: Credit,
     streams: PeersLimits,
-    /// The bytes that the host keeps for this connection.
+    /// Counts bytes that the application stores for this connection.
     queued: Arc<Queued>,
-    /// At a server: this connection's part of its client's account.
+    /// This connection's entry in the account of its client's address. `None` on a client, and until charging starts.
     holding: Option<Holding>,
     /// How many streams of the connection were shed.
     sheds: u32,
 }
 
-/// The result of an update.
+/// The result of [`PeerAccount::update`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Update {
     /// The bytes that are charged for the connection.
     pub held: usize,
-    /// The peer's credit was cut, because its address holds more than its share.
+    /// True if the peer's credit was cut, because its address holds more than its share.
     pub is_cut: bool,
-    /// The peer's limits have changed, and a packet must announce that.
+    /// True if the peer's limits have changed, so that a packet must announce them.
     pub has_changed: bool,
 }
 
@@ -47,7 +48,7 @@ impl PeerAccount {
         &self.queued
     }
 
-    /// Starts to charge this connection's bytes.
+    /// Starts charging this connection's bytes.
     pub(super) fn open(&mut self, holding: Holding) {
         self.queued.charged_to(&holding);
         self.holding.insert(holding).set_fixed(CONNECTION_BYTES);
@@ -67,7 +68,7 @@ impl PeerAccount {
         self.holding.as_mut()
     }
 
-    /// Charges the bytes held now.
+    /// Charges `held`, the bytes that are held now.
     #[inline]
     pub(super) fn charge(&mut self, held: usize) {
         if let Some(holding) = &mut self.holding {
@@ -75,13 +76,13 @@ impl PeerAccount {
         }
     }
 
-    /// True if the process exceeds its budget, and this client's address holds a significant part of it.
+    /// True if the process exceeds its budget and this client's address holds a significant part of it.
     pub(super) fn is_short(&self) -> bool {
         self.holding.as_ref().is_some_and(Holding::is_short)
     }
 
-    /// Charges the bytes held now, and updates the peer's credit and streams. `received` bytes of stream data have
-    /// arrived in all. `None` if bytes are not charged.
+    /// Charges `held`, the bytes that are held now, and adjusts the peer's credit and its number of streams. `received`
+    /// is the sum of all stream data that has arrived. `None` if this connection's bytes are not charged.
     pub(super) fn update(
         &mut self,
         conn: &mut quinn::Connection,
@@ -117,7 +118,7 @@ impl PeerAccount {
         Some(update)
     }
 
-    /// Withholds credit and streams from the peer, or restores them. Returns true if anything has changed.
+    /// Withholds credit and streams from the peer, or restores them. Returns true if the peer's limits have changed.
     fn set_withheld(&mut self, conn: &mut quinn::Connection, is_withheld: bool) -> bool {
         let mut changes = false;
         if self.streams.is_withheld() != is_withheld {
@@ -127,8 +128,8 @@ impl PeerAccount {
             changes = true;
         }
         if self.credit.is_withheld() != is_withheld {
-            // A debt of credit is paid when the peer has sent that much, which a peer that only receives
-            // never does. So streams are granted nevertheless.
+            // Withheld credit comes back when the peer has sent that much, which a peer that only receives never does.
+            // So streams are restored without waiting for it.
             changes |= match is_withheld {
                 true => {
                     self.credit.withhold(conn);
@@ -140,32 +141,32 @@ impl PeerAccount {
         changes
     }
 
-    /// True if the peer's address holds more than its share, or if a debt of credit is left from when it did.
+    /// True if the peer's address holds more than its share, or if credit that was withheld then has not come back yet.
     fn is_withheld(&self) -> bool {
         self.is_over_share() || self.credit.is_withheld()
     }
 
-    /// True if the address of the peer holds more than its share of the budget.
+    /// True if the peer's address holds more than its share of the memory budget.
     pub(super) fn is_over_share(&self) -> bool {
         self.streams.is_withheld()
     }
 
-    /// Bytes were read, or never will be.
+    /// Counts bytes that were read, or dropped because they will never be read.
     #[inline]
     pub(super) fn released(&mut self, bytes: u64) {
         self.credit.released(bytes);
     }
 
-    /// The peer is quiet: takes back its unused credit. Credit that the peer has received cannot be taken back (RFC
-    /// 9000 section 4.1), so its reservation ends after a time. Returns that time, if it is in the future.
-    pub(super) fn rest(
+    /// Takes unused credit back from a peer that is quiet. Credit that was announced cannot be withdrawn (RFC 9000
+    /// section 4.1), so memory stays reserved for it. Returns the time at which that reservation ends.
+    pub(super) fn take_back_credit(
         &mut self,
         conn: &mut quinn::Connection,
         received: u64,
         now: Instant,
     ) -> Option<Instant> {
-        self.credit.rest(conn);
-        let until = self.end_promise(conn, received, now)?;
+        self.credit.take_back(conn);
+        let until = self.end_reservation(conn, received, now)?;
         if self.credit.is_taken_back() {
             self.break_promise();
             return None;
@@ -173,9 +174,9 @@ impl PeerAccount {
         Some(until)
     }
 
-    /// Ends the reservation for a peer that has not used its credit for a time. Returns that time, if it is
-    /// in the future.
-    pub(super) fn end_promise(
+    /// Ends the reservation for a peer that has not used its credit for a time. If the peer has sent since, returns the
+    /// later time at which the reservation ends.
+    pub(super) fn end_reservation(
         &mut self,
         conn: &mut quinn::Connection,
         received: u64,
@@ -186,7 +187,7 @@ impl PeerAccount {
         if until > now {
             return Some(until);
         }
-        self.credit.rest(conn);
+        self.credit.take_back(conn);
         self.break_promise();
         None
     }
@@ -198,7 +199,7 @@ impl PeerAccount {
     }
 
     /// Counts a shed stream, and returns how many streams of this connection were shed.
-    pub fn note_shed(&mut self) -> u32 {
+    pub fn count_shed(&mut self) -> u32 {
         self.sheds += 1;
         self.sheds
     }
@@ -212,13 +213,14 @@ impl PeerAccount {
         self.streams.allow(conn, dir, count);
     }
 
-    /// The peer has opened streams, and may get more.
+    /// Called when the peer has opened streams, so that its limit may have to rise.
     pub(super) fn streams_opened(&mut self, conn: &mut quinn::Connection, dir: Dir) {
         self.streams.opened(conn, dir);
     }
 }
 
-/// A little more than an idle connection takes, to cover changes that are too small to be charged.
+/// The charge of an idle connection in bytes. It is a little more than the real size, which covers changes too small
+/// to be charged.
 pub(crate) const CONNECTION_BYTES: usize = 32 << 10;
 
 #[cfg(test)]
@@ -243,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_charged_before_the_account_is_open() {
+    fn no_bytes_are_charged_before_the_account_is_open() {
         let mut bare = BareQuinn::connected(TransportConfig::default());
         let conn = bare.server.connection();
         let mut account = account(MIB as u64);
@@ -262,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_above_its_share_gets_little_credit_until_it_holds_less() {
+    fn an_address_above_its_share_gets_little_credit() {
         let mut bare = BareQuinn::connected(TransportConfig::default());
         let conn = bare.server.connection();
         let (mut account, budget) = (account(64 * MIB as u64), Budget::new(10 * MIB));
@@ -274,17 +276,14 @@ mod tests {
         assert!(!again.is_cut && !again.has_changed);
         let less = account.update(conn, 0, 0, false).unwrap();
         assert!(less.has_changed && !less.is_cut && !account.is_over_share());
-        assert!(
-            account.is_withheld(),
-            "the peer must use up its credit first"
-        );
+        assert!(account.is_withheld(), "the debt of credit is not paid yet");
         account.released(64 * MIB as u64);
         assert!(account.update(conn, 0, 0, false).unwrap().has_changed);
         assert!(!account.is_withheld());
     }
 
     #[test]
-    fn a_closed_connection_changes_no_limit() {
+    fn a_closed_connections_limits_do_not_change() {
         let mut bare = BareQuinn::connected(TransportConfig::default());
         let conn = bare.server.connection();
         let (mut account, budget) = (account(64 * MIB as u64), Budget::new(10 * MIB));
@@ -294,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn credit_grows_with_use_and_its_reservation_ends_when_the_peer_is_quiet() {
+    fn credit_grows_with_use_and_its_reservation_ends_for_a_quiet_peer() {
         let mut bare = BareQuinn::connected(TransportConfig::default());
         let conn = bare.server.connection();
         let (mut account, budget) = (account(8 * MIB as u64), Budget::new(100 * MIB));
@@ -309,12 +308,12 @@ mod tests {
         );
         assert!(account.holding().unwrap().has_promise());
         let now = Instant::now();
-        let until = account.end_promise(conn, received, now).unwrap();
+        let until = account.end_reservation(conn, received, now).unwrap();
         assert!(until > now && account.holding().unwrap().has_promise());
-        // The peer sends, so the time begins again.
+        // The peer has sent one byte, so the time begins again.
         let later = until - Duration::from_millis(1);
-        let until = account.end_promise(conn, received + 1, later).unwrap();
-        assert_eq!(account.end_promise(conn, received + 1, until), None);
+        let until = account.end_reservation(conn, received + 1, later).unwrap();
+        assert_eq!(account.end_reservation(conn, received + 1, until), None);
         assert!(!account.holding().unwrap().has_promise());
     }
 
@@ -333,22 +332,22 @@ mod tests {
         );
         let now = Instant::now();
         let until = account
-            .rest(conn, received, now)
+            .take_back_credit(conn, received, now)
             .expect("the peer may use its credit");
         assert!(until > now);
         account.released(8 * MIB as u64);
-        assert_eq!(account.rest(conn, received, now), None);
+        assert_eq!(account.take_back_credit(conn, received, now), None);
         assert!(!account.holding().unwrap().has_promise());
     }
 
     #[test]
-    fn the_limit_of_streams_is_the_hosts_and_shed_streams_are_counted() {
+    fn the_application_sets_the_limit_of_streams_and_shed_streams_are_counted() {
         let mut bare = BareQuinn::connected(TransportConfig::default());
         let conn = bare.server.connection();
         let mut account = account(MIB as u64);
         assert_eq!(account.max_streams(Dir::Bi), 1_000);
         account.set_max_streams(conn, Dir::Uni, 7);
         assert_eq!(account.max_streams(Dir::Uni), 7);
-        assert_eq!((account.note_shed(), account.note_shed()), (1, 2));
+        assert_eq!((account.count_shed(), account.count_shed()), (1, 2));
     }
 }

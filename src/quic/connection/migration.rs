@@ -1,10 +1,10 @@
-//! Path changes of a connection (RFC 9000 section 9): ours to another socket or to the server's preferred address, and
-//! the peer's.
+//! Path changes of a connection (RFC 9000 section 9): of this side, to another socket or to the server's preferred
+//! address, and of the peer.
 //!
-//! The state machine validates the peer's migrations. For ours it is only notified that the local address has changed:
-//! it uses another connection ID and resets its measurements. Packets are sent on the new path, which a client may
-//! do if its server's address has not changed (section 9.2). If nothing authentic arrives on it in time, the
-//! connection returns to the old path.
+//! quinn-proto validates the peer's migrations. This side's migrations only notify it that the local address has
+//! changed: it then uses another connection ID and resets its measurements. Packets leave on the new path at once,
+//! which a client may do if the server's address is unchanged (section 9.2). If no authentic packet arrives on the
+//! new path in time, the connection returns to the old one.
 
 use std::{
     net::SocketAddr,
@@ -24,36 +24,36 @@ use crate::{
     tls::random_bytes,
 };
 
-/// The circumstances of a received datagram.
+/// When and where a datagram arrived.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Arrived {
     pub now: Instant,
     pub remote: SocketAddr,
     pub local: Local,
     pub ecn: Option<EcnCodepoint>,
-    /// The length of its UDP payload, with the first of the pieces that it was cut into.
+    /// The length of the UDP payload. Zero for all pieces of a split datagram but the first.
     pub length: usize,
 }
 
-/// The result of a datagram.
+/// The result of a received datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Receipt {
     Taken,
     /// The datagram has proved the peer's new address.
     AddressValidated,
-    /// The datagram came from a new address, and the limit of migrations was reached.
+    /// The datagram was dropped, because it came from a new address and the limit of migrations is reached.
     Dropped,
 }
 
 impl Connection {
-    /// Handles a datagram.
+    /// Passes a datagram to quinn-proto, and handles a change of the peer's address.
     pub(crate) fn receive(&mut self, event: quinn::ConnectionEvent, arrived: Arrived) -> Receipt {
         let Arrived { remote, local, .. } = arrived;
         let old = self.quinn.remote_address();
-        // For the state machine of a client, the peer's address never changes.
+        // On a client, the peer's address never changes for quinn-proto.
         let is_counted = !self.is_client() && (remote != old || self.addresses.are_limited());
-        if is_counted && !self.addresses.may_move(arrived.now, remote, old) {
-            // RFC 9000 section 9.3 requires probing after each migration, so their number is limited.
+        if is_counted && !self.addresses.allows_migration(arrived.now, remote, old) {
+            // A server must probe each new address (RFC 9000 section 9.3), so the number of migrations is limited.
             self.log_received(true);
             return Receipt::Dropped;
         }
@@ -66,7 +66,7 @@ impl Connection {
         let is_stranger = self.log.is_enabled() && self.is_stranger(remote);
         self.quinn.handle_event(event);
         if self.observer.uses_resets() {
-            // Resets in one datagram are processed before the next is opened.
+            // Resets in this datagram are processed before the next datagram is opened.
             self.pump();
         }
         self.log_received(is_stranger);
@@ -76,9 +76,9 @@ impl Connection {
             self.log_migration("migration_started");
         } else if frames.is_some_and(|before| frames_received(&self.quinn) > before) {
             if !self.is_client() && remote != old {
-                self.path.asked_from(remote, local);
+                self.path.probed_from(remote, local);
             } else if self.path.proved(local) && !self.lifecycle.is_closed() {
-                // A closed connection still receives packets, but reports nothing more to its host.
+                // A closed connection still receives packets, but emits no more events.
                 self.log_migration("migration_complete");
                 self.events
                     .push(Event::MigrationFinished { succeeded: true });
@@ -95,12 +95,12 @@ impl Connection {
         }
     }
 
-    /// More of the last datagram is about to be received.
+    /// Called before another piece of the last datagram is received.
     pub(crate) fn count_piece(&mut self) {
         self.counters.count_piece();
     }
 
-    /// Checks if the host may migrate this client to another socket now.
+    /// Returns an error if the application may not migrate this client to another socket now.
     pub(crate) fn check_migration(&self) -> Result<(), MigrationError> {
         if self.lifecycle.is_closed() {
             return Err(MigrationError::Closed);
@@ -120,7 +120,8 @@ impl Connection {
         }
     }
 
-    /// Sends and expects packets on `socket` from now on, until `timeout` or for good.
+    /// Sends and expects packets on `socket` from now on. If nothing arrives there before `timeout`, the old socket is
+    /// used again.
     pub(crate) fn try_socket(&mut self, now: Instant, socket: u32, timeout: Duration) {
         self.stop_probing();
         self.path.try_socket(socket, now + timeout);
@@ -128,7 +129,7 @@ impl Connection {
         self.quinn.path_changed(now);
     }
 
-    /// Returns to the address that the state machine uses, if packets went to another, and stops probing.
+    /// Sends to quinn-proto's address of the peer again, and stops probing another one.
     pub(crate) fn leave_alias(&mut self, now: Instant) {
         self.stop_probing();
         if self.path.alias().is_some() {
@@ -138,7 +139,7 @@ impl Connection {
         }
     }
 
-    /// The deadline of the path that is being tried.
+    /// The time at which a path that is being tried is given up, or at which a challenge must be repeated.
     pub(crate) fn path_deadline(&self) -> Option<Instant> {
         if self.lifecycle.is_closed() {
             return None;
@@ -152,7 +153,7 @@ impl Connection {
         deadlines.into_iter().flatten().min()
     }
 
-    /// Returns to the old path if nothing arrived on the new one.
+    /// Returns to the old path if nothing has arrived on the new one in time.
     pub(crate) fn handle_path_timeout(&mut self, now: Instant) {
         if self.lifecycle.is_closed() {
             return;
@@ -170,7 +171,7 @@ impl Connection {
         }
     }
 
-    /// Handles a timer: the state machine may have abandoned the peer's new address.
+    /// Handles a timer. quinn-proto may abandon the peer's new address in this call.
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
         self.log.set_time(now);
         self.handle_path_timeout(now);
@@ -180,11 +181,11 @@ impl Connection {
         if after != before {
             self.path.peer_returned(after);
             self.log_migration("migration_abandoned");
-            self.gave_up_address();
+            self.address_abandoned();
         }
     }
 
-    /// Logs the end of a datagram's handling.
+    /// Logs the end of a received datagram.
     fn log_received(&self, is_stranger: bool) {
         let reason = is_stranger.then(|| match self.is_client() {
             true => "unknown_server_address",
@@ -193,8 +194,8 @@ impl Connection {
         self.log.received(&self.quinn, reason);
     }
 
-    /// True if the state machine accepts nothing from there: clients never do, and servers not before the handshake
-    /// is complete (RFC 9000 section 9).
+    /// True if quinn-proto accepts no packets from `remote`: on a client from no new address, on a server from none
+    /// before the handshake is complete (RFC 9000 section 9).
     fn is_stranger(&self, remote: SocketAddr) -> bool {
         let known = self.quinn.remote_address();
         let is_known = remote == known || remote == self.path.remote(known);
@@ -205,17 +206,17 @@ impl Connection {
         self.log.migration(state, self.remote_addr());
     }
 
-    /// The remote and local address of a batch.
+    /// The remote and the local address for datagrams that quinn-proto sends to `remote`.
     pub(crate) fn route(&self, remote: SocketAddr) -> (SocketAddr, Local) {
         (self.path.remote(remote), self.path.local(remote))
     }
 
-    /// True if packets go, or may go, to another address than the state machine's.
+    /// True if packets go to another address of the peer than quinn-proto's, or such an address is being probed.
     pub(crate) fn needs_alias(&self) -> bool {
         self.path.has_alias() || self.is_probing()
     }
 
-    /// The number of the host's socket that the connection uses.
+    /// The number of the application's socket that the connection uses.
     pub fn socket(&self) -> u32 {
         self.path.socket()
     }
@@ -226,7 +227,7 @@ impl Connection {
         self.is_established() && (!is_client || self.quinn.stats().frame_rx.handshake_done > 0)
     }
 
-    /// The server's preferred address, once, when the handshake is confirmed.
+    /// The server's preferred address, once, after the handshake is confirmed.
     pub(crate) fn take_preferred_address(&mut self) -> Option<PreferredAddress> {
         if !self.preferred.has_offer() || !self.is_confirmed() || self.lifecycle.is_closed() {
             return None;
@@ -258,7 +259,7 @@ impl Connection {
         self.is_probing() && self.observer.path_answered()
     }
 
-    /// Migrates to the address that has answered. The state machine has switched to the connection ID for it.
+    /// Migrates to the address that has answered. quinn-proto uses the connection ID for that address already.
     pub(crate) fn move_to_preferred(&mut self, now: Instant) {
         if let Some(address) = self.preferred.probed_address() {
             self.path.use_alias(self.quinn.remote_address(), address);
@@ -268,8 +269,8 @@ impl Connection {
         self.stop_probing();
     }
 
-    /// A challenge to the preferred address, if one must be sent and the state machine has nothing else to send.
-    /// Otherwise the state machine's packet, if it has one.
+    /// Returns a challenge to the preferred address, if one is due and quinn-proto has nothing else to send. Otherwise
+    /// returns quinn-proto's packet, if there is one.
     pub(super) fn poll_probe(
         &mut self,
         now: Instant,
@@ -287,7 +288,7 @@ impl Connection {
             }
             return transmit;
         };
-        // The PING is dropped unsealed.
+        // The buffer contains quinn-proto's PING, which was not sealed. The challenge replaces it.
         buf.clear();
         buf.extend(packet);
         let destination = self.preferred.sent(now, self.quinn.rtt())?;
@@ -299,12 +300,12 @@ impl Connection {
         })
     }
 
-    /// A packet with frames that no client of ours sends, for a connection ID that is not in use.
+    /// A packet that no client of this crate sends: it has frames of the test's choice and an unused connection ID.
     #[cfg(test)]
     pub(crate) fn forged_packet(&mut self, now: Instant, probe: Probe) -> Option<Vec<u8>> {
         self.observer.probe().want(probe);
         self.quinn.ping();
-        // The state machine's own output is discarded.
+        // quinn-proto's own packet is not sent.
         let _ = self.quinn.poll_transmit(now, 1, &mut Vec::new());
         self.observer.probe().take()
     }

@@ -1,17 +1,16 @@
 //! One QUIC connection: commands in, [`Event`](crate::Event)s out.
 //!
-//! [`Connection`] consists of parts, each with its own state and tests, around the state machine's connection. Its
-//! methods are of three kinds: getters; commands, which are plain verbs; and methods for the endpoint, which the host
-//! does not see. This file has its construction and its end.
+//! [`Connection`] consists of quinn-proto's connection and of parts, each with its own state and tests. It has
+//! getters, commands, and methods for the endpoint only. This file has its construction and its end.
 //!
 //! The parts, none of which depends on the connection:
 //!
 //! - `lifecycle`: the phases, and a client's first packets that are held back.
 //! - `negotiated_values`: results of the handshake; `tickets_and_tokens`: a client's tickets and tokens.
-//! - `event_queue`: events for the host.
+//! - `event_queue`: events for the application.
 //! - `memory_account`: the memory held for the peer, and its credit.
 //! - `datagrams`: DATAGRAM frames that wait (streams have a module of their own).
-//! - `packet_observer`: reads packets in plain text, for values that the state machine does not report; `ping_observer`,
+//! - `packet_observer`: reads packets in plain text, for values that quinn-proto does not report; `ping_observer`,
 //!   `connection_id_observer`, `path_observer`: parts of it.
 //! - `packet_log`: log entries beside packets; `datagram_counters`: datagrams and ECN bits.
 //! - `key_updates`: key updates.
@@ -19,9 +18,9 @@
 //!
 //! The methods of the connection:
 //!
-//! - `commands`: the host's commands; `pre_connect_commands`: commands before a connection begins.
-//! - `getters`: values for the host.
-//! - `events`: the host's events; `close_reason`: reasons of a connection's end.
+//! - `commands`: commands of the application; `pre_connect_commands`: commands before a connection begins.
+//! - `getters`: values for the application.
+//! - `events`: events for the application; `close_reason`: reasons of a connection's end.
 //! - `transmit`: outgoing packets.
 //! - `memory`: the sum of the memory held, its release, and shedding.
 //! - `migration`: changes of address; `address_validation`: address validation.
@@ -74,7 +73,7 @@ mod tickets_and_tokens;
 mod transmit;
 mod version_restart;
 
-use close_reason::internal;
+use close_reason::closed_without_code;
 use datagram_counters::DatagramCounters;
 use datagrams::DatagramSender;
 use event_queue::EventQueue;
@@ -86,16 +85,16 @@ use negotiated_values::{Negotiated, session_details};
 use packet_log::PacketLog;
 use packet_observer::ConnectionObserver;
 use preferred_address::PreferredPath;
-use tickets_and_tokens::Credentials;
+use tickets_and_tokens::TicketsAndTokens;
 
-/// A connection of an [`Endpoint`](super::Endpoint), which returns it by its key.
+/// A connection of an [`Endpoint`](super::Endpoint). The endpoint returns it for its key.
 pub struct Connection {
-    /// The host's own tag, unused here.
+    /// A number that the application may set for itself. This crate does not use it.
     pub user: u64,
     quinn: quinn::Connection,
     lifecycle: Lifecycle,
     negotiated: Negotiated,
-    credentials: Credentials,
+    credentials: TicketsAndTokens,
     streams: Streams,
     datagrams: DatagramSender,
     events: EventQueue,
@@ -125,24 +124,24 @@ impl Connection {
         let mut streams = Streams::new(side, settings.send_window);
         let mut observer = ConnectionObserver::new(details.hook.clone());
         if side.is_client() && quinn.has_0rtt() {
-            // Initial limits that the ticket stores.
+            // The server's limits in an earlier connection, which the ticket has stored.
             let parameters = details.peer_parameters.as_deref().unwrap_or_default();
             let max_data = PeerParameters::read(parameters).initial_max_data;
             streams.begin_early(max_data);
             if max_data > 0 {
-                // Before the handshake is complete: MAX_DATA may follow the packet that completes it.
+                // MAX_DATA may follow in the packet that completes the handshake, so frames are observed from now on.
                 observer.expect_max_data(0);
             }
         }
         if settings.reset_stream_at {
-            streams.take_reset_at();
+            streams.accept_reset_at();
         }
         let max_streams = [settings.max_streams_bidi, settings.max_streams_uni];
         let connection = Self {
             user: 0,
             lifecycle: Lifecycle::new(),
             negotiated: Negotiated::new(&details, server_name),
-            credentials: Credentials::new(details.tickets, tokens),
+            credentials: TicketsAndTokens::new(details.tickets, tokens),
             streams,
             datagrams: DatagramSender::new(
                 settings.datagram_recv_bytes.is_some(),
@@ -170,15 +169,15 @@ impl Connection {
         connection
     }
 
-    /// Enables `ConnectionIdIssued` and `ConnectionIdRetired`, which report the IDs of this connection beside the
-    /// first.
+    /// Enables `ConnectionIdIssued` and `ConnectionIdRetired`, for all connection IDs of this side but the first.
     pub(super) fn watch_connection_ids(&mut self) {
         if let Some(first) = self.negotiated.ids().host.clone() {
             self.observer.expect_ids(first);
         }
     }
 
-    /// Records IDs that the endpoint has generated for this connection, and that will be issued to the peer.
+    /// Records connection IDs that the endpoint has generated for this connection, and reports those that will be
+    /// issued.
     pub(super) fn issued(&mut self, made: impl IntoIterator<Item = ConnectionId>) {
         for id in made {
             if self.observer.issued(&id) && !self.lifecycle.is_closed() {
@@ -192,17 +191,18 @@ impl Connection {
         &mut self.quinn
     }
 
-    /// True if the peer may not have received our close: this side closed, and no close of the peer has answered.
+    /// True if the peer may still need this side's CONNECTION_CLOSE: it has not sent one in return.
     pub(super) fn awaits_peer(&self) -> bool {
         self.lifecycle.awaits_peer(self.observer.peer_has_closed())
     }
 
-    /// The peer has closed: nothing more is sent, not even our own close (RFC 9000 section 10.2.2).
+    /// True if the peer has closed the connection. Then nothing more is sent, not even a CONNECTION_CLOSE (RFC 9000
+    /// section 10.2.2).
     fn is_draining(&self) -> bool {
         self.lifecycle.is_draining(self.observer.peer_has_closed())
     }
 
-    /// True if it was closed before it had sent anything: nothing remains to be sent.
+    /// True if the connection was closed before it sent a packet, so that it must not send a CONNECTION_CLOSE.
     pub(super) fn ended_unsent(&self) -> bool {
         self.lifecycle.ended_unsent()
     }
@@ -211,11 +211,11 @@ impl Connection {
         !self.events.is_empty()
     }
 
-    /// Ends the connection without sending anything: the peer is gone or never answered.
+    /// Ends the connection without sending a packet, because the peer cannot be reached.
     pub(super) fn abandon(&mut self, reason: String, kind: CloseKind) {
         self.pump();
         if !self.lifecycle.is_closed() {
-            self.closed(internal(reason, kind));
+            self.closed(closed_without_code(reason, kind));
         }
     }
 

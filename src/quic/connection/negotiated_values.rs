@@ -1,6 +1,6 @@
 //! The negotiated values of a connection: version, application protocol, names, cryptography, transport parameters.
 //!
-//! Not here: the TLS session itself (`tls::handshake`), and credentials for later connections (`tickets_and_tokens`).
+//! Not here: the TLS session itself (`tls::handshake`), and tickets for later connections (`tickets_and_tokens`).
 
 use std::{net::SocketAddr, sync::Arc};
 
@@ -23,7 +23,8 @@ pub(super) struct Negotiated {
 }
 
 impl Negotiated {
-    /// A handshake begins. `server_name` is the name that a client connects to.
+    /// The values at the beginning of a handshake. `server_name` is the name that a client connects to; `None` on a
+    /// server.
     pub fn new(details: &SessionDetails, server_name: Option<String>) -> Self {
         Self {
             alpn: None,
@@ -36,13 +37,13 @@ impl Negotiated {
         }
     }
 
-    /// A client begins again with another version.
+    /// Updates the values for a client that restarts with another version.
     pub fn begin_again(&mut self, details: &SessionDetails) {
         self.versions = details.versions.clone();
         self.ids = details.hook.ids();
     }
 
-    /// The peer's hello was processed.
+    /// Updates the values after the peer's ClientHello or ServerHello was processed.
     pub fn negotiate(&mut self, details: SessionDetails) {
         self.alpn = details.alpn;
         if details.server_name.is_some() {
@@ -50,7 +51,7 @@ impl Negotiated {
         }
     }
 
-    /// The handshake is complete.
+    /// Updates the values after the handshake is complete.
     pub fn establish(&mut self, details: &SessionDetails) {
         self.cipher_suite = details.cipher_suite;
         self.group = details.group;
@@ -66,7 +67,7 @@ impl Negotiated {
         self.alpn() == Some(b"h3")
     }
 
-    /// The name connected to, or on a server the name in the client's SNI.
+    /// The server's name: on a client the name it connects to, on a server the name in the client's SNI.
     pub fn server_name(&self) -> Option<&str> {
         self.server_name.as_deref()
     }
@@ -76,7 +77,7 @@ impl Negotiated {
         self.cipher_suite
     }
 
-    /// The number of the group for the key exchange (RFC 8446 section 4.2.7).
+    /// The number of the key exchange group (RFC 8446 section 4.2.7).
     pub fn group(&self) -> Option<u16> {
         self.group
     }
@@ -85,28 +86,28 @@ impl Negotiated {
         &self.versions
     }
 
-    /// The connection IDs of the first packets.
+    /// The connection IDs of both sides' first packets.
     pub fn ids(&self) -> &ConnectionIds {
         &self.ids
     }
 
-    /// The peer's first limit on all streams' data.
+    /// The peer's initial limit on all streams' data, in bytes.
     pub fn initial_max_data(&self) -> u64 {
         self.peer_parameters.initial_max_data
     }
 
-    /// True if the peer forbids migration to another address of ours (RFC 9000 section 18.2).
+    /// True if the peer forbids that this side migrates to another address (RFC 9000 section 18.2).
     pub fn forbids_migration(&self) -> bool {
         self.peer_parameters.disable_active_migration
     }
 
-    /// The preferred address of a server at `remote`, if its clients may use it.
+    /// The preferred address of a server whose address is `remote`. `None` if its clients must not use it.
     pub fn preferred_address(&self, remote: SocketAddr) -> Option<PreferredAddress> {
-        self.peer_parameters.preferred_like(remote)
+        self.peer_parameters.preferred_for(remote)
     }
 }
 
-/// The current details of the state machine's TLS session.
+/// The current details of quinn-proto's TLS session.
 pub(super) fn session_details(conn: &quinn::Connection) -> SessionDetails {
     let details = conn.crypto_session().handshake_data();
     let details = details.and_then(|details| details.downcast().ok());
@@ -135,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn values_of_the_handshake_are_taken_over_when_they_are_negotiated() {
+    fn values_of_the_handshake_appear_when_they_are_negotiated() {
         let mut negotiated = Negotiated::new(&details(VERSION_1), Some("localhost".into()));
         negotiated.begin_again(&details(VERSION_2));
         assert_eq!(negotiated.versions().current(), VERSION_2);
@@ -165,10 +166,10 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_without_parameters_allows_no_data_and_forbids_nothing() {
+    fn a_peer_without_transport_parameters_allows_no_data() {
         let mut negotiated = Negotiated::new(&details(VERSION_1), None);
         assert_eq!(negotiated.initial_max_data(), 0);
-        // initial_max_data of 50, and disable_active_migration.
+        // The transport parameters `initial_max_data` of 50 and `disable_active_migration`.
         let encoded = vec![0x04, 1, 50, 0x0c, 0];
         negotiated.establish(&SessionDetails {
             peer_parameters: Some(encoded),

@@ -1,7 +1,7 @@
-//! Log entries of a connection beside its packets, which their keys log: addresses, recovery metrics, and dropped
-//! or lost packets.
+//! Log entries of a connection that do not belong to one packet: addresses, recovery metrics, and dropped or lost
+//! packets. The packet keys log the packets.
 //!
-//! A connection without a log pays one check of an `Option` for a datagram or batch. Not here: the format (`qlog`).
+//! Without a log, the cost is one check of an `Option` for each datagram and batch. Not here: the format (`qlog`).
 
 use std::{net::SocketAddr, sync::Arc, time::Instant};
 
@@ -13,10 +13,10 @@ use crate::{
     seams::congestion_gauge,
 };
 
-/// The log of one connection, if the settings enable it.
+/// The log of one connection. `None` unless the settings enable it.
 pub(crate) struct PacketLog(Option<Arc<Recorder>>);
 
-/// The state machine's counters before a batch.
+/// quinn-proto's counters before a batch is sent.
 pub(super) struct Before {
     tracked: u64,
     probes: u64,
@@ -27,7 +27,7 @@ impl PacketLog {
         Self(recorder)
     }
 
-    /// A client begins again with another version.
+    /// Continues the log of a client that restarts with another version.
     pub(super) fn begin_again(&mut self, recorder: Option<Arc<Recorder>>) {
         self.0 = recorder;
         if let Some(log) = &self.0 {
@@ -49,14 +49,15 @@ impl PacketLog {
         }
     }
 
-    /// Sets the time of the log.
+    /// Sets the time of the next entries.
     pub fn set_time(&self, now: Instant) {
         if let Some(log) = &self.0 {
             log.set_time(now);
         }
     }
 
-    /// A datagram of this length is about to be handled, or, without a length, more of the last one.
+    /// Announces a datagram of `length` bytes that is about to be handled. `None` if it is another piece of the last
+    /// one.
     pub fn arrival(&self, now: Instant, length: Option<usize>, packets: Vec<CoalescedPacket>) {
         if let Some(log) = &self.0 {
             log.set_time(now);
@@ -64,7 +65,7 @@ impl PacketLog {
         }
     }
 
-    /// The announced datagram was handled. `dropped` is the reason if the state machine has dropped it.
+    /// Ends the announced datagram. `dropped` is the reason for which quinn-proto has dropped it, if it has.
     pub(super) fn received(&self, conn: &quinn::Connection, dropped: Option<&'static str>) {
         if let Some(log) = &self.0 {
             log.received_all(dropped);
@@ -98,7 +99,7 @@ impl PacketLog {
         }
     }
 
-    /// Logs recovery metrics, which received or sent packets and timers may have changed.
+    /// Logs recovery metrics. Received packets, sent packets and timers may have changed them.
     pub(super) fn recovery(&self, conn: &quinn::Connection) {
         if let Some(log) = &self.0 {
             let path = conn.stats().path;
@@ -145,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_counted_without_a_log() {
+    fn a_connection_without_a_log_records_nothing() {
         let mut bare = BareQuinn::connected(TransportConfig::default());
         let log = PacketLog::new(None);
         assert!(!log.is_enabled() && log.recorder().is_none());
@@ -155,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn batches_and_changes_of_the_path_are_logged_in_their_order() {
+    fn batches_and_path_changes_are_logged_in_order() {
         let mut bare = BareQuinn::connected(TransportConfig::default());
         let now = bare.now;
         let conn = bare.client.connection();

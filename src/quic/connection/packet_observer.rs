@@ -1,10 +1,11 @@
-//! Observes and edits packets in plain text, at the packet hook of the packet keys: passes them to the observers of pings
-//! (`ping_observer`), connection IDs (`connection_id_observer`) and paths (`path_observer`), turns a CONNECTION_CLOSE into one
-//! of the transport, and detects the peer's answer to our close and to a path probe.
+//! Observes and edits packets in plain text, through the hook of the packet keys (`tls::keys::packet_hook`). Passes
+//! them to the observers of pings (`ping_observer`), connection IDs (`connection_id_observer`) and paths
+//! (`path_observer`), turns a CONNECTION_CLOSE of the application into one of the transport, and detects the peer's
+//! answers to a close and to a path challenge.
 //!
-//! quinn-proto offers none of that: its `ping` reports no answer, its `close` is the application's, and it does not
-//! report if the peer received it. The packet hook is closed while no ping is outstanding, no close is in progress, no path
-//! is probed, connection IDs are not reported and the peer is at a validated address.
+//! quinn-proto offers none of that: its `ping` reports no answer, its `close` is always the application's, and it
+//! does not report if the peer received the close. The hook is closed unless a ping is outstanding, a close is in
+//! progress, a path is probed, connection IDs are reported or the peer is at an address that is not validated.
 
 use std::sync::{
     Arc, Mutex, MutexGuard, PoisonError,
@@ -29,13 +30,13 @@ use crate::{
     seams::{received_offsets::ReceivedOffsets, transport_close},
 };
 
-/// The host's side of the observation of one connection's packets.
+/// Starts and ends the observation of one connection's packets, and returns the results.
 pub(super) struct ConnectionObserver {
     hook: Arc<PacketHook>,
     inner: Arc<Inner>,
-    /// Pings of the host that wait for the end of the handshake.
+    /// The identifiers of pings that wait until the handshake is complete.
     early_pings: Vec<u64>,
-    /// How many RESET_STREAM frames the state machine had accepted when the last one was inserted for it.
+    /// quinn-proto's counter of received RESET_STREAM frames when the last RESET_STREAM was inserted.
     resets_accepted: u64,
 }
 
@@ -51,7 +52,7 @@ impl ConnectionObserver {
         }
     }
 
-    /// Observes a connection of the state machine that replaces the first one.
+    /// Observes a new quinn-proto connection that replaces the first one.
     pub fn begin_again(&mut self, hook: Arc<PacketHook>) {
         *self = Self {
             early_pings: std::mem::take(&mut self.early_pings),
@@ -59,22 +60,22 @@ impl ConnectionObserver {
         };
     }
 
-    /// Keeps a ping for the end of the handshake.
+    /// Stores a ping until the handshake is complete.
     pub fn keep_ping(&mut self, uid: u64) {
         self.early_pings.push(uid);
     }
 
-    /// The handshake is complete: the pings that waited for it.
+    /// Returns the stored pings, when the handshake is complete.
     pub fn take_early_pings(&mut self) -> Vec<u64> {
         std::mem::take(&mut self.early_pings)
     }
 
-    /// Expects an answer for `uid`. The caller makes the state machine send a PING.
+    /// Waits for the acknowledgement of a PING with the identifier `uid`. The caller makes quinn-proto send the PING.
     pub fn expect_ping(&mut self, uid: u64) {
         self.expect(Purpose::Host(uid));
     }
 
-    /// Expects an answer that proves that the peer has the keys after `changes` updates.
+    /// Waits for the acknowledgement of a PING, which proves that the peer has the keys after `changes` updates.
     pub fn expect_keys_ping(&mut self, changes: u64) {
         self.expect(Purpose::Keys(changes));
     }
@@ -84,9 +85,9 @@ impl ConnectionObserver {
         self.hook.set_open(true);
     }
 
-    /// The observations since the last call.
+    /// The results since the last call. `None` if nothing was observed.
     pub fn poll(&mut self) -> Option<Observed> {
-        // Most calls find none, and a load alone locks no cache line.
+        // Most calls find no results. A plain load does not claim the cache line, as a swap would.
         let has_results = &self.inner.has_results;
         if !has_results.load(Ordering::Relaxed) || !has_results.swap(false, Ordering::Relaxed) {
             return None;
@@ -107,13 +108,13 @@ impl ConnectionObserver {
         Some(observed)
     }
 
-    /// Observes the connection IDs that this side issues, besides `first`, and that the peer retires.
+    /// Observes which connection IDs this side issues, besides `first`, and which of them the peer retires.
     pub fn expect_ids(&mut self, first: Vec<u8>) {
         self.inner.state().ids = Some(ConnectionIdObserver::new(first));
         self.hook.set_open(true);
     }
 
-    /// Records a generated ID of this side. Returns true if it must be reported.
+    /// Records a generated connection ID of this side. Returns true if it must be reported.
     pub fn issued(&self, id: &[u8]) -> bool {
         let mut state = self.inner.state();
         state.ids.as_mut().is_some_and(|ids| ids.issued(id))
@@ -123,7 +124,7 @@ impl ConnectionObserver {
         self.inner.state().ids.is_some()
     }
 
-    /// The packet to seal instead of a PING.
+    /// The packet that is sealed instead of the next PING.
     pub fn probe(&self) -> &ProbeSlot {
         self.hook.probe()
     }
@@ -133,12 +134,12 @@ impl ConnectionObserver {
         self.hook.resets().is_used()
     }
 
-    /// The RESET_STREAM_AT frames since the last call.
+    /// The RESET_STREAM_AT frames that have arrived since the last call.
     pub fn take_resets(&mut self) -> Vec<ResetAt> {
         self.hook.resets().take_found()
     }
 
-    /// Inserts RESET_STREAM frames into the packets that the state machine gets, until it has accepted one.
+    /// Inserts RESET_STREAM frames into received packets, before quinn-proto reads them, until it has accepted one.
     pub fn insert_resets(&mut self, conn: &quinn::Connection, due: Vec<ResetAt>) {
         if !due.is_empty() {
             self.hook.resets().insert(due);
@@ -146,7 +147,7 @@ impl ConnectionObserver {
         }
     }
 
-    /// Stops to insert RESET_STREAM frames once the state machine has accepted one.
+    /// Stops inserting RESET_STREAM frames if quinn-proto has accepted one.
     pub fn confirm_resets(&mut self, conn: &quinn::Connection) {
         let resets = self.hook.resets();
         if resets.is_due() && conn.stats().frame_rx.reset_stream != self.resets_accepted {
@@ -154,18 +155,18 @@ impl ConnectionObserver {
         }
     }
 
-    /// How far the data of streams has arrived.
+    /// The offsets up to which the data of streams has arrived.
     pub fn received_offsets(&self) -> &ReceivedOffsets {
         self.hook.received_offsets()
     }
 
-    /// Observes the peer's limit, which is `bytes` for now. The state machine assumes a higher one.
+    /// Observes the peer's MAX_DATA frames. `bytes` is the limit for now; quinn-proto assumes a higher one.
     pub fn expect_max_data(&mut self, bytes: u64) {
         self.inner.state().max_data = Some(bytes);
         self.hook.set_open(true);
     }
 
-    /// The peer's current limit, if it is observed.
+    /// The peer's current limit on all streams' data. `None` if it is not observed.
     pub fn max_data(&self) -> Option<u64> {
         self.inner.state().max_data
     }
@@ -176,19 +177,19 @@ impl ConnectionObserver {
         self.hook.set_open(state.is_needed());
     }
 
-    /// Expects the answer to a path challenge with `data` (RFC 9000 section 8.2.1).
+    /// Waits for a PATH_RESPONSE with `data` (RFC 9000 section 8.2.1).
     pub fn expect_path_response(&mut self, data: [u8; 8]) {
         self.inner.state().challenge = Some(data);
         self.inner.path_answered.store(false, Ordering::Relaxed);
         self.hook.set_open(true);
     }
 
-    /// True if the answer has arrived, on any path (RFC 9000 section 8.2.3).
+    /// True if the PATH_RESPONSE has arrived, on any path (RFC 9000 section 8.2.3).
     pub fn path_answered(&self) -> bool {
         self.inner.path_answered.load(Ordering::Relaxed)
     }
 
-    /// Stops waiting for the path's answer.
+    /// Stops waiting for the PATH_RESPONSE.
     pub fn forget_path(&mut self) {
         let mut state = self.inner.state();
         state.challenge = None;
@@ -196,7 +197,7 @@ impl ConnectionObserver {
         self.hook.set_open(state.is_needed());
     }
 
-    /// Observes packets for frames about the peer's paths.
+    /// Observes packets with PATH_CHALLENGE and PATH_RESPONSE frames, while the client may be at an unproved address.
     pub fn observe_paths(&mut self) {
         let mut state = self.inner.state();
         state.paths.get_or_insert_default().set_over(false);
@@ -212,7 +213,7 @@ impl ConnectionObserver {
         self.hook.set_open(state.is_needed());
     }
 
-    /// Limits the length of the packets that are sealed until [`take_sealed`](Self::take_sealed).
+    /// Limits the length of the packets that are sealed before the next [`take_sealed`](Self::take_sealed).
     pub fn limit_packets(&mut self, limit: PacketLimit) {
         if let Some(paths) = &mut self.inner.state().paths {
             paths.limit(limit);
@@ -225,7 +226,7 @@ impl ConnectionObserver {
         paths.map(|paths| paths.take_sealed()).unwrap_or_default()
     }
 
-    /// The data of PATH_RESPONSE frames since the last call.
+    /// The data of PATH_RESPONSE frames that have arrived since the last call.
     pub fn take_path_responses(&mut self) -> Vec<[u8; 8]> {
         let mut state = self.inner.state();
         let paths = state.paths.as_mut();
@@ -239,30 +240,30 @@ impl ConnectionObserver {
         self.hook.has_opened_handshake()
     }
 
-    /// We are closing: the peer's CONNECTION_CLOSE will show that it has received ours.
+    /// Waits for the peer's CONNECTION_CLOSE, which shows that it has received ours.
     pub fn expect_close(&mut self) {
         self.inner.state().awaits_close = true;
         self.hook.set_open(true);
     }
 
-    /// True if the peer has closed since [`expect_close`](Self::expect_close).
+    /// True if a CONNECTION_CLOSE of the peer has arrived since [`expect_close`](Self::expect_close).
     pub fn peer_has_closed(&self) -> bool {
         self.inner.peer_has_closed.load(Ordering::Relaxed)
     }
 
-    /// Turns the coming CONNECTION_CLOSE into one of the transport that names this frame type. Its reason must
-    /// begin with [`transport_close::filler`] bytes.
+    /// Turns the next CONNECTION_CLOSE into one of the transport that names `frame_type`. The reason of the close must
+    /// begin with the bytes of [`transport_close::filler`].
     pub fn close_as_transport(&mut self, frame_type: u64) {
         self.inner.state().close_frame_type = Some(frame_type);
         self.hook.set_open(true);
     }
 }
 
-/// The observations of one connection's packets.
+/// The results of observing one connection's packets.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Observed {
     pub pings: PingResults,
-    /// Events of connection IDs.
+    /// Events about connection IDs.
     pub ids: Vec<Event>,
 }
 
@@ -280,9 +281,9 @@ struct State {
     close_frame_type: Option<u64>,
     awaits_close: bool,
     ids: Option<ConnectionIdObserver>,
-    /// The limit in the peer's MAX_DATA frames, while the state machine assumes a higher one.
+    /// The limit in the peer's last MAX_DATA frame. `None` unless quinn-proto assumes a higher limit.
     max_data: Option<u64>,
-    /// The data that a PATH_RESPONSE must repeat.
+    /// The data of the PATH_CHALLENGE that waits for its PATH_RESPONSE.
     challenge: Option<[u8; 8]>,
     paths: Option<Box<PathObserver>>,
 }
@@ -353,7 +354,7 @@ impl PacketObserver for Inner {
             .as_mut()
             .is_some_and(|paths| paths.passing_on(payload))
         {
-            // The caller that takes the results closes the packet hook.
+            // `ConnectionObserver::poll` takes the results and closes the hook.
             self.has_results.store(true, Ordering::Relaxed);
         }
     }
@@ -368,7 +369,7 @@ impl State {
         self.close_frame_type.is_some() || self.awaits_close
     }
 
-    /// True if packets must be observed.
+    /// True if the hook must stay open.
     fn is_needed(&self) -> bool {
         let is_asking = self.pings.is_waiting() || self.challenge.is_some();
         let is_watching = self.ids.is_some() || self.paths.is_some() || self.max_data.is_some();
@@ -394,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn pings_are_answered_by_1_rtt_packets_alone_and_nothing_is_observed_afterwards() {
+    fn only_acks_in_1_rtt_packets_answer_pings() {
         let (mut observer, packets) = observer();
         observer.expect_ping(7);
         packets.sealing(Space::Handshake, 5, 25, &mut [0x01, 0, 0]);
@@ -412,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn pings_before_the_end_of_the_handshake_survive_a_change_of_version() {
+    fn pings_before_the_handshake_survive_a_change_of_version() {
         let (mut observer, _) = observer();
         observer.keep_ping(1);
         observer.begin_again(Arc::default());
@@ -422,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn the_peers_close_counts_only_after_this_sides() {
+    fn a_close_of_the_peer_is_an_answer_only_after_this_sides_close() {
         let (mut observer, packets) = observer();
         packets.opened(Space::Data, &CLOSE);
         assert!(!observer.peer_has_closed());
@@ -434,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_of_the_peer_grows_with_its_frames_while_it_is_observed() {
+    fn max_data_frames_raise_the_observed_limit() {
         let (mut observer, packets) = observer();
         let max_data = |bytes: u8| [0x10, bytes];
         observer.expect_max_data(20);
@@ -448,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_is_answered_by_the_data_of_its_challenge() {
+    fn only_a_path_response_with_the_challenges_data_is_an_answer() {
         let (mut observer, packets) = observer();
         let response = |byte: u8| [&[0x1b][..], &[byte; 8]].concat();
         observer.expect_path_response([7; 8]);

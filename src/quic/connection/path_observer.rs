@@ -1,8 +1,9 @@
-//! Packets of a connection whose client may be at an address that is not validated: sent challenges, received
-//! responses (RFC 9000 section 8.2), and packets that are shortened.
+//! Packets of a connection whose client may be at an address that is not validated: sent PATH_CHALLENGE frames,
+//! received PATH_RESPONSE frames (RFC 9000 section 8.2), and packets that are shortened.
 //!
-//! It exists only while bytes are counted, and as long as a packet's acknowledgement has to be hidden. Not here:
-//! the addresses (`paths::validated_addresses`), and how a packet is cut (`seams::shortened_packet`).
+//! The observer exists while bytes are counted for the amplification limit, and after that until no acknowledgement
+//! has to be hidden any more. Not here: the addresses (`paths::validated_addresses`), and the choice of the frames
+//! that remain in a shortened packet (`seams::shortened_packet`).
 
 use bytes::BytesMut;
 use uringcore_wire::frames::{Frame, Frames};
@@ -18,20 +19,20 @@ pub(crate) struct PathObserver {
     is_over: bool,
 }
 
-/// The size limit of the next packet, with header and tag. `None`: the state machine sets the size.
+/// The size limit of the next packet in bytes, header and tag included. `None` if quinn-proto sets the size.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct PacketLimit {
     pub packet: Option<usize>,
-    /// The limit of a packet with nothing but a PATH_RESPONSE.
+    /// The limit of a packet that has nothing but a PATH_RESPONSE.
     pub response: Option<usize>,
 }
 
-/// The result of the last sealed packets.
+/// The result of the packets that were sealed since the last call.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Sealed {
-    /// Bytes at the end of the datagram that must not be sent.
+    /// The number of bytes at the end of the datagram that must not be sent.
     pub cut: usize,
-    /// Frames were left out.
+    /// True if frames were left out of a packet.
     pub is_partial: bool,
     pub challenge: Option<[u8; 8]>,
     pub is_response_alone: bool,
@@ -43,28 +44,28 @@ impl PathObserver {
         self.sealed = Sealed::default();
     }
 
-    /// Returns the sealed packets and removes the limit.
+    /// Returns the result of the sealed packets, and removes the limit.
     pub fn take_sealed(&mut self) -> Sealed {
         self.limit = PacketLimit::default();
         std::mem::take(&mut self.sealed)
     }
 
-    /// The responses received since the last call.
+    /// The data of PATH_RESPONSE frames that have arrived since the last call.
     pub fn take_responses(&mut self) -> Vec<[u8; 8]> {
         std::mem::take(&mut self.responses)
     }
 
-    /// True stops the counting of bytes, false restarts it.
+    /// Set to true when bytes are no longer counted, and to false when counting begins again.
     pub fn set_over(&mut self, is_over: bool) {
         self.is_over = is_over;
     }
 
-    /// True if this is not needed any more.
+    /// True if the observer can be dropped.
     pub fn may_end(&self) -> bool {
         self.is_over && self.withheld.is_empty()
     }
 
-    /// Edits a packet that is about to be sealed. Returns the length of the payload that remains.
+    /// Shortens a packet before it is sealed. Returns the length of the payload that remains.
     pub fn sealing(&mut self, number: u64, overhead: usize, payload: &mut [u8]) -> usize {
         for (_, _, frame) in Frames::new(payload) {
             if let Frame::PathChallenge(data) = frame {
@@ -79,7 +80,7 @@ impl PathObserver {
         let Some(limit) = limit.filter(|limit| *limit < payload.len() + overhead) else {
             return payload.len();
         };
-        // RFC 9000 section 8.2.1: expanded to 1,200 bytes if the limit allows that, and not at all otherwise.
+        // RFC 9000 section 8.2.1: the datagram is expanded to 1,200 bytes, unless the amplification limit forbids that.
         let least = match limit >= EXPANDED {
             true => EXPANDED - overhead,
             false => 0,
@@ -112,7 +113,8 @@ impl PathObserver {
         }
     }
 
-    /// Edits a packet for the state machine. Returns true if this can end with it.
+    /// Hides acknowledgements in a packet before quinn-proto reads it. Returns true if the observer can be dropped
+    /// after that.
     pub fn passing_on(&mut self, payload: &mut BytesMut) -> bool {
         if self.withheld.is_empty() {
             return false;
@@ -122,9 +124,9 @@ impl PathObserver {
     }
 }
 
-/// RFC 9000 section 14.1.
+/// RFC 9000 section 14.1: the smallest size of an expanded datagram.
 const EXPANDED: usize = 1_200;
-/// The maximum in one datagram: more than one is useless.
+/// PATH_RESPONSE frames that are stored of one datagram. More than one is useless.
 const RESPONSES_MAX: usize = 16;
 
 #[cfg(test)]
@@ -139,14 +141,14 @@ mod tests {
         payload
     }
 
-    /// Seals a packet under a limit, and returns its length.
+    /// Seals a packet under a limit, and returns the packet's length.
     fn seal(observer: &mut PathObserver, limit: PacketLimit, number: u64, payload: &[u8]) -> usize {
         observer.limit(limit);
         observer.sealing(number, OVERHEAD, &mut payload.to_vec()) + OVERHEAD
     }
 
     #[test]
-    fn a_whole_packet_is_cut_however_many_partial_ones_are_remembered() {
+    fn padding_is_cut_even_if_no_more_partial_packets_are_allowed() {
         let path = |kind: u8| [&[kind][..], &[7; 8]].concat();
         let (challenge, response) = (path(0x1a), path(0x1b));
         let stream = [&[0x0a, 0, 40][..], &[7; 40]].concat();
@@ -162,7 +164,7 @@ mod tests {
             assert!(seal(&mut observer, limit, number, &with_data) <= 60);
             assert!(observer.take_sealed().is_partial);
         }
-        // The withheld numbers are used up, so this packet stays whole.
+        // As many partial packets are remembered as possible, so this packet is not shortened.
         assert_eq!(seal(&mut observer, limit, number + 1, &with_data), 1_200);
         assert_eq!(observer.take_sealed().cut, 0);
         for (frame, most) in [(&response, 80), (&challenge, 60)] {

@@ -1,48 +1,48 @@
-//! Matches PING frames with the ACKs that cover their packets.
+//! Finds out which PING frames the peer has acknowledged.
 //!
-//! Not here: sending a PING, which the state machine does, and the packets (`packet_observer`).
+//! Not here: sending a PING, which quinn-proto does, and access to packets (`packet_observer`).
 
 use std::collections::VecDeque;
 
 use uringcore_wire::frames::{Ack, Frame, Frames};
 
-/// The outstanding pings of one connection.
+/// The pings of one connection that wait for an acknowledgement.
 #[derive(Debug, Default)]
 pub(super) struct PingObserver {
     pings: Vec<Ping>,
-    /// Packet numbers that carried a PING, the newest last.
+    /// The numbers of sent packets with a PING, the newest last.
     sealed: VecDeque<u64>,
     results: PingResults,
 }
 
-/// The results of pings since they were last taken.
+/// The results since they were last taken.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct PingResults {
-    /// Answered pings of the host.
+    /// Identifiers of the application's pings that were acknowledged.
     pub answered: Vec<u64>,
-    /// The most key updates that an answered ping has proved.
+    /// The highest number of key updates after which an acknowledged PING was sent.
     pub keys_answered: Option<u64>,
-    /// A later packet was acknowledged and the PING was not: it is probably lost.
+    /// True if a packet after the PING was acknowledged and the PING was not, so that it is probably lost.
     pub send_again: bool,
 }
 
 #[derive(Debug)]
 struct Ping {
     purpose: Purpose,
-    /// The first packet with a PING that was sealed after the request.
+    /// The number of the first packet with a PING that was sealed after the request. `None` until then.
     first: Option<u64>,
 }
 
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Purpose {
-    /// A ping of the host, with its identifier.
+    /// A ping of the application, with its identifier.
     Host(u64),
-    /// A proof that the peer has the keys after this many updates.
+    /// A ping that proves that the peer has the keys after this many updates.
     Keys(u64),
 }
 
 impl PingObserver {
-    /// Expects an answer. The caller makes the state machine send a PING.
+    /// Adds a ping. The caller makes quinn-proto send a PING frame.
     pub fn expect(&mut self, purpose: Purpose) {
         self.pings.push(Ping {
             purpose,
@@ -55,7 +55,7 @@ impl PingObserver {
         !self.pings.is_empty()
     }
 
-    /// Reads a packet before it is sealed.
+    /// Records a packet with a PING before it is sealed.
     pub fn sealing(&mut self, number: u64, payload: &[u8]) {
         if self.pings.is_empty() || !Frames::new(payload).any(|(_, _, frame)| frame == Frame::Ping)
         {
@@ -70,7 +70,7 @@ impl PingObserver {
         self.sealed.push_back(number);
     }
 
-    /// Reads a packet of the peer. Returns true if there are results.
+    /// Reads the ACK frames in a packet of the peer. Returns true if there are results.
     pub fn opened(&mut self, payload: &[u8]) -> bool {
         if self.sealed.is_empty() {
             return false;
@@ -98,7 +98,7 @@ impl PingObserver {
         is_lost
     }
 
-    /// A PING in packet `number` answers every request made before that packet was sealed.
+    /// Answers each ping whose request was made before packet `number` was sealed.
     fn answered(&mut self, number: u64) {
         let results = &mut self.results;
         self.pings.retain(|ping| {
@@ -124,8 +124,8 @@ impl PingObserver {
     }
 }
 
-/// How many unanswered PING packets are remembered. More are only sent when PINGs keep being lost, and then the
-/// newest matter.
+/// The number of unacknowledged packets with a PING that are remembered. There are more only if PINGs keep being
+/// lost, and then the newest matter.
 const SEALED_MAX: usize = 32;
 
 #[cfg(test)]
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn ping_is_answered_by_an_ack_of_its_packet_only() {
+    fn only_an_ack_of_its_packet_answers_a_ping() {
         let mut observer = PingObserver::default();
         observer.expect(Purpose::Host(7));
         assert!(!observer.opened(&ack(3, 3)));
@@ -148,11 +148,11 @@ mod tests {
         assert!(observer.opened(&ack(5, 0)));
         assert_eq!(observer.take_results().answered, [7]);
         assert!(!observer.is_waiting());
-        assert!(!observer.opened(&ack(5, 0)), "answered once");
+        assert!(!observer.opened(&ack(5, 0)), "a ping is answered once");
     }
 
     #[test]
-    fn an_answer_about_older_keys_says_nothing_of_newer_ones() {
+    fn an_ack_of_older_keys_does_not_prove_newer_ones() {
         let mut observer = PingObserver::default();
         observer.expect(Purpose::Keys(1));
         observer.sealing(4, &[0x01]);
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn lost_ping_is_sent_again_and_a_younger_request_waits_for_its_own_packet() {
+    fn a_lost_ping_is_sent_again_and_does_not_answer_a_later_request() {
         let mut observer = PingObserver::default();
         observer.expect(Purpose::Host(1));
         observer.sealing(10, &[0x01]);
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_packets_with_pings_are_remembered() {
+    fn only_the_newest_packets_with_pings_are_remembered() {
         let mut observer = PingObserver::default();
         observer.expect(Purpose::Host(1));
         for number in 0..60 {

@@ -1,7 +1,7 @@
-//! Commands before a connection begins: an HTTP/3 layer, for example, opens its control streams when it is made.
-//! They are stored in order and run when it begins.
+//! Commands that an application calls before its connection begins. An HTTP/3 layer, for example, opens its control
+//! streams when it is created. The commands are stored in order and run when the connection begins.
 //!
-//! Not here: the connection, which does not exist yet, and so nothing that depends on a peer.
+//! Not here: anything that depends on the peer.
 
 use std::{collections::BTreeSet, fmt};
 
@@ -11,8 +11,8 @@ use uringcore_wire::varint;
 use super::Connection;
 use crate::{DatagramError, Priority, StreamError};
 
-/// Stored commands, and the stream IDs that they use. The program's calls before it connects bound their number; a
-/// peer cannot add any.
+/// Stored commands, and the stream IDs that they use. The calls of the program bound their number; a peer cannot add
+/// any.
 pub struct PreConnectCommands {
     is_client: bool,
     commands: Vec<Command>,
@@ -49,7 +49,7 @@ pub enum Command {
 }
 
 impl PreConnectCommands {
-    /// Stream ids: RFC 9000 section 2.1.
+    /// RFC 9000 section 2.1: the low bits of the first stream IDs of a client and of a server.
     pub fn new(is_client: bool) -> Self {
         let side = u64::from(!is_client);
         Self {
@@ -72,7 +72,7 @@ impl PreConnectCommands {
         }
     }
 
-    /// Only streams of our own can exist now.
+    /// Stores a command. Returns an error for a stream of the peer, because no such stream exists yet.
     pub fn push(&mut self, command: Command) -> Result<(), CommandError> {
         if let Command::SendStream { stream_id, .. } = &command {
             let refused = |error| CommandError::Stream {
@@ -96,7 +96,7 @@ impl PreConnectCommands {
         Ok(())
     }
 
-    /// The streams of the commands, in the order of their IDs.
+    /// The IDs of all streams that the commands use, in ascending order.
     pub fn stream_ids(&self) -> Vec<u64> {
         let ids: BTreeSet<u64> = self
             .commands
@@ -112,7 +112,7 @@ impl PreConnectCommands {
         ids.any(|id| id == stream_id)
     }
 
-    /// Data to be sent on a stream.
+    /// The stored data for a stream, in pieces.
     pub fn queued_data(&self, stream_id: u64) -> impl Iterator<Item = &Bytes> + Clone {
         self.commands
             .iter()
@@ -126,7 +126,7 @@ impl PreConnectCommands {
             })
     }
 
-    /// Datagrams to be sent.
+    /// The stored datagrams.
     pub fn queued_datagrams(&self) -> impl Iterator<Item = &Bytes> {
         self.commands.iter().filter_map(|command| match command {
             Command::SendDatagram { data } => Some(data),
@@ -138,8 +138,7 @@ impl PreConnectCommands {
         self.queued_data(stream_id).map(Bytes::len).sum()
     }
 
-    /// Runs all commands. The calls that stored them have returned, so errors of the connection are passed to
-    /// `refused`.
+    /// Runs all commands. Each error is passed to `refused`, because the call that stored the command has returned.
     pub fn replay(self, connection: &mut Connection, mut refused: impl FnMut(String)) {
         for command in self.commands {
             if let Err(reason) = command.run(connection) {
@@ -200,7 +199,7 @@ impl Command {
     }
 }
 
-/// Why a command was refused.
+/// The reason for which a command was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CommandError {
     Stream { stream_id: u64, error: StreamError },

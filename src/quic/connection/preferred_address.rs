@@ -1,12 +1,11 @@
-//! The server's preferred address, on the client's side (RFC 9000 section 9.6). It is probed by PATH_CHALLENGEs,
-//! each alone in its packet, while all other packets use the current path. The connection migrates only after an
-//! answer.
+//! The server's preferred address, on a client (RFC 9000 section 9.6). The client probes it by PATH_CHALLENGE frames,
+//! each alone in its packet, and sends all other packets on the current path. It migrates after an answer.
 //!
-//! A challenge is sent instead of a PING (`seams::path_challenge`), so it waits until the state machine has nothing
-//! else to send. If that does not happen by itself, stream data is held back for a while.
+//! A challenge replaces a PING of quinn-proto (`seams::path_challenge`), so it waits until quinn-proto has nothing
+//! else to send. If that takes too long, stream data is held back until the challenge has left.
 //!
-//! Not here: if the address may be used at all (`paths::peer_transport_parameters`, `endpoint::migration`), and the packets
-//! (`migration`).
+//! Not here: the decision if the address may be used (`paths::peer_transport_parameters`, `endpoint::migration`), and
+//! the packets (`migration`).
 
 use std::{
     net::SocketAddr,
@@ -15,11 +14,11 @@ use std::{
 
 use crate::{paths::peer_transport_parameters::PreferredAddress, tls::Probe};
 
-/// The offer of a preferred address, and its probing.
+/// The preferred address that a server has offered, and the probing of it.
 pub(super) struct PreferredPath {
-    /// False if the host's settings forbid it.
+    /// False if the settings forbid that the client uses a preferred address.
     is_allowed: bool,
-    /// For use once the handshake is confirmed.
+    /// The offered address, until probing begins. Probing waits until the handshake is confirmed.
     offer: Option<PreferredAddress>,
     probing: Option<Probing>,
 }
@@ -30,17 +29,17 @@ struct Probing {
     challenge: [u8; 8],
     challenges_sent: u32,
     stage: Stage,
-    /// The end of the stage.
+    /// The time at which the stage ends.
     until: Instant,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// A challenge must be sent.
+    /// A challenge waits until quinn-proto has nothing else to send.
     Due,
-    /// A challenge must be sent, and streams are held back for it.
+    /// A challenge waits, and stream data is held back until it has left.
     Pressing,
-    /// A challenge was sent.
+    /// A challenge was sent, and its answer has not arrived.
     Sent,
 }
 
@@ -53,12 +52,12 @@ impl PreferredPath {
         }
     }
 
-    /// The handshake is complete, and the server may have offered an address.
+    /// Stores the server's offer, when the handshake is complete.
     pub fn offered(&mut self, offer: Option<PreferredAddress>) {
         self.offer = offer.filter(|_| self.is_allowed);
     }
 
-    /// The offer, once.
+    /// Takes the offered address. `None` at the second call.
     pub fn take_offer(&mut self) -> Option<PreferredAddress> {
         self.offer.take()
     }
@@ -83,7 +82,7 @@ impl PreferredPath {
         self.probing.as_ref().map(|probing| probing.to.address)
     }
 
-    /// Ends the probing. Returns true if there was any.
+    /// Ends the probing. Returns true if an address was being probed.
     pub fn stop(&mut self) -> bool {
         self.probing.take().is_some()
     }
@@ -92,8 +91,8 @@ impl PreferredPath {
         self.probing.as_ref().map(|probing| probing.until)
     }
 
-    /// Handles the end of a stage. Returns true if the address has not answered and probing must stop: the connection
-    /// stays at its current address, which probing has not disturbed.
+    /// Handles the end of a stage. Returns true if the address has not answered and probing must stop. The connection
+    /// then stays at its current address.
     pub fn handle_timeout(&mut self, now: Instant) -> bool {
         let Some(probing) = self.probing.as_mut().filter(|probing| probing.until <= now) else {
             return false;
@@ -107,13 +106,13 @@ impl PreferredPath {
         false
     }
 
-    /// True if stream data has to wait for a challenge.
+    /// True if stream data is held back until a challenge has left.
     pub fn holds_streams(&self) -> bool {
         let probing = self.probing.as_ref();
         probing.is_some_and(|probing| probing.stage == Stage::Pressing)
     }
 
-    /// The packet with the next challenge, if one must be sent.
+    /// The packet with the next challenge. `None` if no challenge is due.
     pub fn due(&self) -> Option<Probe> {
         let probing = self.probing.as_ref();
         let probing = probing.filter(|probing| probing.stage != Stage::Sent)?;
@@ -126,7 +125,7 @@ impl PreferredPath {
         })
     }
 
-    /// A challenge is about to leave. Returns its destination.
+    /// Called when a challenge is about to leave. Returns its destination.
     pub fn sent(&mut self, now: Instant, rtt: Duration) -> Option<SocketAddr> {
         let probing = self.probing.as_mut()?;
         let pause = (rtt * 3).clamp(PAUSE_MIN, PAUSE_MAX);
@@ -138,15 +137,15 @@ impl PreferredPath {
 }
 
 const PATH_CHALLENGE: u8 = 0x1a;
-/// The size that every path has to carry (RFC 9000 section 8.2.1 requires it of challenges).
+/// The size of a challenge's datagram, which every path must carry (RFC 9000 section 8.2.1).
 const PROBE_LENGTH: usize = 1_200;
-/// Three challenges, each followed by twice the previous pause: seven pauses in all.
+/// Three challenges are sent. The pause after each is twice the one before, so all three last seven first pauses.
 const CHALLENGES_MAX: u32 = 3;
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
-/// How long a challenge waits for a moment in which nothing else is to be sent.
+/// How long a challenge waits for a moment in which quinn-proto has nothing else to send.
 const DUE_MAX: Duration = Duration::from_millis(300);
-/// How long streams are then held back for it. Data that the state machine has taken is still sent.
+/// How long stream data is held back after that. Data that quinn-proto has taken is still sent.
 const PRESSING_MAX: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
@@ -163,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn an_offer_is_taken_once_and_only_if_the_host_allows_it() {
+    fn a_preferred_address_is_taken_once_and_only_if_settings_allow_it() {
         let mut path = PreferredPath::new(true);
         path.offered(Some(address()));
         assert!(path.has_offer());
@@ -183,7 +182,7 @@ mod tests {
         for pause in [300, 600, 1_200] {
             assert_eq!(path.due().unwrap().payload[1..], [7; 8]);
             assert_eq!(path.sent(now, rtt), Some(address().address));
-            assert!(path.due().is_none(), "one at a time");
+            assert!(path.due().is_none(), "a challenge is due once");
             let end = now + Duration::from_millis(pause);
             assert_eq!(path.deadline(), Some(end));
             assert!(!path.handle_timeout(end - Duration::from_millis(1)));
@@ -198,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn streams_wait_for_a_challenge_that_found_no_moment_and_go_on_after_a_second() {
+    fn streams_are_held_back_for_an_overdue_challenge_for_one_second() {
         let now = Instant::now();
         let mut path = PreferredPath::new(true);
         path.probe(now, address(), [7; 8]);

@@ -1,4 +1,4 @@
-//! The credentials of a client for its next connections: session tickets and address validation tokens.
+//! The session tickets and address validation tokens that a client receives for its next connections.
 //!
 //! Not here: their stores (`tls::sessions`, `address_tokens`).
 
@@ -6,23 +6,23 @@ use std::sync::Arc;
 
 use crate::{Event, address_tokens::ConnectionTokens, tls::TicketInbox};
 
-pub(super) struct Credentials {
+pub(super) struct TicketsAndTokens {
     tickets: Arc<TicketInbox>,
-    /// A client's tokens.
+    /// The address tokens of a client. `None` on a server.
     tokens: Option<Arc<ConnectionTokens>>,
 }
 
-impl Credentials {
+impl TicketsAndTokens {
     pub fn new(tickets: Arc<TicketInbox>, tokens: Option<Arc<ConnectionTokens>>) -> Self {
         Self { tickets, tokens }
     }
 
-    /// Another TLS session replaces the first.
+    /// Replaces the source of tickets, after another TLS session has replaced the first.
     pub fn begin_again(&mut self, tickets: Arc<TicketInbox>) {
         self.tickets = tickets;
     }
 
-    /// The handshake has chosen a version, which new tokens are for.
+    /// Sets the negotiated version, for which new address tokens are valid.
     pub fn set_version(&self, version: u32) {
         if let Some(tokens) = &self.tokens {
             tokens.set_version(version);
@@ -52,10 +52,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn new_tokens_are_reported_once_with_the_version_of_the_connection() {
+    fn new_tokens_are_reported_once_with_their_version() {
         let tokens = ConnectionTokens::new(Default::default(), Arc::default(), VERSION_1);
         let tokens = Arc::new(tokens);
-        let credentials = Credentials::new(Arc::default(), Some(tokens.clone()));
+        let credentials = TicketsAndTokens::new(Arc::default(), Some(tokens.clone()));
         assert_eq!(credentials.take_new().next(), None);
         let token = Bytes::from_static(b"token");
         credentials.set_version(VERSION_2);
@@ -67,8 +67,8 @@ mod tests {
     }
 
     #[test]
-    fn a_server_has_none() {
-        let mut credentials = Credentials::new(Arc::default(), None);
+    fn a_server_reports_no_tokens() {
+        let mut credentials = TicketsAndTokens::new(Arc::default(), None);
         credentials.set_version(VERSION_1);
         credentials.begin_again(Arc::default());
         assert!(credentials.tokens().is_none());

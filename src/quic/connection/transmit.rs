@@ -1,7 +1,7 @@
-//! Sending: waiting data goes into the state machine, and datagrams come out of it.
+//! Sending: passes waiting data to quinn-proto, and takes datagrams from it.
 //!
-//! After the server has rejected 0-RTT data, quinn-proto keeps the larger of two limits on all streams' data: the
-//! ticket's and the server's. Until the server has allowed as much as the ticket did, the smaller limit is
+//! quinn-proto has one limit on all streams' data. After a server has rejected 0-RTT data, it keeps the larger of two
+//! values: the ticket's and the server's. Until the server's limit has grown to the ticket's, the smaller one is
 //! therefore enforced here, from the MAX_DATA frames that the packet keys show (`packet_observer`).
 
 use std::time::Instant;
@@ -12,14 +12,14 @@ use super::{Connection, packet_log::Before};
 use crate::Event;
 
 impl Connection {
-    /// Passes everything that may be sent to the state machine. A batch has up to `batch_size` bytes.
+    /// Passes everything to quinn-proto that may be sent. A batch has up to `batch_size` bytes.
     pub(crate) fn prepare_transmit(&mut self, batch_size: usize) {
         self.pump();
         if self.lifecycle.is_held() {
             return;
         }
-        // A client may send as soon as it has 0-RTT keys; a server that reads such data may answer it (RFC 9001
-        // section 4.6.1).
+        // A client may send as soon as it has 0-RTT keys. A server that accepts 0-RTT data may answer it before the
+        // handshake is complete (RFC 9001 section 4.6.1).
         let is_early = self.is_handshaking() && self.quinn.has_0rtt();
         if self.is_established() || is_early {
             self.hand_over(batch_size);
@@ -31,7 +31,7 @@ impl Connection {
         }
     }
 
-    /// After rejected 0-RTT data, at a server with a smaller limit: raises our own count of the limit.
+    /// Raises the counted limit on all streams' data, after rejected 0-RTT data.
     fn raise_early_limit(&mut self) {
         if !self.streams.early_limit().is_counted() {
             return;
@@ -112,10 +112,7 @@ impl Connection {
         segments: usize,
         buf: &mut Vec<u8>,
     ) -> Option<quinn::Transmit> {
-        debug_assert!(
-            buf.is_empty(),
-            "the state machine counts from the beginning"
-        );
+        debug_assert!(buf.is_empty(), "quinn-proto's counter never decreases");
         let mut transmit = self.quinn.poll_transmit(now, segments, buf)?;
         if self.addresses.are_limited() {
             self.shorten(now, &mut transmit, buf);

@@ -1,6 +1,6 @@
-//! Restarts with another QUIC version.
+//! Restarts a client's connection with another QUIC version.
 //!
-//! Not here: when that happens (`endpoint::version_negotiation`), and version negotiation in the first flight
+//! Not here: the decision to restart (`endpoint::version_negotiation`), and version negotiation in the first flight
 //! (`tls::versions`).
 
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use super::{Connection, session_details};
 use crate::address_tokens::ConnectionTokens;
 
 impl Connection {
-    /// Replaces the state machine's connection by another one, before anything was received on the first.
+    /// Replaces quinn-proto's connection by a new one. Nothing was received on the old one.
     pub(crate) fn begin_again(&mut self, quinn: quinn::Connection) {
         if self.quinn.has_0rtt() {
-            // A ticket is valid only for its version, so no 0-RTT data is sent now.
+            // A ticket is valid only for its version, so the new connection sends no 0-RTT data.
             self.streams.early_rejected();
         }
         self.datagrams.begin_again();

@@ -1,6 +1,4 @@
-//! Handling of a client's first packet.
-//!
-//! `accept_policy` makes the decision; this file carries it out.
+//! Accepts, refuses, retries or ignores a new client, as `accept_policy` has decided.
 
 use std::time::Instant;
 
@@ -15,8 +13,8 @@ use crate::{
 };
 
 impl Endpoint {
-    /// Every path through here accepts, refuses, retries or ignores the `Incoming`: a dropped one would leave its
-    /// buffer in the state machine for good.
+    /// Handles a client's first packet. Each branch passes the `Incoming` to one of quinn-proto's four functions: after
+    /// a plain drop, quinn-proto would never free its buffer.
     pub(crate) fn handle_incoming(&mut self, now: Instant, incoming: Incoming) {
         let Some(retry) = self.server.as_ref().map(|setup| setup.retry) else {
             self.quinn.ignore(incoming);
@@ -34,19 +32,19 @@ impl Endpoint {
             .decide(now, applicant, retry, connections)
         {
             Verdict::Accept => {
-                if let Some(incoming) = self.keep_waiting(now, incoming) {
+                if let Some(incoming) = self.hold_for_lookup(now, incoming) {
                     let block = self
                         .accept_policy
-                        .entered(now, incoming.remote_address().ip());
+                        .count_accepted(now, incoming.remote_address().ip());
                     let received = std::mem::take(&mut self.arrival_bytes);
                     self.begin(now, incoming, block, received);
                 }
             }
             Verdict::Retry => self.retry(incoming),
             Verdict::HandOver => {
-                self.next_id.hand_over(true);
+                self.next_id.use_next_worker(true);
                 self.retry(incoming);
-                self.next_id.hand_over(false);
+                self.next_id.use_next_worker(false);
             }
             Verdict::Refuse(cause) => self.refuse(incoming, cause),
             Verdict::Ignore => {
@@ -69,9 +67,9 @@ impl Endpoint {
         self.stats.incoming_retried += 1;
         match self.quinn.retry(incoming, &mut self.scratch) {
             Ok(transmit) => {
-                // The client returns with this ID, and is accepted under it.
-                self.next_id.is_named();
-                // No packet key has given this packet the type bits of the wire.
+                // The client answers the Retry with this connection ID, so its connection gets the same one.
+                self.next_id.use_application_id();
+                // No packet key has sealed this packet, so its type bits are still those of version 1.
                 version_2_packets::show_type(&mut self.scratch);
                 self.respond(transmit);
             }
@@ -79,7 +77,7 @@ impl Endpoint {
         }
     }
 
-    /// Begins the handshake of an accepted client that counts for `block` and has sent `received` bytes so far.
+    /// Begins the handshake of an accepted client. It is counted at the address `block`, and has sent `received` bytes.
     pub(super) fn begin(
         &mut self,
         now: Instant,
@@ -88,7 +86,7 @@ impl Endpoint {
         received: usize,
     ) {
         let Some(transport) = self.server.as_ref().map(|setup| setup.transport.clone()) else {
-            self.accept_policy.gave_up(block);
+            self.accept_policy.uncount_unstarted(block);
             return self.quinn.ignore(incoming);
         };
         let is_validated = incoming.remote_address_validated();
@@ -108,7 +106,7 @@ impl Endpoint {
                 self.open_account(key, is_validated.then_some(address));
             }
             Err(error) => {
-                self.accept_policy.gave_up(block);
+                self.accept_policy.uncount_unstarted(block);
                 self.stats.incoming_ignored += 1;
                 log::debug!("incoming connection refused: {}", error.cause);
                 if let Some(transmit) = error.response {

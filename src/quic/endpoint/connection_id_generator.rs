@@ -1,16 +1,16 @@
-//! Generates an endpoint's connection IDs. They are random; if several workers share a port, their first byte
-//! identifies the worker. At a server whose host gave a key for stateless resets, the last byte is the key's mark
-//! (`tls::keys::stateless_reset_keys`). An endpoint without a server sets no mark: it would link the paths of a client that moves (RFC
-//! 9000 section 9.5). A server that also dials uses its mark in all its IDs.
+//! Generates an endpoint's connection IDs. They are random, with two exceptions:
 //!
-//! The kernel steers a datagram by the first byte of its destination connection ID, modulo the number of workers
-//! (`uringcore_io::net::steer_by_connection_id`). So a worker's own IDs begin with a byte that maps to it. An observer
-//! learns the worker from that byte and nothing else.
+//! - If several workers share a port, the first byte identifies the worker. The kernel steers a datagram by the first
+//!   byte of its destination connection ID, modulo the number of workers
+//!   (`uringcore_io::net::steer_by_connection_id`). An observer learns the worker from that byte and nothing else.
+//! - If the application of a server has set a key for stateless resets, the last byte is the mark of that key
+//!   (`tls::keys::stateless_reset_keys`). An endpoint without a server sets no mark, because a mark would link the
+//!   paths of a client that migrates (RFC 9000 section 9.5).
 //!
-//! A packet with another worker's ID arrives here if that worker is gone and the kernel steers its packets to
-//! others: it is answered with a stateless reset, like any packet of an unknown connection. While that worker
-//! lives, such a packet arrives here only if it bypassed the kernel's steering (a broadcast address, or another
-//! program's sockets on the port), and a reset would end the worker's connection: the packet is dropped.
+//! A packet with the ID of another worker may arrive here. If that worker is gone, the kernel steers its packets to
+//! others, and the packet is answered with a stateless reset like any packet of an unknown connection. If that worker
+//! lives, the packet has bypassed the kernel's steering (by a broadcast address, or another program's socket on the
+//! port). It is dropped, because a reset would end the other worker's connection.
 
 use std::{
     sync::{
@@ -24,17 +24,17 @@ use quinn_proto::{ConnectionId, ConnectionIdGenerator, InvalidCid, RandomConnect
 
 use crate::{EmptyPlaces, Worker, tls};
 
-/// Controls the next ID, and records generated ones.
+/// Flags for the next connection ID, and the generated IDs. The endpoint and its generator share them.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct NextId(Arc<Flags>);
 
 #[derive(Debug)]
 struct Flags {
     is_next_workers: AtomicBool,
-    is_named: AtomicBool,
-    /// The last byte of further IDs, or [`NO_MARK`].
+    is_applications: AtomicBool,
+    /// The last byte of the next IDs, or [`NO_MARK`].
     mark: AtomicU16,
-    /// IDs generated since the last `take_made`, if they are recorded.
+    /// The IDs that were generated since the last `take_generated`. `None` if they are not recorded.
     made: Option<Mutex<Vec<ConnectionId>>>,
 }
 
@@ -42,7 +42,7 @@ impl Default for Flags {
     fn default() -> Self {
         Self {
             is_next_workers: AtomicBool::default(),
-            is_named: AtomicBool::default(),
+            is_applications: AtomicBool::default(),
             mark: AtomicU16::new(NO_MARK),
             made: None,
         }
@@ -50,7 +50,7 @@ impl Default for Flags {
 }
 
 impl NextId {
-    /// `remembers`: generated IDs are recorded.
+    /// With `remembers`, generated IDs are recorded for [`take_generated`](Self::take_generated).
     pub fn new(remembers: bool) -> Self {
         Self(Arc::new(Flags {
             made: remembers.then(Mutex::default),
@@ -58,8 +58,8 @@ impl NextId {
         }))
     }
 
-    /// The IDs that were generated since the last call, in order.
-    pub fn take_made(&self) -> Vec<ConnectionId> {
+    /// The IDs that were generated since the last call, in their order.
+    pub fn take_generated(&self) -> Vec<ConnectionId> {
         let made = self.0.made.as_ref();
         let made = made.map(|made| made.lock().unwrap_or_else(PoisonError::into_inner));
         made.map(|mut made| std::mem::take(&mut *made))
@@ -73,23 +73,23 @@ impl NextId {
         }
     }
 
-    /// If true, generates an ID of the next worker: a client that gets it is routed there.
-    pub fn hand_over(&self, is_next_workers: bool) {
+    /// If true, the next IDs belong to the next worker: the kernel steers a client that gets one to that worker.
+    pub fn use_next_worker(&self, is_next_workers: bool) {
         self.0
             .is_next_workers
             .store(is_next_workers, Ordering::Relaxed);
     }
 
-    /// Sets the mark of IDs from now on.
+    /// Sets the mark, the last byte, of the next IDs. `None`: the last byte is random.
     pub fn set_mark(&self, mark: Option<u8>) {
         let mark = mark.map_or(NO_MARK, u16::from);
         self.0.mark.store(mark, Ordering::Relaxed);
     }
 
-    /// Uses the host's ID for the next one, if it has set one: also after a Retry or a restart, because the host
-    /// routes packets by it.
-    pub fn is_named(&self) {
-        self.0.is_named.store(true, Ordering::Relaxed);
+    /// Makes the next ID the one that the application has set, if there is one. Called again after a Retry and after a
+    /// restart, because the application routes packets by this ID.
+    pub fn use_application_id(&self) {
+        self.0.is_applications.store(true, Ordering::Relaxed);
     }
 }
 
@@ -99,7 +99,7 @@ pub(crate) struct EndpointConnectionIds {
     worker: Option<Worker>,
     empty_places: Option<Arc<dyn EmptyPlaces>>,
     next: NextId,
-    /// The ID that the host has set.
+    /// The ID that the application has set for the next connection.
     first: Option<ConnectionId>,
 }
 
@@ -114,15 +114,15 @@ impl EndpointConnectionIds {
         }
     }
 
-    /// Sets the first ID, if `first` is one.
-    pub fn beginning(mut self, first: Option<&[u8]>) -> Self {
+    /// Makes `first` the next ID. `None`: it is random.
+    pub fn with_first_id(mut self, first: Option<&[u8]>) -> Self {
         self.first = first.map(ConnectionId::new);
-        self.next.is_named();
+        self.next.use_application_id();
         self
     }
 
-    /// This worker answers for the IDs of the empty places.
-    pub fn standing_in(mut self, places: Option<Arc<dyn EmptyPlaces>>) -> Self {
+    /// This worker also accepts packets whose IDs belong to `places` without a worker.
+    pub fn answering_for(mut self, places: Option<Arc<dyn EmptyPlaces>>) -> Self {
         self.empty_places = places;
         self
     }
@@ -131,7 +131,7 @@ impl EndpointConnectionIds {
 impl EndpointConnectionIds {
     fn make(&mut self) -> ConnectionId {
         if let Some(first) = self.first
-            && self.next.0.is_named.swap(false, Ordering::Relaxed)
+            && self.next.0.is_applications.swap(false, Ordering::Relaxed)
         {
             return first;
         }
@@ -160,7 +160,7 @@ impl ConnectionIdGenerator for EndpointConnectionIds {
         id
     }
 
-    /// The state machine calls this for packets without a connection, before it answers with a reset.
+    /// quinn-proto calls this for a packet of an unknown connection, before it answers with a stateless reset.
     fn validate(&self, id: &ConnectionId) -> Result<(), InvalidCid> {
         let (Some(worker), Some(&first)) = (self.worker, id.first()) else {
             return Ok(());
@@ -169,7 +169,7 @@ impl ConnectionIdGenerator for EndpointConnectionIds {
         let stands_in = |places: &Arc<dyn EmptyPlaces>| places.is_empty(place);
         match place == worker.index || self.empty_places.as_ref().is_some_and(stands_in) {
             true => Ok(()),
-            // RFC 9000 section 21.11: the connection could be active at the other worker.
+            // RFC 9000 section 21.11: the connection may be alive at the other worker, so there must be no reset.
             false => Err(InvalidCid),
         }
     }
@@ -183,7 +183,7 @@ impl ConnectionIdGenerator for EndpointConnectionIds {
     }
 }
 
-/// No byte has this value.
+/// Stands for no mark. No byte has this value.
 const NO_MARK: u16 = 0x100;
 
 #[cfg(test)]
@@ -191,7 +191,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_mark_is_the_last_byte_of_ids_that_are_long_enough() {
+    fn the_last_byte_of_a_long_enough_id_is_the_mark() {
         let next_id = NextId::default();
         next_id.set_mark(Some(7));
         for (length, is_marked) in [(0, false), (4, false), (7, false), (8, true), (20, true)] {
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_workers_ids_come_back_to_it_and_use_all_bytes_that_do() {
+    fn a_workers_ids_begin_with_every_byte_that_maps_to_it() {
         for count in [1, 2, 3, 4, 7, 100, 255] {
             for index in 0..count {
                 let worker = Worker { index, count };
@@ -219,7 +219,7 @@ mod tests {
                 let next_id = NextId::default();
                 let mut ids = EndpointConnectionIds::new(8, Some(worker), next_id.clone());
                 assert_eq!(ids.generate_cid()[0] % count, index);
-                next_id.hand_over(true);
+                next_id.use_next_worker(true);
                 let next = (u16::from(index) + 1) % u16::from(count);
                 assert_eq!(u16::from(ids.generate_cid()[0] % count), next);
             }
@@ -236,16 +236,16 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_answers_for_its_own_ids_and_those_of_empty_places() {
+    fn a_worker_accepts_its_own_ids_and_those_of_places_without_a_worker() {
         let worker = Worker { index: 1, count: 4 };
         let ids = EndpointConnectionIds::new(8, Some(worker), NextId::default());
-        let standing_in = ids.clone().standing_in(Some(Arc::new(Empty(2))));
+        let answering_for = ids.clone().answering_for(Some(Arc::new(Empty(2))));
         let alone = EndpointConnectionIds::new(8, None, NextId::default());
         for first in 0..=255_u8 {
             let id = ConnectionId::new(&[first, 1, 2, 3, 4, 5, 6, 7]);
             assert_eq!(ids.validate(&id).is_ok(), first % 4 == 1);
             assert_eq!(
-                standing_in.validate(&id).is_ok(),
+                answering_for.validate(&id).is_ok(),
                 matches!(first % 4, 1 | 2)
             );
             assert!(alone.validate(&id).is_ok());
@@ -253,11 +253,12 @@ mod tests {
     }
 
     #[test]
-    fn the_first_id_is_the_one_that_was_named_and_the_others_are_random() {
+    fn the_first_id_is_the_applications_and_later_ones_are_random() {
         let next_id = NextId::default();
-        let mut ids = EndpointConnectionIds::new(4, None, next_id.clone()).beginning(Some(b"abcd"));
+        let mut ids =
+            EndpointConnectionIds::new(4, None, next_id.clone()).with_first_id(Some(b"abcd"));
         assert_eq!(&ids.generate_cid()[..], b"abcd");
-        next_id.is_named();
+        next_id.use_application_id();
         assert_eq!(&ids.generate_cid()[..], b"abcd");
         assert_ne!(ids.generate_cid(), ids.generate_cid());
     }

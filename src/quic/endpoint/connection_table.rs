@@ -1,4 +1,4 @@
-//! The table of connections: insertion, removal, and shrinking after a peak.
+//! The table of an endpoint's connections: insertion, removal, and shrinking after a peak.
 
 use std::{sync::Arc, time::Instant};
 
@@ -20,7 +20,7 @@ impl Endpoint {
     ) -> ConnectionKey {
         self.is_logging |= transport.packet_log;
         let generation = self.generation;
-        // A stale key could match again only after 2^32 further connections, in the same slot of the table.
+        // A key contains its slot and this number, so an old key matches again only after 2^32 connections.
         self.generation = self.generation.wrapping_add(1);
         let local = match conn.side() {
             quinn::Side::Server => Local {
@@ -32,10 +32,10 @@ impl Endpoint {
         let mut connection = Connection::new(conn, transport, server_name, tokens, local);
         if self.settings.reports_connection_ids {
             connection.watch_connection_ids();
-            // A server's preferred address has an ID of its own (RFC 9000 section 18.2). IDs before the
-            // connection's first were for a Retry.
+            // The ID of a server's preferred address is generated before its handshake too (RFC 9000 section 18.2). IDs
+            // that are older than the connection's first ID were for a Retry.
             let first = connection.host_connection_id().map(<[u8]>::to_vec);
-            let made = self.next_id.take_made().into_iter();
+            let made = self.next_id.take_generated().into_iter();
             connection.issued(made.skip_while(|id| first.as_deref() != Some(&id[..])));
         }
         let index = self.connections.insert(Box::new(Entry {
@@ -76,7 +76,7 @@ impl Endpoint {
         self.by_handle.get(handle.0).copied().flatten()
     }
 
-    /// Enters the handshake into the indices, also for a restart.
+    /// Adds a connection to the index of handshakes, also when it restarts with another version.
     pub(crate) fn enter_handshake(&mut self, index: usize) {
         self.leave_handshake(index);
         let entry = &mut self.connections[index];
@@ -93,7 +93,7 @@ impl Endpoint {
         }
     }
 
-    /// Ends a connection without sending anything, and drops its state.
+    /// Ends a connection without sending a packet, and removes it from quinn-proto.
     pub(crate) fn abandon(&mut self, index: usize, reason: String, kind: CloseKind) {
         self.connections[index].connection.abandon(reason, kind);
         self.forget_state(index);
@@ -101,7 +101,7 @@ impl Endpoint {
         self.reconcile(index);
     }
 
-    /// Drops the state machine's side of a connection at once.
+    /// Removes a connection from quinn-proto at once. The application can still poll its events.
     pub(super) fn forget_state(&mut self, index: usize) {
         let entry = &mut self.connections[index];
         if !std::mem::replace(&mut entry.drained, true) {
@@ -121,7 +121,7 @@ impl Endpoint {
             let entry = &self.connections[index];
             match entry.block {
                 Some(block) if entry.lingers => self.accept_policy.forgotten(block),
-                Some(block) => self.accept_policy.left(block),
+                Some(block) => self.accept_policy.uncount_open(block),
                 None => {}
             }
             let held = self.connections[index].held_bytes as u64;
@@ -131,9 +131,8 @@ impl Endpoint {
         }
     }
 
-    /// Shrinks the tables after a peak: when three quarters of the connections have gone, then at every half, so
-    /// that the cost for each connection is negligible, and for each of the last few, because one of them may
-    /// occupy the table's end.
+    /// Shrinks the tables after a peak: when a quarter of the connections is left, then at each half. Of the last few
+    /// connections each removal shrinks the tables, because one connection may occupy their end.
     fn shrink(&mut self) {
         let left = self.connections.len();
         if left > self.shrink_at || self.connections.capacity() <= CAPACITY_KEPT {
@@ -151,7 +150,7 @@ impl Endpoint {
         self.sending.shrink_to_fit();
         self.eventful.shrink_to_fit();
         if left == 0 && self.pending_accepts.is_empty() {
-            // The state machine's own tables never shrink, and now they are empty.
+            // quinn-proto's endpoint has no connections, and its tables would never shrink, so a new one replaces it.
             let next_id = self.next_id.clone();
             let reset_key = self.reset_keys.hmac();
             self.quinn = state_machine(
@@ -165,7 +164,7 @@ impl Endpoint {
     }
 }
 
-/// Smaller tables keep their capacity.
+/// Tables with at most this capacity do not shrink.
 const CAPACITY_KEPT: usize = 128;
 const FEW: usize = 64;
 
@@ -189,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_find_their_own_connections_where_the_generation_wraps() {
+    fn keys_find_their_connections_when_the_generation_wraps() {
         let setup = ClientSetup::new(&ClientSettings {
             alpn: vec![b"test".to_vec()],
             roots: Roots::None,
@@ -206,7 +205,7 @@ mod tests {
         assert!(!keys.contains(&ConnectionKey::NONE));
         for key in &keys {
             assert!(endpoint.connection(*key).is_some());
-            // A key of another generation for the same slot of the table.
+            // The key has the same slot and another generation.
             let older = ConnectionKey::from_u64(key.as_u64() ^ 1 << 63);
             assert!(endpoint.connection(older).is_none() && endpoint.peek(older).is_none());
         }

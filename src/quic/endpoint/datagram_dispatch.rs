@@ -1,7 +1,7 @@
-//! Received datagrams: their classification and dispatch.
+//! Classifies received datagrams and passes them to connections.
 //!
-//! Not here: splitting them (`seams::version_2_packets`), Version Negotiation (`version_negotiation`), and new connections
-//! (`endpoint`).
+//! Not here: splitting a datagram (`seams::version_2_packets`), Version Negotiation (`version_negotiation`), and new
+//! connections (`accept`).
 
 use std::time::Instant;
 
@@ -22,20 +22,21 @@ use crate::{
 };
 
 impl Endpoint {
-    /// Handles one datagram of any kind.
-    pub(crate) fn take_in(&mut self, now: Instant, meta: DatagramMeta, data: BytesMut) {
+    /// Handles one datagram: packets of a connection, a Version Negotiation packet, or a packet of an unknown version.
+    pub(crate) fn dispatch(&mut self, now: Instant, meta: DatagramMeta, data: BytesMut) {
         match FirstPacket::of(&data) {
             FirstPacket::Packet => self.take_packets(now, meta, data),
             FirstPacket::Negotiation => self.handle_negotiation(now, meta, &data),
             FirstPacket::UnknownVersion => {
-                self.log_stray(now, arrivals(&data), "unsupported_version");
+                self.log_unassigned(now, arrivals(&data), "unsupported_version");
                 self.answer_version(meta, &data);
             }
         }
     }
 
-    /// Logs packets without a connection, at a client that has its socket to itself.
-    fn log_stray(&self, now: Instant, packets: Vec<CoalescedPacket>, trigger: &'static str) {
+    /// Logs packets that belong to no connection. Only at a client that has the socket to itself, because they are
+    /// probably for that client.
+    fn log_unassigned(&self, now: Instant, packets: Vec<CoalescedPacket>, trigger: &'static str) {
         if !self.is_logging || self.server.is_some() || self.connections.len() != 1 {
             return;
         }
@@ -46,14 +47,15 @@ impl Endpoint {
         let mut logs = self.connections.iter().filter_map(|(_, entry)| log(entry));
         if let Some(log) = logs.next() {
             packets.iter().for_each(|packet| match packet.packet_type {
-                None => log.stray(packet, "header_parse_error"),
-                Some(_) => log.stray(packet, trigger),
+                None => log.unassigned(packet, "header_parse_error"),
+                Some(_) => log.unassigned(packet, trigger),
             });
         }
     }
 
     fn take_packets(&mut self, now: Instant, meta: DatagramMeta, mut data: BytesMut) {
-        // The state machine does not report if it has accepted or skipped a first packet.
+        // A first packet of a version that only this endpoint's clients support needs an answer, and quinn-proto does
+        // not report if it has accepted or skipped the packet.
         let other_version = match self.is_of_other_version(&data) {
             true => Some(data.clone()),
             false => None,
@@ -62,7 +64,7 @@ impl Endpoint {
         let first = version_2_packets::next_piece(&mut data, is_server);
         let remote = self.known_address(meta.remote);
         if !forged_retry::may_pass(&first, |retry| self.is_genuine_retry(remote, retry)) {
-            self.log_stray(now, arrivals(&first), "payload_decrypt_error");
+            self.log_unassigned(now, arrivals(&first), "payload_decrypt_error");
             return;
         }
         self.arrival_bytes = length;
@@ -76,7 +78,8 @@ impl Endpoint {
         }
     }
 
-    /// True if the piece had an effect. The first piece comes with the whole datagram's length.
+    /// Passes a part of a datagram to quinn-proto. Returns false if quinn-proto has ignored it. `length` is the length
+    /// of the whole datagram, for its first part only.
     fn take_piece(
         &mut self,
         now: Instant,
@@ -90,18 +93,18 @@ impl Endpoint {
             socket: self.arrival,
             ip: local_ip,
         };
-        // A first packet may have a token, and a Retry has one.
+        // The packet may contain an address token, which is valid only for the packet's version.
         let version = version_of(&piece);
         let is_long = version.is_some();
         if let Some(version) = version {
             self.tokens.set(version);
         }
-        // The state machine consumes the piece and does not report its packets.
+        // quinn-proto consumes the bytes and does not report the packets in them, so the log needs a list.
         let packets = match self.is_logging {
             true => arrivals(&piece),
             false => Vec::new(),
         };
-        // Only after a change of the reset key; the state machine does not report the ID that it answers for.
+        // The ID selects one of several reset keys. quinn-proto does not report the ID that it answers for.
         let id = match is_long || !self.reset_keys.has_former() {
             true => None,
             false => self.short_header_id(&piece),
@@ -112,7 +115,7 @@ impl Endpoint {
             .handle(now, remote, local_ip, ecn, piece, &mut self.scratch)
         {
             None => {
-                self.log_stray(now, packets, "unknown_connection_id");
+                self.log_unassigned(now, packets, "unknown_connection_id");
                 return false;
             }
             Some(DatagramEvent::ConnectionEvent(handle, event)) => {
@@ -139,15 +142,15 @@ impl Endpoint {
                         Receipt::Dropped => self.stats.moves_dropped += 1,
                     }
                     self.touch(index);
-                    self.follow_preference(now, index);
+                    self.use_preferred_address(now, index);
                 }
             }
             Some(DatagramEvent::Response(transmit)) => {
-                self.log_stray(now, packets, "unknown_connection_id");
-                // Of all stateless responses only a reset has a short header.
+                self.log_unassigned(now, packets, "unknown_connection_id");
+                // Of quinn-proto's stateless answers, only a reset has a short header.
                 let is_reset = self.scratch.first().is_some_and(|first| first & 0x80 == 0);
-                // A client's endpoint answers first packets with a reset, for any connection ID: such an
-                // answer is useless, and the ID was not checked, in contrast to a short header's.
+                // quinn-proto answers a first packet with a reset if the endpoint has no server. Such a reset is
+                // useless, and its connection ID was not checked, so it is dropped.
                 if is_reset && is_long {
                     self.stats.responses_dropped += 1;
                     return true;
@@ -158,7 +161,7 @@ impl Endpoint {
                 }
                 self.stats.stateless_resets_sent += u64::from(is_reset);
                 if let (true, Some(id)) = (is_reset, id) {
-                    // RFC 9000 section 10.3: the last bytes are the token.
+                    // RFC 9000 section 10.3: the last 16 bytes of a stateless reset are the token.
                     let at = self.scratch.len() - TOKEN_SIZE;
                     let token = self.reset_keys.token(&id);
                     self.scratch[at..].copy_from_slice(&token);

@@ -1,8 +1,8 @@
-//! Indices of the handshakes in progress, by the fields of a packet or of an ICMP error.
+//! Finds a handshake in progress by the addresses and connection IDs of a packet or of an ICMP error.
 //!
-//! On-path attackers, and off-path ones that guess, may send Version Negotiation and Retry packets, and ICMP
-//! errors. None of them may cost more the more handshakes there are, so this type cannot iterate over all of them.
-//! Not here: the meaning of the packets (`version_negotiation`).
+//! Anybody can send forged Version Negotiation packets, Retry packets and ICMP errors. The cost of one must not grow
+//! with the number of handshakes, so no code here iterates over all of them. Not here: the meaning of the packets
+//! (`version_negotiation`).
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -11,19 +11,19 @@ use std::{
 
 use quinn_proto::ConnectionId;
 
-/// Indices of the table of connections. An entry is removed by its [`HandshakeKeys`].
+/// Two indices from peers to slots in the table of connections. [`HandshakeKeys`] remove an entry from both.
 #[derive(Default)]
 pub(crate) struct Handshakes {
     by_peer: BTreeSet<(IpAddr, u16, usize)>,
-    /// Clients by their server and their own connection ID. Clients without an ID are distinguished by the address;
-    /// the state machine keeps one of them for each address.
+    /// Client connections by their server's address and their own connection ID. Those without an ID are found by
+    /// address, and quinn-proto has only one of them for each address.
     clients: HashMap<(SocketAddr, ConnectionId), usize>,
 }
 
-/// The keys of a handshake in the indices.
+/// The keys of one handshake in both indices.
 pub(crate) struct HandshakeKeys {
     peer: SocketAddr,
-    /// A client's own ID. It changes when the connection begins again, but not with a Retry.
+    /// A client's own connection ID. It changes after a Version Negotiation packet, but not after a Retry.
     client_id: Option<ConnectionId>,
 }
 
@@ -48,7 +48,7 @@ impl Handshakes {
         self.by_peer.remove(&(ip, port, index));
         if let Some(id) = keys.client_id {
             let key = (keys.peer, id);
-            // Without connection IDs, the key may belong to a later client now.
+            // A later client without a connection ID may have taken over the key.
             if self.clients.get(&key) == Some(&index) {
                 self.clients.remove(&key);
             }
@@ -58,7 +58,7 @@ impl Handshakes {
         }
     }
 
-    /// The client's handshake that a packet from `peer` to `id` is for.
+    /// The client connection to which a packet from `peer` with the destination connection ID `id` belongs.
     pub fn client(&self, peer: SocketAddr, id: &[u8]) -> Option<usize> {
         if id.len() > CONNECTION_ID_MAX {
             return None;
@@ -66,7 +66,7 @@ impl Handshakes {
         self.clients.get(&(peer, ConnectionId::new(id))).copied()
     }
 
-    /// All handshakes with `peer`.
+    /// The slots of all handshakes with `peer`.
     pub fn with(&self, peer: SocketAddr) -> impl Iterator<Item = usize> + '_ {
         let (ip, port) = canonical(peer);
         let range = (ip, port, 0)..=(ip, port, usize::MAX);
@@ -78,14 +78,14 @@ impl Handshakes {
     }
 }
 
-/// An IPv4 address has one form on both kinds of sockets.
+/// Turns an IPv4-mapped IPv6 address into its IPv4 address, so that both kinds of sockets have one form.
 fn canonical(peer: SocketAddr) -> (IpAddr, u16) {
     (peer.ip().to_canonical(), peer.port())
 }
 
-/// RFC 9000 section 17.2. An unknown version may have longer ones.
+/// The longest connection ID of versions 1 and 2 (RFC 9000 section 17.2). An unknown version may have longer ones.
 const CONNECTION_ID_MAX: usize = 20;
-/// Smaller tables keep their capacity.
+/// A table with at most this capacity does not shrink.
 const CLIENTS_KEPT: usize = 128;
 
 #[cfg(test)]
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a_handshake_is_found_until_it_leaves() {
+    fn a_handshake_is_found_until_it_is_removed() {
         let mut handshakes = Handshakes::default();
         let server = peer("192.0.2.1:443");
         let first = handshakes.enter(1, server, Some(b"first"));
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn without_an_id_the_later_client_has_the_address() {
+    fn without_connection_ids_the_last_client_of_an_address_is_found() {
         let mut handshakes = Handshakes::default();
         let server = peer("192.0.2.1:443");
         let first = handshakes.enter(1, server, Some(b""));

@@ -1,30 +1,29 @@
-//! The memory of a server's connections within the budget of its process, and shedding above it.
+//! Keeps the memory of a server's connections within the budget of the process. *Shedding* means to end streams or
+//! connections to free memory.
 //!
-//! A connection whose address holds more than its share gets little credit at a time, and few streams. When the
-//! process exceeds its budget, the address that holds most loses streams: of all its connections first those that
-//! have made the least progress since the last search, and of these the oldest. If streams do not release enough,
-//! or not for long, the connections that hold most are closed.
+//! A connection whose address holds more than its share gets little credit, and few streams. When the process exceeds
+//! its budget, the address that holds most loses streams: first those that have made the least progress since the
+//! last search, and of these the oldest. If that does not free enough, the connections that hold most are closed.
 //!
-//! Not here: the sums (`budget`), and the memory of one connection (`connection::memory_account`,
+//! Not here: the sums (`limits::memory_budget`), and the memory of one connection (`connection::memory_account`,
 //! `connection::memory`).
 //!
 //! How the sums are kept:
 //!
-//! - A connection's sum is updated when the connection is reconciled, which costs one comparison a turn. Its account
-//!   and the budget change when it has moved by 4 KiB.
+//! - A connection's sum is compared once a turn, when the connection is reconciled. Its account and the budget change
+//!   when the sum has moved by 4 KiB.
 //! - Each connection counts 32 KiB for itself, in the budget and not in its address's share, from its first packet
-//!   until the state machine forgets it.
-//! - Clients without a proved address share one account.
-//! - A closed connection drops its data as soon as its host has received the end: for three probe time-outs it
-//!   sends nothing but CONNECTION_CLOSE (RFC 9000 section 10.2). As many closed connections of one address may
-//!   linger as may be open. Above the budget closed connections are forgotten at once, and their late packets get a
-//!   stateless reset.
-//! - Withdrawn credit is a debt (`seams::receive_window`). Data that is read, data of stopped streams that is dropped, and data
-//!   that a RESET_STREAM leaves out pay it. Unused credit reserves room until 30 seconds after the last data of the
-//!   connection's streams.
-//! - Not counted: data of a response in QUIC, sent or about to be sent (two congestion windows, or 256 KiB if these are
-//!   smaller). Of a message whose `send` waits at most 64 KiB count, because an application may send one object to many
-//!   clients.
+//!   until quinn-proto forgets it.
+//! - All clients that have not proved their addresses share one account.
+//! - A closed connection drops its data when the application has polled `Closed`. For three probe time-outs it still
+//!   answers late packets with CONNECTION_CLOSE (RFC 9000 section 10.2). An address may have as many connections in
+//!   that state as open ones. Above the budget they are removed at once, and late packets get a stateless reset.
+//! - Withdrawn credit is a debt (`seams::receive_window`). It is paid by data that is read, by dropped data of
+//!   stopped streams, and by data that a RESET_STREAM leaves out. Unused credit reserves memory until 30 seconds
+//!   after the last stream data of the connection.
+//! - Not counted: response data in quinn-proto, and data about to be passed to it (two congestion windows, or 256 KiB
+//!   if these are smaller). Of a message whose `send` waits at most 64 KiB count, because an application may send one
+//!   object to many clients.
 
 use std::cmp::Reverse;
 use std::net::IpAddr;
@@ -37,31 +36,32 @@ use super::{ConnectionKey, Endpoint, Entry};
 use crate::accept_policy::Room;
 use crate::connection::CONNECTION_BYTES;
 
-/// The endpoint's state between searches.
+/// The state of an endpoint's shedding between two searches.
 #[derive(Debug, Default)]
 pub(super) struct Shedding {
-    /// Something was shed, and the host still keeps its data of those streams.
+    /// True if streams were shed, and the application has not released its data of them yet.
     is_done: bool,
-    /// The bytes of the process when the last search here found nothing, unless fewer were held since.
-    in_vain_at: Option<usize>,
-    /// Another endpoint has the connections that hold most.
+    /// The bytes that the process held at the last search, if that found nothing to shed. `None` after fewer were held.
+    fruitless_at: Option<usize>,
+    /// True if other endpoints must be asked to shed, because they have the connections that hold most.
     asks_others: bool,
-    /// The bytes of the process when other endpoints were last asked, while it exceeds its budget.
+    /// The bytes that the process held when other endpoints were last asked. `None` when it is within its budget.
     asked_at: Option<usize>,
 }
 
 impl Shedding {
-    /// The host has released the data of shed streams, and perhaps more.
-    pub fn host_has_seen(&mut self, budget: &Budget) {
+    /// Called when the application has polled all events, so that it has released the data of shed streams.
+    pub fn events_polled(&mut self, budget: &Budget) {
         self.is_done = false;
-        self.in_vain_at = self.in_vain_at.filter(|&before| budget.held() >= before);
+        self.fruitless_at = self.fruitless_at.filter(|&before| budget.held() >= before);
         self.asked_at = self.asked_at.filter(|_| budget.is_exceeded());
     }
 }
 
 impl Endpoint {
-    /// Opens the account of a new server connection. A client without a proved address counts with all others of
-    /// that kind: otherwise forged first flights would use up the share of an address that sent none of them.
+    /// Opens the account of a server's new connection. A client that has not proved its address is charged to the
+    /// account of all such clients. Otherwise spoofed first packets could use up the share of an address that has sent
+    /// none.
     pub(super) fn open_account(&mut self, key: ConnectionKey, proved: Option<IpAddr>) {
         let block = proved.map_or(AddressBlock::Unproved, AddressBlock::from);
         let holding = self.budget.enter(block);
@@ -70,7 +70,8 @@ impl Endpoint {
             .open_account(holding);
     }
 
-    /// The parts of the budget with room for another connection from this address. Pending accepts count already.
+    /// The parts of the budget that have room for another connection from `address`. Pending accepts are counted as
+    /// connections.
     pub(super) fn room(&self, address: IpAddr) -> Room {
         let pending = self.pending_accepts.len() * CONNECTION_BYTES;
         let has_room_at = |block| (self.budget).has_room_at(block, CONNECTION_BYTES, pending);
@@ -81,7 +82,7 @@ impl Endpoint {
         }
     }
 
-    /// Updates the account with the connection's bytes, and its credit with the account.
+    /// Charges the connection's bytes to its account, and adjusts the peer's credit to the account.
     pub(super) fn reconcile_memory(&mut self, index: usize) {
         let entry = &mut self.connections[index];
         let Some(update) = entry.connection.update_account() else {
@@ -96,18 +97,18 @@ impl Endpoint {
         }
     }
 
-    /// The budget that all endpoints of the process share.
+    /// The memory budget, which all endpoints of the process share.
     pub fn budget(&self) -> &Budget {
         &self.budget
     }
 
-    /// True if each datagram should be received into memory of its own: many received datagrams are held, and each
-    /// would pin its whole batch.
+    /// True if each received datagram should have a buffer of its own. Much received data is held then, and a datagram
+    /// in a shared buffer would keep the whole batch in memory.
     pub fn keeps_datagrams(&self) -> bool {
         self.budget.data() > self.budget.limit() / FEW
     }
 
-    /// True if other endpoints of the process must be asked to shed. Reported once.
+    /// True, once, if the other endpoints of the process must be asked to shed.
     pub fn take_asks_others(&mut self) -> bool {
         std::mem::take(&mut self.shedding.asks_others)
     }
@@ -116,8 +117,8 @@ impl Endpoint {
         if self.shedding.is_done || !self.budget.is_exceeded() {
             return false;
         }
-        // A fruitless search is repeated when much more is held.
-        self.has_grown_since(self.shedding.in_vain_at)
+        // A search that found nothing is repeated when considerably more is held.
+        self.has_grown_since(self.shedding.fruitless_at)
     }
 
     fn has_grown_since(&self, before: Option<usize>) -> bool {
@@ -125,20 +126,20 @@ impl Endpoint {
         before.is_none_or(|held| self.budget.held() > held.saturating_add(step))
     }
 
-    /// Sheds the excess of the process above its budget, as far as it is held here.
+    /// Ends streams and connections of this endpoint, until the process is within its budget.
     pub(super) fn shed(&mut self, now: Instant) {
         self.forget_closed();
         let mut excess = self.budget.excess();
         let accounts = self.budget.heaviest(ACCOUNTS_MAX);
         let connections = self.connections_of(&accounts);
-        let mut is_in_vain = true;
+        let mut is_fruitless = true;
         for (account, (open, closed)) in accounts.iter().zip(connections) {
             if excess == 0 {
                 break;
             }
             let held = account.held();
             if held == 0 {
-                // No later account has anything to shed either.
+                // The accounts are sorted by size, so the next ones hold nothing either.
                 break;
             }
             if open.is_empty() && closed == 0 && self.has_grown_since(self.shedding.asked_at) {
@@ -150,21 +151,21 @@ impl Endpoint {
                 let freed = self.shed_streams(&open, wanted);
                 let is_enough = freed >= wanted;
                 let finds_more = !is_enough && self.shed_connections(now, open, wanted - freed);
-                is_in_vain &= freed == 0 && !finds_more;
+                is_fruitless &= freed == 0 && !finds_more;
             }
-            // The host will release the rest soon, and so will closed connections and other endpoints: no
-            // other account pays for bytes that this one will release.
+            // The rest is released soon, by the application, by closed connections or by other endpoints. So it must
+            // not be taken from another account.
             excess = excess.saturating_sub(held);
         }
-        match is_in_vain {
-            true => self.shedding.in_vain_at = Some(self.budget.held()),
+        match is_fruitless {
+            true => self.shedding.fruitless_at = Some(self.budget.held()),
             false => self.shedding.is_done = true,
         }
     }
 
-    /// Closed connections linger for three probe time-outs only so that late packets of their peers need no
-    /// stateless reset (RFC 9000 section 10.2). Those whose host has received the end, and whose peer was sent
-    /// everything, can be removed.
+    /// Removes closed connections, unless the application has not polled their end or a packet of theirs must still be
+    /// sent. quinn-proto keeps closed connections for three probe time-outs, only to answer late packets without a
+    /// stateless reset (RFC 9000 section 10.2).
     fn forget_closed(&mut self) {
         let may_go = |entry: &Entry| {
             let is_over = entry.connection.is_closed() && !entry.is_sending && !entry.is_eventful;
@@ -181,7 +182,7 @@ impl Endpoint {
         }
     }
 
-    /// For each account the open connections, and the bytes of other connections, which are released soon.
+    /// For each account, the slots of its open connections, and the bytes of its closed ones, which are released soon.
     fn connections_of(&self, accounts: &[Arc<Account>]) -> Vec<(Vec<usize>, usize)> {
         let mut found = vec![(Vec::new(), 0); accounts.len()];
         for (index, entry) in &self.connections {
@@ -200,7 +201,7 @@ impl Endpoint {
         found
     }
 
-    /// Returns the bytes that are released here; the host releases more.
+    /// Ends streams of these connections. Returns the bytes that are free at once. The application will release more.
     fn shed_streams(&mut self, connections: &[usize], excess: usize) -> usize {
         let mut found = Vec::new();
         for &index in connections {
@@ -224,19 +225,21 @@ impl Endpoint {
         }
         touched.sort_unstable();
         touched.dedup();
-        touched.into_iter().for_each(|index| self.shed_of(index));
+        touched
+            .into_iter()
+            .for_each(|index| self.update_after_shedding(index));
         freed
     }
 
-    /// Updates a connection after something of it was shed.
-    fn shed_of(&mut self, index: usize) {
+    /// Updates a connection after a part of it was shed.
+    fn update_after_shedding(&mut self, index: usize) {
         self.touch(index);
         self.reconcile(index);
     }
 
-    /// Closes connections that hold data outside streams, or that have lost streams often: the largest first, and
-    /// of these the oldest. Connections without data are kept, because their number is limited when they begin.
-    /// Returns false if there are none to close.
+    /// Closes connections that hold data outside streams, or that have lost streams often: the largest first, and of
+    /// equal ones the oldest. Connections without data are kept, because their number is limited when they begin.
+    /// Returns false if there is none to close.
     fn shed_connections(
         &mut self,
         now: Instant,
@@ -256,13 +259,13 @@ impl Endpoint {
             }
             looked_at += self.data_of(index);
             let connection = &mut self.connections[index].connection;
-            // The host releases its part when it receives the events.
-            if connection.account_mut().note_shed() <= SHEDS_MAX {
+            // The application releases its data when it polls the events.
+            if connection.account_mut().count_shed() <= SHEDS_MAX {
                 continue;
             }
             connection.shed(now);
             self.stats.connections_shed += 1;
-            self.shed_of(index);
+            self.update_after_shedding(index);
         }
         finds_some
     }
@@ -273,13 +276,13 @@ impl Endpoint {
     }
 }
 
-/// How many accounts are shed in one turn.
+/// At most this many accounts lose streams in one turn.
 const ACCOUNTS_MAX: usize = 8;
-/// The budget must grow by this part of itself between two fruitless searches of one turn.
+/// A search that found nothing is repeated when the process holds more by this part (1/64) of its budget.
 const STEPS: usize = 64;
-/// How often a connection's streams are shed before the connection itself is.
+/// A connection is closed when its streams were shed this many times before.
 const SHEDS_MAX: u32 = 2;
-/// Below this part of the budget the memory that datagrams pin does not matter.
+/// If less than this part (1/8) of the budget is used, memory that datagrams pin does not matter.
 const FEW: usize = 8;
 
 #[cfg(test)]
@@ -287,18 +290,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_search_in_vain_is_not_repeated_in_the_next_turn_unless_less_is_held() {
+    fn a_search_that_found_nothing_is_not_repeated_in_the_next_turn() {
         let budget = Budget::new(100 << 10);
         let mut holding = budget.enter(IpAddr::from([192, 0, 2, 1]));
         holding.set(200 << 10);
         let mut shedding = Shedding {
-            in_vain_at: Some(budget.held()),
+            fruitless_at: Some(budget.held()),
             ..Shedding::default()
         };
-        shedding.host_has_seen(&budget);
-        assert_eq!(shedding.in_vain_at, Some(200 << 10));
+        shedding.events_polled(&budget);
+        assert_eq!(shedding.fruitless_at, Some(200 << 10));
         holding.set(190 << 10);
-        shedding.host_has_seen(&budget);
-        assert_eq!(shedding.in_vain_at, None);
+        shedding.events_polled(&budget);
+        assert_eq!(shedding.fruitless_at, None);
     }
 }

@@ -1,4 +1,5 @@
-//! Path changes of clients (RFC 9000 section 9): the part that concerns the whole endpoint.
+//! The endpoint's part in path changes of clients (RFC 9000 section 9): sockets, connection IDs, aliases of
+//! addresses.
 
 use std::{
     net::SocketAddr,
@@ -9,8 +10,8 @@ use super::{ConnectionKey, Endpoint};
 use crate::{error::MigrationError, seams::fresh_connection_id};
 
 impl Endpoint {
-    /// Moves a client's connection to another of the host's sockets. `MigrationFinished` follows: when the peer has
-    /// answered there, or after `timeout`, when the connection has returned to its old socket.
+    /// Moves a client's connection to another socket of the application. `MigrationFinished` follows when the peer has
+    /// answered there. If it has not answered after `timeout`, the connection returns to its old socket.
     pub fn migrate(
         &mut self,
         now: Instant,
@@ -22,12 +23,13 @@ impl Endpoint {
         connection.check_migration()?;
         let was_probing = connection.is_probing();
         self.reconcile(key.index());
-        if !self.uses_fresh_id(key.index()) {
+        if !self.use_fresh_connection_id(key.index()) {
             return Err(MigrationError::NoConnectionId);
         }
         if was_probing {
-            // The ID for the preferred address was visible on the old path. Use another one, if there is one.
-            self.uses_fresh_id(key.index());
+            // The connection uses the ID of the preferred address, which was visible on the old path. Another one is
+            // taken if the peer has issued any.
+            self.use_fresh_connection_id(key.index());
         }
         let connection = self.connection(key).ok_or(MigrationError::Closed)?;
         connection.try_socket(now, socket, timeout);
@@ -35,9 +37,9 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Switches the connection to another of the peer's connection IDs (RFC 9000 section 9.5). False if there is
-    /// none.
-    pub(super) fn uses_fresh_id(&mut self, index: usize) -> bool {
+    /// Switches the connection to another of the peer's connection IDs (RFC 9000 section 9.5). False if the peer has
+    /// issued no other one.
+    pub(super) fn use_fresh_connection_id(&mut self, index: usize) -> bool {
         let Some(entry) = self.connections.get_mut(index) else {
             return false;
         };
@@ -47,13 +49,13 @@ impl Endpoint {
         fresh_connection_id::take(&mut self.quinn, entry.handle, entry.connection.quinn())
     }
 
-    /// Probes a server's preferred address, once the handshake is confirmed, and migrates the connection after an
+    /// Probes a server's preferred address after the handshake is confirmed, and migrates the connection after an
     /// answer.
-    pub(crate) fn follow_preference(&mut self, now: Instant, index: usize) {
+    pub(crate) fn use_preferred_address(&mut self, now: Instant, index: usize) {
         let connection = &mut self.connections[index].connection;
         if connection.has_answer() {
             self.reconcile(index);
-            let has_id = self.uses_fresh_id(index);
+            let has_id = self.use_fresh_connection_id(index);
             let connection = &mut self.connections[index].connection;
             match has_id {
                 true => connection.move_to_preferred(now),
@@ -73,7 +75,7 @@ impl Endpoint {
         }
     }
 
-    /// The connection's client has proved an address; the connection counts there from now on.
+    /// Counts a connection at the address that its client has just proved.
     pub(super) fn count_at_validated(&mut self, index: usize) {
         let entry = &mut self.connections[index];
         let Some(address) = entry.connection.validated_addr() else {
@@ -89,35 +91,36 @@ impl Endpoint {
         }
     }
 
-    /// The host's socket is connected to its peer: no other address can be reached.
+    /// Prevents migration to preferred addresses, because the application's socket is connected and reaches only its
+    /// peer.
     pub fn keep_to_peer(&mut self) {
         self.keeps_to_peer = true;
     }
 
-    /// True if `address` can be an alias of `known`. The state machine sees only translated addresses, so two peers
-    /// must not share one.
+    /// True if `address` can be an alias of `known`, the address that quinn-proto has. quinn-proto sees only translated
+    /// addresses, so two peers must not have the same alias.
     fn is_free(&mut self, address: SocketAddr, known: SocketAddr) -> bool {
-        // Our clients stay in the table under their address; others may move.
+        // Connections of this endpoint's clients stay in `dialed`. Clients of its server may have migrated.
         let has_moving = self.server.is_some();
         self.aliases.may_stand_for(address, known)
             && !self.dialed.contains_key(&address)
             && !(has_moving && self.is_in_use(address))
     }
 
-    /// True if a connection's peer has this address.
+    /// True if the peer of any connection has this address.
     fn is_in_use(&mut self, address: SocketAddr) -> bool {
         self.connections
             .iter_mut()
             .any(|(_, entry)| entry.connection.quinn().remote_address() == address)
     }
 
-    /// The state machine's address for the address that a datagram came from.
+    /// The address that quinn-proto has for a peer whose datagram came from `remote`.
     pub(crate) fn known_address(&self, remote: SocketAddr) -> SocketAddr {
         self.aliases.known(remote)
     }
 
-    /// A new connection uses `remote` itself: connections that have it as an alias return to their known address,
-    /// because datagrams are dispatched by address first.
+    /// Frees the address `remote` for a new connection. Datagrams are dispatched by address first, so connections that
+    /// have `remote` as an alias return to the address that quinn-proto has.
     pub(super) fn release_alias(&mut self, now: Instant, remote: SocketAddr) {
         if !self.aliases.release(remote) {
             return;
@@ -140,7 +143,7 @@ impl Endpoint {
         self.connections[index].alias = Some(address);
     }
 
-    /// Releases the alias of a connection that no longer uses it.
+    /// Releases the alias of a connection that does not use it any more.
     pub(super) fn drop_alias(&mut self, index: usize) {
         if let Some(address) = self.connections[index].alias.take() {
             self.aliases.leave(address);

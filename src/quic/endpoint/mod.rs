@@ -1,7 +1,7 @@
 //! The QUIC connections of one UDP socket: routing, timers, and fairness in sending.
 //!
 //! - `datagram_dispatch`: dispatches datagrams; `handshake_index`: indices of the handshakes in progress.
-//! - `accept`, `pending_accepts`: new connections, and those that wait for the host first.
+//! - `accept`, `pending_accepts`: new connections, and those that wait for the application first.
 //! - `version_negotiation`: versions, and clients that begin again with another one.
 //! - `connection_table`, `reconcile`: the table of connections, and updates after each change.
 //! - `transmit`: sending.
@@ -51,12 +51,12 @@ use memory::Shedding;
 pub use transmit::Transmit;
 use version_negotiation::Restart;
 
-/// Identifies a connection of an endpoint. A key is never reused for another connection.
+/// Identifies a connection of an endpoint. A key is not reused after its connection has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ConnectionKey(u64);
 
 impl ConnectionKey {
-    /// The key of no connection.
+    /// A key that no connection has.
     const NONE: Self = Self(u64::MAX);
 
     fn new(index: usize, generation: u32) -> Self {
@@ -80,60 +80,61 @@ impl ConnectionKey {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DatagramMeta {
     pub remote: SocketAddr,
-    /// The address that it was sent to, if the socket reports it.
+    /// The local address that the datagram was sent to. `None` if the socket does not report it.
     pub local_ip: Option<IpAddr>,
-    /// The two ECN bits (RFC 3168).
+    /// The two ECN bits of the IP header (RFC 3168).
     pub ecn: Option<u8>,
 }
 
 /// The QUIC connections of one UDP socket.
 ///
-/// The order of a turn: [`handle_datagram`](Self::handle_datagram) for *every* received datagram (only then are ACKs
-/// joined), [`handle_timeout`](Self::handle_timeout), [`poll_event`](Self::poll_event) until `None`, with commands to
-/// [`connection`](Self::connection)s in between, and [`poll_transmit`](Self::poll_transmit) until `None`. After that
-/// [`next_timeout`](Self::next_timeout) is valid. `poll_transmit` may cause events, too.
+/// Calls in each turn, in this order: [`handle_datagram`](Self::handle_datagram) for *every* received datagram, so
+/// that one ACK answers all of them; [`handle_timeout`](Self::handle_timeout); [`poll_event`](Self::poll_event) until
+/// `None`, with commands to [`connection`](Self::connection)s in between; [`poll_transmit`](Self::poll_transmit)
+/// until `None`, which may also cause events; [`next_timeout`](Self::next_timeout).
 pub struct Endpoint {
     pub(super) quinn: quinn::Endpoint,
     settings: EndpointSettings,
     pub(super) server: Option<ServerSetup>,
     aliases: AddressAliases,
-    /// How many clients of ours are connected to an address.
+    /// The number of client connections to each server address.
     dialed: HashMap<SocketAddr, usize>,
-    /// Clients do not migrate to the addresses that their servers prefer.
+    /// True if clients must not migrate to the addresses that their servers prefer.
     keeps_to_peer: bool,
-    /// The socket of the datagram being handled.
+    /// The number of the socket on which the current datagram arrived.
     pub(super) arrival: u32,
-    /// Bytes of its datagrams that no connection has counted.
+    /// The length of the current datagram, until a connection has counted it.
     arrival_bytes: usize,
-    /// Controls the next connection IDs.
+    /// Flags for the next connection ID.
     pub(super) next_id: NextId,
-    /// The context of tokens in the current call.
+    /// The QUIC version of address tokens in the current call of quinn-proto.
     pub(super) tokens: TokenContext,
     pub(super) accept_policy: AcceptPolicy,
-    /// Boxed, because the table keeps its slots until its end is free, and an entry has kilobytes.
+    /// The entries are boxed, because the table keeps its slots until its end is free, and an entry has kilobytes.
     pub(super) connections: Slab<Box<Entry>>,
-    /// The tables shrink when the number of connections falls to this.
+    /// When the number of connections falls to this, the tables shrink.
     shrink_at: usize,
-    /// The index for each handle of the state machine.
+    /// The slot of each of quinn-proto's connection handles.
     pub(super) by_handle: Vec<Option<usize>>,
     generation: u32,
-    /// Connections that may have packets to send, in the order of their turns.
+    /// Slots of connections that may have packets to send. They take turns in this order.
     sending: VecDeque<usize>,
-    /// Connections that may have events.
+    /// Slots of connections that may have events.
     eventful: VecDeque<usize>,
     pub(super) handshakes: Handshakes,
     deadlines: Deadlines<usize>,
     pending_accepts: PendingAccepts,
-    /// The end of the only connection of this endpoint, if its first flight was already answered with a close.
+    /// For an endpoint of one connection: its `Closed` event, if the first packets were answered with a close before
+    /// the connection was returned.
     failed: Option<Event>,
-    /// Stateless answers: Version Negotiation, Retry, resets, refusals.
+    /// Packets without a connection that wait to be sent: Version Negotiation, Retry, stateless resets, refusals.
     responses: VecDeque<(quinn::Transmit, Vec<u8>, u32)>,
     pub(super) resets: TokenBucket,
-    /// Only of interest for resets while there are former ones.
+    /// The secrets for stateless resets. quinn-proto has the present one; former ones are used here.
     pub(super) reset_keys: ResetKeys,
     pub(super) scratch: Vec<u8>,
     max_segments: usize,
-    /// True if a connection has or had a log.
+    /// True after the first connection with a log.
     pub(super) is_logging: bool,
     budget: Arc<Budget>,
     shedding: Shedding,
@@ -144,31 +145,31 @@ pub(super) struct Entry {
     pub connection: Connection,
     generation: u32,
     pub handle: ConnectionHandle,
-    /// True if the state machine has forgotten it. It only waits until its events have been polled.
+    /// True if quinn-proto has removed the connection. The entry stays until its events have been polled.
     pub drained: bool,
-    /// The parameters to begin a client's connection again if the server requires another version.
+    /// The parameters to begin a client's connection again, if the server requires another version.
     pub restart: Option<Box<Restart>>,
-    /// The bytes of the connection that `EndpointStats` count.
+    /// The bytes of the connection that `EndpointStats::held_bytes` includes.
     held_bytes: usize,
-    /// While its handshake is in progress.
+    /// The keys in the index of handshakes. `None` when the handshake has ended.
     pub handshake: Option<HandshakeKeys>,
-    /// A server's connection whose handshake is in progress.
+    /// True for a server's connection whose handshake is in progress.
     incoming_handshake: bool,
-    /// The client address that the connection counts for, until it is forgotten.
+    /// The client address at which the connection is counted. `None` when it is not counted any more.
     block: Option<AddressBlock>,
-    /// The linger counts as a closed connection in the account.
+    /// True if the connection is counted as a closed one.
     lingers: bool,
     handshake_deadline: Option<Instant>,
-    /// The server's address that it uses, or probes, beside the state machine's one.
+    /// The server address that the connection uses or probes, besides the address that quinn-proto has.
     alias: Option<SocketAddr>,
-    /// The address that this client was connected to.
+    /// The server address that this client connection is counted for in [`Endpoint::dialed`].
     dialed: Option<SocketAddr>,
     timer: Option<Instant>,
-    /// When it last had nothing more to send, until it rests after that.
+    /// The time at which the connection last had nothing to send. `None` after its unused capacity was freed.
     quiet_since: Option<Instant>,
     is_sending: bool,
     is_eventful: bool,
-    /// True if nothing happened since [`Endpoint::reconcile`].
+    /// True if nothing has happened since the last [`Endpoint::reconcile`].
     is_reconciled: bool,
 }
 
@@ -226,8 +227,8 @@ impl Endpoint {
         }
     }
 
-    /// Sets the configuration for new connections. With `None` their packets are ignored, as if the port were
-    /// unused; existing connections continue. Tokens of the previous configuration stay valid.
+    /// Sets the configuration for new connections. With `None` their packets are ignored, as if the port were unused.
+    /// Existing connections continue, and tokens of the previous configuration stay valid.
     pub fn set_server(&mut self, server: Option<ServerSetup>) {
         let server = server.map(|new| match &self.server {
             Some(old) => new.in_place_of(old),
@@ -242,30 +243,29 @@ impl Endpoint {
         self.mark_ids();
     }
 
-    /// Changes the secrets for stateless resets, as [`EndpointSettings::reset_keys`] has them: new connection IDs get
-    /// tokens of the first one. The newest former keys stay for IDs that were issued before
-    /// ([`RESET_KEYS_MAX`](crate::tls::RESET_KEYS_MAX) keys in all). An empty list changes nothing.
+    /// Changes the secrets for stateless resets (see [`EndpointSettings::reset_keys`]). New connection IDs get tokens
+    /// of the first secret. Former secrets stay for IDs that were issued before,
+    /// [`RESET_KEYS_MAX`](crate::tls::RESET_KEYS_MAX) in all. An empty list changes nothing.
     pub fn set_reset_keys(&mut self, secrets: &[[u8; 32]], socket_name: &[u8]) {
         self.reset_keys.change(secrets, socket_name);
         self.mark_ids();
     }
 
-    /// New connection IDs of a server carry the mark of the present reset key.
+    /// Sets the mark of new connection IDs: on a server, the mark of the present reset key.
     fn mark_ids(&self) {
         let mark = self.server.as_ref().and_then(|_| self.reset_keys.mark());
         self.next_id.set_mark(mark);
     }
 
-    /// Answers new connections with CONNECTION_REFUSED from now on (RFC 9000 section 5.2.2), so that clients need
-    /// not wait for a time-out. Existing connections continue, and so do accepted ones that wait for the host's
-    /// answer. A worker that shares a port sends new connections to the next one by a Retry, and refuses those that
-    /// were sent to it.
+    /// Answers new clients with CONNECTION_REFUSED from now on (RFC 9000 section 5.2.2), so that they need not wait for
+    /// a time-out. Existing connections continue, and so do pending accepts. If workers share a port, a new client is
+    /// sent to the next worker by a Retry; a client that another worker has sent here is refused.
     pub fn refuse_incoming(&mut self) {
         self.accept_policy.refuse_all();
     }
 
-    /// Begins a connection. `server_name` is verified against the server's certificate and sent to the server if it
-    /// is a DNS name; if empty, the address is used.
+    /// Begins a connection to `remote`. `server_name` is verified against the server's certificate, and is sent to the
+    /// server if it is a DNS name. If it is empty, the address is verified.
     pub fn connect(
         &mut self,
         now: Instant,
@@ -289,7 +289,7 @@ impl Endpoint {
         let (handle, conn) = self.quinn.connect(now, config, remote, &name)?;
         self.stats.connections_opened += 1;
         let deadline = match setup.transport.idle_timeout.is_zero() {
-            // Nothing else would ever end a handshake with a peer that does not answer.
+            // Without an idle time-out, nothing else would end a handshake with a peer that does not answer.
             true => Some(now + HANDSHAKE_WITHOUT_IDLE_TIMEOUT),
             false => None,
         };
@@ -304,12 +304,12 @@ impl Endpoint {
         Ok(key)
     }
 
-    /// Handles one datagram. The caller has split datagrams that the kernel joined.
+    /// Handles one datagram. The caller has already split datagrams that the kernel joined (GRO).
     pub fn handle_datagram(&mut self, now: Instant, meta: DatagramMeta, data: BytesMut) {
         self.handle_datagram_at(now, 0, meta, data);
     }
 
-    /// Handles one datagram that arrived on another than the host's first socket.
+    /// Handles one datagram that arrived on the application's socket with this number. The first socket is 0.
     pub fn handle_datagram_at(
         &mut self,
         now: Instant,
@@ -320,18 +320,17 @@ impl Endpoint {
         self.arrival = socket;
         self.stats.datagrams_received += 1;
         self.stats.bytes_received += data.len() as u64;
-        let data = self.note_datagram(data);
-        self.take_in(now, meta, data);
-        self.note_handled(now, self.known_address(meta.remote));
+        let data = self.copy_for_lookup(data);
+        self.dispatch(now, meta, data);
+        self.store_for_lookup(now, self.known_address(meta.remote));
     }
 
-    /// Handles an ICMP error: `remote` is unreachable. Handshakes with it fail at once. An established connection
-    /// ignores it, because anybody could have sent it (RFC 9000 section 14.2.1 requires such care for path MTU
-    /// discovery).
+    /// Handles an ICMP error: `remote` is unreachable. Handshakes with it fail at once. Established connections ignore
+    /// the error, because anybody could have sent it (RFC 9000 section 14.2.1).
     pub fn handle_unreachable(&mut self, _now: Instant, remote: SocketAddr, errno: i32) {
         let indices: Vec<usize> = self.handshakes.with(remote).collect();
         for index in indices {
-            // A datagram of the same turn may have completed the handshake.
+            // A datagram of the same turn may have completed the handshake already.
             self.reconcile(index);
             let entry = self.connections.get(index);
             if entry.is_none_or(|entry| entry.handshake.is_none()) {
@@ -343,7 +342,7 @@ impl Endpoint {
         }
     }
 
-    /// The time of the next [`handle_timeout`](Self::handle_timeout). May be early.
+    /// The time at which [`handle_timeout`](Self::handle_timeout) must be called. It may be too early, never too late.
     pub fn next_timeout(&self) -> Option<Instant> {
         self.deadlines
             .next()
@@ -352,8 +351,8 @@ impl Endpoint {
             .min()
     }
 
-    /// Fires due timers, once per connection: after a long sleep a retransmission timer may be due again at once,
-    /// and must not fire before the first probe was sent.
+    /// Handles the timers that are due, once for each connection. After a long sleep of the program a retransmission
+    /// timer may be due again at once, but must not fire before the first probe was sent.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.drop_overdue(now);
         for index in self.deadlines.take_due(now) {
@@ -363,11 +362,11 @@ impl Endpoint {
             let Some(entry) = self.connections.get_mut(index) else {
                 continue;
             };
-            // The timer has moved to later, or the connection has only rested.
+            // The timer has moved to a later time, or the call only had to free unused capacity.
             if entry.timer.is_none_or(|at| at > now) {
                 continue;
             }
-            // The next entry is a future deadline.
+            // The old entry is removed, so that the deadline that is entered next lies in the future.
             self.deadlines.remove(index, &mut entry.timer);
             if entry.connection.is_handshaking()
                 && entry.handshake_deadline.is_some_and(|at| at <= now)
@@ -388,8 +387,8 @@ impl Endpoint {
         self.poll_event_past(&mut |_, _, event| Some(event))
     }
 
-    /// The next event that `take` returns. Events that it keeps are handled inside the call, with the connection at
-    /// hand: a protocol that is attached to a connection reads it without a look-up.
+    /// The next event that `take` returns. For each event, `take` gets the connection. If it returns `None`, it has
+    /// handled the event. So a protocol on top of QUIC can read its connection without a look-up.
     pub fn poll_event_past(
         &mut self,
         take: &mut dyn FnMut(ConnectionKey, &mut Connection, Event) -> Option<Event>,
@@ -401,7 +400,7 @@ impl Endpoint {
             let entry = &mut self.connections[index];
             let key = ConnectionKey::new(index, entry.generation);
             let mut left = None;
-            // Reading gives the peer credit, which has to be sent.
+            // Reading gives the peer credit, which must be sent.
             let mut has_read = false;
             while left.is_none()
                 && let Some(event) = entry.connection.poll_event()
@@ -412,7 +411,7 @@ impl Endpoint {
                 }
                 left = take(key, &mut entry.connection, event);
                 if left.is_none() {
-                    // It may have given commands.
+                    // `take` may have called commands of the connection.
                     entry.is_reconciled = false;
                     has_read = true;
                 }
@@ -427,11 +426,11 @@ impl Endpoint {
             self.eventful.pop_front();
             self.remove_if_over(index);
         }
-        self.shedding.host_has_seen(&self.budget);
+        self.shedding.events_polled(&self.budget);
         None
     }
 
-    /// True if there may be events. None is taken.
+    /// True if an event is waiting. The event is not taken.
     pub fn has_events(&mut self) -> bool {
         if self.pending_accepts.has_question() {
             return true;
@@ -445,11 +444,11 @@ impl Endpoint {
             self.eventful.pop_front();
             self.remove_if_over(index);
         }
-        self.shedding.host_has_seen(&self.budget);
+        self.shedding.events_polled(&self.budget);
         false
     }
 
-    /// The first connection that may have events, reconciled.
+    /// The slot of the first connection that may have events, after its update.
     fn next_eventful(&mut self) -> Option<usize> {
         let index = *self.eventful.front()?;
         if !self.connections[index].is_reconciled {
@@ -458,7 +457,7 @@ impl Endpoint {
         Some(index)
     }
 
-    /// A connection for commands. `None` once the connection is gone, some time after its `Closed`.
+    /// A connection for commands. `None` after the connection was removed, which is some time after its `Closed` event.
     pub fn connection(&mut self, key: ConnectionKey) -> Option<&mut Connection> {
         let index = key.index();
         let generation = self.connections.get(index)?.generation;
@@ -469,22 +468,22 @@ impl Endpoint {
         Some(&mut self.connections[index].connection)
     }
 
-    /// A connection for reading, without the updates that follow commands.
+    /// A connection for reading. Unlike [`connection`](Self::connection), the call does not mark it as changed.
     pub fn peek(&self, key: ConnectionKey) -> Option<&Connection> {
         let entry = self.connections.get(key.index())?;
         let found = ConnectionKey::new(key.index(), entry.generation);
         (found == key).then_some(&entry.connection)
     }
 
-    /// All connections, including closed ones that linger.
+    /// The keys of all connections, including closed ones that are not removed yet.
     pub fn keys(&self) -> impl Iterator<Item = ConnectionKey> + '_ {
         self.connections
             .iter()
             .map(|(index, entry)| ConnectionKey::new(index, entry.generation))
     }
 
-    /// Closes every connection with an application's code. Connections that wait for the host's answer have no keys
-    /// to seal a code, so they are refused.
+    /// Closes every connection with an error code of the application. Pending accepts have no keys to seal the code, so
+    /// they are refused.
     pub fn close_all(&mut self, now: Instant, error_code: u64, reason: &[u8]) {
         self.refuse_pending_accepts();
         let indices: Vec<usize> = self.connections.iter().map(|(index, _)| index).collect();
@@ -496,15 +495,13 @@ impl Endpoint {
         }
     }
 
-    /// True if nothing is left: no connection, not even one that lingers to answer late packets, and nothing to
-    /// send.
+    /// True if there is no connection, not even a closed one that answers late packets, and nothing to send.
     pub fn is_idle(&self) -> bool {
         self.connections.is_empty() && self.responses.is_empty() && self.pending_accepts.is_empty()
     }
 
-    /// True if no peer needs anything more from this endpoint: every connection has ended, closes by this side were
-    /// answered or have waited long enough (RFC 9000 section 10.2.1), and no connection waits for the host's
-    /// answer. From here on the socket can be closed.
+    /// True if the socket can be closed: every connection has ended, the peers have answered this side's closes or had
+    /// enough time for it (RFC 9000 section 10.2.1), and no accept is pending.
     pub fn may_end(&self) -> bool {
         let mut entries = self.connections.iter();
         self.responses.is_empty()
@@ -512,12 +509,12 @@ impl Endpoint {
             && !entries.any(|(_, entry)| !entry.drained && entry.connection.awaits_peer())
     }
 
-    /// True if a new connection waits for the host's answer, or for the rest of its ClientHello.
+    /// True if a new connection waits for the application's answer, or for the rest of its ClientHello.
     pub fn holds_back(&self) -> bool {
         !self.pending_accepts.is_empty()
     }
 
-    /// The number of connections, including closed ones that linger.
+    /// The number of connections, including closed ones that are not removed yet.
     pub fn len(&self) -> usize {
         self.connections.len()
     }
@@ -530,12 +527,12 @@ impl Endpoint {
         self.connections.is_empty()
     }
 
-    /// The capacity of the tables; it shrinks after a peak.
+    /// The capacity of the table of connections, in entries. It shrinks after a peak.
     pub fn capacity(&self) -> usize {
         self.connections.capacity()
     }
 
-    /// Incoming handshakes in progress.
+    /// The number of incoming handshakes in progress.
     pub fn handshakes(&self) -> usize {
         self.accept_policy.handshakes()
     }
@@ -544,7 +541,7 @@ impl Endpoint {
         self.stats
     }
 
-    /// For an endpoint of one connection: its failure before it was returned, an [`Event::Closed`].
+    /// The `Closed` event of a connection that failed before it was returned. For endpoints of one connection.
     pub fn take_failed(&mut self) -> Option<Event> {
         self.failed.take()
     }
@@ -561,13 +558,13 @@ fn state_machine(
     let first = settings.first_connection_id.as_deref();
     let ids = EndpointConnectionIds::new(settings.connection_id_length, settings.worker, next_id);
     let ids = ids
-        .beginning(first)
-        .standing_in(settings.empty_places.clone());
+        .with_first_id(first)
+        .answering_for(settings.empty_places.clone());
     config
         .supported_versions(KNOWN_VERSIONS.to_vec())
         .cid_generator(move || Box::new(ids.clone()))
         .rng_seed(settings.rng_seed)
-        // A restarted server has to reset many connections: `RESETS` is the limit.
+        // A restarted server must reset many connections, so quinn-proto's limit is off and `RESETS` limits them.
         .min_reset_interval(Duration::ZERO)
         .max_udp_payload_size(settings.max_udp_payload_size)
         .expect("the size was checked");
@@ -590,12 +587,12 @@ impl From<quinn::ConnectError> for ConnectError {
     }
 }
 
-/// The limit of one `UDP_SEGMENT` send on every kernel that supports it.
+/// The largest number of datagrams in one `UDP_SEGMENT` send that every kernel accepts.
 const SEGMENTS_DEFAULT: usize = 64;
-/// The rate of stateless resets, which noise causes as well as lost connections (RFC 9000 section 10.3.3).
+/// The rate of stateless resets. Random packets cause them as well as lost connections (RFC 9000 section 10.3.3).
 const RESETS: Rate = Rate {
     per_second: 1_000.0,
     burst: 1_000,
 };
-/// How long a client tries if its idle time-out is disabled.
+/// How long a client's handshake may last if its idle time-out is disabled.
 const HANDSHAKE_WITHOUT_IDLE_TIMEOUT: Duration = Duration::from_secs(30);

@@ -1,7 +1,7 @@
-//! New connections that wait until the host has looked up their sessions and tokens: the beginning and the end of
-//! the wait.
+//! New connections that wait until the application has looked up their sessions and tokens: how a wait begins and
+//! ends.
 //!
-//! Not here: the table and its bounds (`accept_policy::pending_accepts`).
+//! Not here: the table of waiting connections and its bounds (`accept_policy::pending_accepts`).
 
 use std::{net::SocketAddr, time::Instant};
 
@@ -20,9 +20,9 @@ use crate::{
 };
 
 impl Endpoint {
-    /// Called before a datagram is handled. A datagram that may be stored is copied out of its receive buffer,
-    /// which holds others as well.
-    pub(super) fn note_datagram(&mut self, datagram: BytesMut) -> BytesMut {
+    /// Called before a datagram is handled. Copies a datagram that may have to be stored, because its receive buffer
+    /// contains other datagrams.
+    pub(super) fn copy_for_lookup(&mut self, datagram: BytesMut) -> BytesMut {
         let asks = self
             .server
             .as_ref()
@@ -36,10 +36,10 @@ impl Endpoint {
         }
     }
 
-    /// Called after a datagram was handled. If it began no connection it may belong to a waiting one, provided it
-    /// comes from the same address: the state machine drops datagrams from other addresses during a handshake, and
-    /// they must not raise the amplification limit of the waiting address (RFC 9000 section 8.1).
-    pub(super) fn note_handled(&mut self, now: Instant, remote: SocketAddr) {
+    /// Called after a datagram was handled. If it began no connection, it may belong to one that waits, and is stored
+    /// with that. It must come from the same address. quinn-proto drops datagrams from other addresses during a
+    /// handshake, and they must not raise the amplification limit of the waiting address (RFC 9000 section 8.1).
+    pub(super) fn store_for_lookup(&mut self, now: Instant, remote: SocketAddr) {
         let Some(datagram) = self.pending_accepts.datagram.take() else {
             return;
         };
@@ -49,7 +49,7 @@ impl Endpoint {
         else {
             return;
         };
-        // A datagram that does not fit counts as lost: the wait for the ClientHello then ends by its time-out.
+        // A datagram without room is dropped. Then the wait for the ClientHello ends by its time-out.
         let Some(pending) = self.pending_accepts.push(number, &datagram) else {
             return;
         };
@@ -57,14 +57,14 @@ impl Endpoint {
             return;
         };
         if tickets.is_empty() && pending.token.is_none() {
-            self.go_on(now, number);
+            self.continue_handshake(now, number);
         } else if let Some(pending) = self.pending_accepts.remove(number) {
             self.pending_accepts.ask(now, number, pending, tickets);
         }
     }
 
-    /// Stores the connection if the host must look up its session or token; otherwise returns it.
-    pub(super) fn keep_waiting(&mut self, now: Instant, incoming: Incoming) -> Option<Incoming> {
+    /// Stores a new connection if the application must look up its session or token. Otherwise returns it.
+    pub(super) fn hold_for_lookup(&mut self, now: Instant, incoming: Incoming) -> Option<Incoming> {
         let (Some(datagram), Some(server)) = (self.pending_accepts.datagram.take(), &self.server)
         else {
             return Some(incoming);
@@ -82,7 +82,7 @@ impl Endpoint {
             if token.is_none() {
                 return Some(incoming);
             }
-            // The host is not asked, so the token proves nothing.
+            // There is no room to wait for the application, so the token cannot be checked and the client gets a Retry.
             self.retry(incoming);
             return None;
         };
@@ -100,7 +100,7 @@ impl Endpoint {
         }
         let block = self
             .accept_policy
-            .entered(now, incoming.remote_address().ip());
+            .count_accepted(now, incoming.remote_address().ip());
         let pending = PendingAccept {
             incoming,
             packets,
@@ -124,33 +124,33 @@ impl Endpoint {
         None
     }
 
-    /// The host has put the session where the server's session store finds it, or has found none: the handshake
-    /// proceeds, if it has not already.
+    /// Continues the handshake for which the application was asked with the number `question`. The application has
+    /// either put the session into the server's session store, or found none. Does nothing if the wait has timed out.
     pub fn sessions_answered(&mut self, now: Instant, question: u64) {
         if self.pending_accepts.is_asked(question) {
-            self.go_on(now, question);
+            self.continue_handshake(now, question);
         }
     }
 
-    /// The token that the host looked up was used before: the client has to prove its address as if it had no
-    /// token.
+    /// Answers the client with a Retry, because its token was used before. `question` is the number with which the
+    /// application was asked.
     pub fn token_refused(&mut self, question: u64) {
         if self.pending_accepts.is_asked(question) {
-            self.prove(question);
+            self.answer_with_retry(question);
         }
     }
 
-    fn prove(&mut self, number: u64) {
+    fn answer_with_retry(&mut self, number: u64) {
         if let Some(pending) = self.pending_accepts.remove(number) {
             let arrival = std::mem::replace(&mut self.arrival, pending.arrival);
-            self.accept_policy.gave_up(pending.block);
+            self.accept_policy.uncount_unstarted(pending.block);
             self.tokens.set(pending.version);
             self.retry(pending.incoming);
             self.arrival = arrival;
         }
     }
 
-    fn go_on(&mut self, now: Instant, number: u64) {
+    fn continue_handshake(&mut self, now: Instant, number: u64) {
         if let Some(pending) = self.pending_accepts.remove(number) {
             let arrival = std::mem::replace(&mut self.arrival, pending.arrival);
             self.begin(now, pending.incoming, pending.block, pending.received);
@@ -158,30 +158,30 @@ impl Endpoint {
         }
     }
 
-    /// Begins handshakes whose ClientHello stays incomplete, and those that the host does not answer.
+    /// Ends waits that have timed out: those for the end of a ClientHello, and those for the application.
     pub(super) fn drop_overdue(&mut self, now: Instant) {
         while let Some((number, has_token)) = self.pending_accepts.next_overdue(now) {
-            // Neither an incomplete hello nor a slow host may bypass the lookup of a token.
+            // A token that the application has not checked must not be accepted, so the client gets a Retry.
             match has_token {
-                true => self.prove(number),
-                false => self.go_on(now, number),
+                true => self.answer_with_retry(number),
+                false => self.continue_handshake(now, number),
             }
         }
     }
 
-    /// Drops all waiting connections without an answer.
+    /// Drops all waiting connections without answering their clients.
     pub(super) fn drop_pending_accepts(&mut self) {
         for pending in self.pending_accepts.take_all() {
-            self.accept_policy.gave_up(pending.block);
+            self.accept_policy.uncount_unstarted(pending.block);
             self.quinn.ignore(pending.incoming);
         }
     }
 
-    /// Refuses all waiting connections: the host has closed the connections that it had accepted.
+    /// Refuses all waiting connections, because the application has closed all connections.
     pub(super) fn refuse_pending_accepts(&mut self) {
         for pending in self.pending_accepts.take_all() {
             let arrival = std::mem::replace(&mut self.arrival, pending.arrival);
-            self.accept_policy.gave_up(pending.block);
+            self.accept_policy.uncount_unstarted(pending.block);
             self.refuse(pending.incoming, Cause::Closing);
             self.arrival = arrival;
         }
@@ -189,7 +189,7 @@ impl Endpoint {
 }
 
 impl Drop for Endpoint {
-    /// The state machine logs a warning if an `Incoming` is simply dropped.
+    /// quinn-proto logs a warning if an `Incoming` is dropped without `ignore`.
     fn drop(&mut self) {
         self.drop_pending_accepts();
     }

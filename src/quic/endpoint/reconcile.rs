@@ -1,30 +1,29 @@
-//! Updates after a change of a connection: its events and packets to send, its deadline, its entry in the state
-//! machine's table.
+//! Updates the endpoint after a change of a connection: the connection's events, packets, deadline, and its entry in
+//! quinn-proto's table.
 //!
-//! A connection that is idle for a second *rests*: the unused capacity of its last burst is freed. A server's
-//! session has dropped its TLS connection after the handshake. Most of the remaining memory is what quinn-proto
-//! keeps for each stream that the client may open: 0.4 kB for each request stream once it was used, until the
-//! connection ends.
+//! After one second without traffic, a connection frees the unused capacity of its last burst. A server's session has
+//! dropped its TLS connection after the handshake. Most of the remaining memory is quinn-proto's: 0.4 kB for each
+//! request stream that was used, until the connection ends.
 
 use std::time::{Duration, Instant};
 
 use super::Endpoint;
 
 impl Endpoint {
-    /// Marks a connection as changed: it may have events and packets to send.
+    /// Marks a connection as changed, so that its events and packets are polled.
     pub(crate) fn touch(&mut self, index: usize) {
         self.connections[index].is_reconciled = false;
         self.mark_sending(index);
         self.mark_eventful(index);
     }
 
-    /// Frees the unused capacity of an idle connection.
+    /// Frees the unused capacity of a connection that has been idle for a second.
     pub(super) fn rest_if_quiet(&mut self, now: Instant, index: usize) {
         let entry = &mut self.connections[index];
         if entry.quiet_since.is_some_and(|since| since + QUIET <= now) {
             entry.connection.rest();
-            // Again when the reservation of its credit ends, unless something happens before.
-            let again = entry.connection.rest_credit(now);
+            // The call is repeated when the reservation of the connection's credit ends.
+            let again = entry.connection.take_back_credit(now);
             entry.quiet_since = again.and_then(|at| at.checked_sub(QUIET));
         }
     }
@@ -41,8 +40,8 @@ impl Endpoint {
         }
     }
 
-    /// Applies all consequences of a connection's change: its events, its requests to the endpoint, its deadline,
-    /// and the end of its handshake.
+    /// Applies all consequences of a connection's change: its events, its messages to quinn-proto's endpoint, its
+    /// deadline, and the end of its handshake.
     pub(crate) fn reconcile(&mut self, index: usize) {
         let entry = &mut self.connections[index];
         entry.is_reconciled = true;
@@ -52,7 +51,7 @@ impl Endpoint {
         }
         let entry = &mut self.connections[index];
         while let Some(event) = entry.connection.quinn().poll_endpoint_events() {
-            // The state machine may have given the handle to another connection by now.
+            // The connection is removed, and quinn-proto may have given its handle to another one.
             if entry.drained {
                 continue;
             }
@@ -60,11 +59,11 @@ impl Endpoint {
                 entry.drained = true;
                 self.by_handle[entry.handle.0] = None;
             }
-            // Some IDs are for Retry packets, for example, and have no connection.
-            drop(self.next_id.take_made());
+            // IDs that were generated before belong to no connection, for example those of Retry packets.
+            drop(self.next_id.take_generated());
             if let Some(event) = self.quinn.handle_event(entry.handle, event) {
                 entry.connection.quinn().handle_event(event);
-                entry.connection.issued(self.next_id.take_made());
+                entry.connection.issued(self.next_id.take_generated());
             }
         }
         if !entry.connection.is_handshaking() {
@@ -107,7 +106,7 @@ impl Endpoint {
     }
 }
 
-/// The idle time after which a burst has ended. The next burst allocates again.
+/// A burst has ended after this time without traffic. The next burst allocates again.
 const QUIET: Duration = Duration::from_secs(1);
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
-//! Sending: batches of the connections in turn, and stateless answers.
+//! Sending: batches of datagrams of one connection after the other, and packets without a connection.
 //!
-//! A host passes in all datagrams of a wake-up before its first `poll_transmit`, so that one acknowledgement covers
-//! many packets.
+//! An application passes all datagrams of a wake-up to the endpoint before its first `poll_transmit`, so that one ACK
+//! answers all of them.
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -13,30 +13,30 @@ use quinn_proto as quinn;
 use super::{ConnectionKey, Endpoint};
 use crate::paths::path::Local;
 
-/// Describes the bytes that [`Endpoint::poll_transmit`] has written.
+/// Describes the datagrams that [`Endpoint::poll_transmit`] has written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Transmit {
     pub remote: SocketAddr,
-    /// The two ECN bits to set (RFC 3168).
+    /// The two ECN bits of the IP header (RFC 3168).
     pub ecn: Option<u8>,
-    /// The number of written bytes.
+    /// The number of bytes that were written.
     pub size: usize,
-    /// The size of each datagram; the last one may be shorter. `None`: one datagram.
+    /// The size of each datagram in bytes; the last one may be shorter. `None`: all bytes are one datagram.
     pub segment_size: Option<usize>,
-    /// The address to send from, if it matters.
+    /// The local address to send from. `None`: the kernel chooses it.
     pub src_ip: Option<IpAddr>,
-    /// The host's number of the socket to send from. The first one is 0.
+    /// The number of the application's socket to send from. The first socket is 0.
     pub socket: u32,
 }
 
 impl Endpoint {
-    /// Sets how many datagrams of a connection may go into one batch; 1 disables batches.
+    /// Sets how many datagrams one batch may have. 1 disables batches (GSO).
     pub fn set_gso(&mut self, max_segments: usize) {
         self.max_segments = max_segments.max(1);
     }
 
-    /// Clears `buf` and writes the next batch of datagrams into it: some datagrams of one connection, at most
-    /// 65,507 bytes, or one stateless answer. Connections take turns.
+    /// Clears `buf` and writes the next batch into it: datagrams of one connection, at most 65,507 bytes, or one packet
+    /// without a connection. Connections take turns.
     pub fn poll_transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit> {
         buf.clear();
         if let Some((transmit, data, socket)) = self.responses.pop_front() {
@@ -65,7 +65,7 @@ impl Endpoint {
                     let entry = &mut self.connections[index];
                     entry.is_sending = false;
                     entry.quiet_since = Some(now);
-                    entry.connection.end_promise(now);
+                    entry.connection.end_reservation(now);
                     self.reconcile(index);
                 }
             }
@@ -73,8 +73,8 @@ impl Endpoint {
         None
     }
 
-    /// Writes the next batch of one connection. The connection keeps its turn in
-    /// [`poll_transmit`](Self::poll_transmit), which must be called as well.
+    /// Writes the next batch of the connection `key` alone. Its turn in [`poll_transmit`](Self::poll_transmit), which
+    /// must be called as well, does not change.
     pub fn poll_transmit_of(
         &mut self,
         key: ConnectionKey,
@@ -111,8 +111,8 @@ impl Endpoint {
         Some((transmit, remote, local))
     }
 
-    /// Sends a datagram of the host, without a connection. It is dropped, as in the network, if the queue is full
-    /// or if it is larger than UDP allows.
+    /// Sends a datagram of the application that belongs to no connection. It is dropped without an error, as the
+    /// network may do, if the queue is full or the datagram is larger than UDP allows.
     pub fn send_datagram(&mut self, remote: SocketAddr, data: Vec<u8>) {
         if data.len() > UDP_PAYLOAD_MAX {
             self.stats.responses_dropped += 1;
@@ -163,9 +163,10 @@ impl Endpoint {
     }
 }
 
-/// The largest UDP payload over IPv4.
+/// The largest UDP payload over IPv4, in bytes.
 const UDP_PAYLOAD_MAX: usize = 65_507;
-/// Stateless answers that wait for the socket. A dropped answer is repeated when the peer repeats its packet.
+/// The number of packets without a connection that may wait. A dropped one is made again when the peer repeats its
+/// packet.
 const RESPONSES_MAX: usize = 256;
 
 #[cfg(test)]

@@ -1,11 +1,11 @@
-//! Versions at an endpoint: Version Negotiation by a server, and the restart of a client after it (RFC 9000 section
-//! 6, RFC 9368).
+//! Version Negotiation packets: a server sends them, and a client that gets one restarts with another version (RFC
+//! 9000 section 6, RFC 9368).
 //!
-//! Not here: the allowed settings (`settings::versions`), compatible negotiation, which needs no second flight
-//! (`tls::versions`), and the packets (`wire::version_negotiation`).
+//! After a Version Negotiation packet, the endpoint replaces quinn-proto's connection by a new one. The application
+//! keeps its connection and its streams.
 //!
-//! After a Version Negotiation packet the endpoint replaces quinn-proto's first connection by a new one; the host's
-//! connection and its streams stay. Sessions and address tokens are stored by version.
+//! Not here: the versions that may be set (`settings::versions`), a switch of the version within the first flight
+//! (`tls::versions`), and the form of the packets (`wire::version_negotiation`).
 
 use std::{net::SocketAddr, time::Instant};
 
@@ -19,15 +19,15 @@ use uringcore_wire::{
 use crate::tls::{Answer, is_valid_retry, reserved_besides};
 use crate::{ClientSetup, CloseKind, DatagramMeta, Endpoint};
 
-/// The parameters to begin a connection of ours again.
+/// The parameters to begin a client's connection again.
 pub(crate) struct Restart {
     pub setup: ClientSetup,
     pub server_name: String,
 }
 
 impl Endpoint {
-    /// Answers a first packet of a version that the server does not support. Small packets are not answered (RFC
-    /// 9000 section 5.2.2), because the answer must not be larger.
+    /// Answers a first packet whose version the server does not support. Small packets get no answer, because an answer
+    /// must not be larger than the packet (RFC 9000 section 5.2.2).
     pub(crate) fn answer_version(&mut self, meta: DatagramMeta, first_packet: &[u8]) {
         let Some(server) = self
             .server
@@ -58,7 +58,7 @@ impl Endpoint {
         self.respond(transmit);
     }
 
-    /// True for a first packet of a version that the server does not support, but the endpoint's clients do.
+    /// True for a first packet whose version the server does not support, but clients of this endpoint do.
     pub(crate) fn is_of_other_version(&self, datagram: &[u8]) -> bool {
         let Some(server) = &self.server else {
             return false;
@@ -66,7 +66,7 @@ impl Endpoint {
         initial_version(datagram).is_some_and(|version| !server.versions.contains(&version))
     }
 
-    /// Handles a Version Negotiation packet: its client begins again, once.
+    /// Handles a Version Negotiation packet. The client that it belongs to restarts, once.
     pub(crate) fn handle_negotiation(&mut self, now: Instant, meta: DatagramMeta, data: &[u8]) {
         let Some(packet) = VersionNegotiation::read(data) else {
             return;
@@ -99,8 +99,8 @@ impl Endpoint {
         }
     }
 
-    /// True if the sender of a Retry packet has seen the first packet of the client that it is for (RFC 9000
-    /// section 17.2.5.2). Also true without such a client.
+    /// True if the sender of a Retry packet has seen the client's first packet (RFC 9000 section 17.2.5.2). Also true
+    /// if no client of this endpoint is waiting for the Retry.
     pub(crate) fn is_genuine_retry(&self, remote: SocketAddr, packet: &[u8]) -> bool {
         let destination = LongHeader::read(packet).map(|header| header.destination);
         let Some(index) = destination.and_then(|id| self.handshakes.client(remote, id)) else {
@@ -111,10 +111,10 @@ impl Endpoint {
         original.is_some_and(|id| is_valid_retry(connection.versions().original(), id, packet))
     }
 
-    /// Replaces the state machine's first connection by a new one with `version`. The host keeps its connection and
-    /// queued data.
+    /// Replaces quinn-proto's connection by a new one with `version`. The application keeps its connection and queued
+    /// data.
     fn begin_again(&mut self, now: Instant, index: usize, version: u32) {
-        // A datagram of the same turn may have ended the handshake.
+        // A datagram of the same turn may have ended the handshake already.
         self.reconcile(index);
         let Some(entry) = self
             .connections
@@ -128,17 +128,16 @@ impl Endpoint {
         };
         let remote = entry.connection.remote_addr();
         let packet_log = entry.connection.packet_log().cloned();
-        let mut config = restart.setup.reported(version, packet_log);
+        let mut config = restart.setup.after_version_negotiation(version, packet_log);
         if let Some(tokens) = entry.connection.tokens() {
             tokens.set_version(version);
             config.token_store(tokens);
         }
-        // The end of the old connection is handled first: without connection IDs both have the server's address as
-        // their key.
+        // The old connection is removed first: without connection IDs, quinn-proto finds both by the server's address.
         let old = entry.handle;
         self.by_handle[old.0] = None;
         self.quinn.handle_event(old, EndpointEvent::drained());
-        self.next_id.is_named();
+        self.next_id.use_application_id();
         let begun = self
             .quinn
             .connect(now, config, remote, &restart.server_name);
@@ -160,7 +159,7 @@ impl Endpoint {
     }
 }
 
-/// RFC 9000 section 14.1.
+/// A server does not answer smaller datagrams (RFC 9000 section 14.1).
 const FIRST_DATAGRAM_MIN: usize = 1_200;
 
 #[cfg(test)]
@@ -209,7 +208,7 @@ mod tests {
         (endpoint, meta, now)
     }
 
-    /// A long header with these connection IDs, and the further fields of an Initial packet.
+    /// A packet with a long header: these connection IDs, then the other fields of an Initial packet.
     fn packet(first: u8, version: u32, destination: &[u8], source: &[u8], rest: &[u8]) -> BytesMut {
         let mut packet = BytesMut::from(&[first][..]);
         packet.extend(version.to_be_bytes());
@@ -222,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn handshakes_are_found_by_their_index_and_never_by_a_search_through_all() {
+    fn handshakes_are_found_only_by_their_index() {
         let (mut endpoint, meta, now) = dialing();
         let key = endpoint.keys().last().unwrap();
         let connection = endpoint.peek(key).unwrap();
@@ -231,7 +230,7 @@ mod tests {
         let negotiation = packet(0xc0, 0, &ours, server, &VERSION_2.to_be_bytes());
         let retry = packet(0xf0, VERSION_1, &ours, b"unknown!", &[0; 32]);
         assert!(!endpoint.is_genuine_retry(meta.remote, &retry));
-        // Only the index changes: the caller has found the handshake by a search of the connections.
+        // Only the index changes. A search through all connections would still find the handshake.
         let index = endpoint.connections.len() - 1;
         let entry = &mut endpoint.connections[index];
         let elsewhere = Handshakes::default().enter(index, meta.remote, Some(&ours));
@@ -246,7 +245,7 @@ mod tests {
         let others: Vec<_> = endpoint.keys().filter(|other| *other != key).collect();
         let mut ended = others.iter().filter_map(|other| endpoint.peek(*other));
         assert!(ended.all(|connection| connection.is_closed()));
-        // The packet takes effect once the index has the handshake again.
+        // The packet takes effect when the handshake is in the index again.
         let keys = endpoint.handshakes.enter(index, meta.remote, Some(&ours));
         endpoint.connections[index].handshake = Some(keys);
         endpoint.handle_datagram(now, meta, negotiation);
@@ -256,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_handshake_that_begins_again_is_found_by_its_new_id_and_leaves_when_it_ends() {
+    fn a_restarted_handshake_is_found_by_its_new_connection_id() {
         let (mut endpoint, meta, now) = dialing();
         let key = endpoint.keys().next().unwrap();
         let ids = |endpoint: &Endpoint| {
@@ -277,7 +276,7 @@ mod tests {
         assert_eq!(endpoint.handshakes.client(meta.remote, &first), None);
         assert!(endpoint.handshakes.client(meta.remote, &second).is_some());
         assert_eq!(endpoint.handshakes.with(meta.remote).count(), HANDSHAKES);
-        // Two end, and the others by ICMP.
+        // Two connections are closed, and the others fail by an ICMP error.
         for key in endpoint.keys().take(2).collect::<Vec<_>>() {
             endpoint.connection(key).unwrap().close(now, 0, None, b"");
         }

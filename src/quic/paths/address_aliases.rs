@@ -1,23 +1,23 @@
-//! Aliases of servers' addresses. The state machine of a client has one fixed address of its peer, so packets from
-//! a preferred address are passed to it with that address.
+//! Aliases of server addresses. quinn-proto gives a client's connection one fixed address of its server. Packets from
+//! the server's preferred address are therefore passed to quinn-proto with the fixed address.
 
 use std::{
     collections::{HashMap, hash_map::Entry},
     net::SocketAddr,
 };
 
-/// The aliases that an endpoint's connections use or probe.
+/// The aliases that the connections of an endpoint use or probe.
 #[derive(Default)]
 pub(crate) struct AddressAliases(HashMap<SocketAddr, Alias>);
 
 struct Alias {
     known: SocketAddr,
-    /// How many connections use it. It is removed with the last of them.
+    /// The number of connections that use the alias. It is removed with the last of them.
     users: usize,
 }
 
 impl AddressAliases {
-    /// The state machine's address for the address that a datagram came from.
+    /// The address that quinn-proto has for a server whose datagram came from `remote`.
     pub fn known(&self, remote: SocketAddr) -> SocketAddr {
         match self.0.is_empty() {
             true => remote,
@@ -25,7 +25,7 @@ impl AddressAliases {
         }
     }
 
-    /// True if `address` is not an alias of another address than `known`.
+    /// True unless `address` is already an alias of another address than `known`.
     pub fn may_stand_for(&self, address: SocketAddr, known: SocketAddr) -> bool {
         let alias = self.0.get(&address);
         alias.is_none_or(|alias| alias.known == known)

@@ -1,9 +1,9 @@
 //! The addresses and sockets that connections use (RFC 9000 section 9).
 //!
 //! - `path`: the local and remote addresses of one connection's packets.
-//! - `validated_addresses`: a client's validated address, and the limits of others.
-//! - `address_aliases`: addresses of servers that replace the state machine's address.
-//! - `peer_transport_parameters`: a server's preferred address, and if a client may migrate at all.
+//! - `validated_addresses`: a client's validated address, and the amplification limits of other addresses.
+//! - `address_aliases`: addresses of servers that replace the address that quinn-proto has.
+//! - `peer_transport_parameters`: a server's preferred address, and a ban on migration.
 //!
 //! Not here: when a connection changes its path (`connection::migration`, `connection::preferred_address`,
 //! `endpoint::migration`).

@@ -1,7 +1,7 @@
-//! The path of a connection as the host sees it: its socket, its local address, and the alias of the state
-//! machine's remote address.
+//! The path of a connection as the application sees it: the socket, the local address, and the remote address that
+//! may replace quinn-proto's.
 //!
-//! The state machine has one fixed local and, on a client, one fixed remote address. Not here: when a path is
+//! quinn-proto has one fixed local address and, on a client, one fixed remote address. Not here: when a path is
 //! changed (`connection::migration`).
 
 use std::{
@@ -9,8 +9,8 @@ use std::{
     time::Instant,
 };
 
-/// One end of a path: a socket, by the host's number, and an address of it if the socket reports one. The first
-/// socket is 0.
+/// The local end of a path: the application's number of the socket (the first is 0), and the local address if the
+/// socket reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Local {
     pub socket: u32,
@@ -20,25 +20,25 @@ pub(crate) struct Local {
 #[derive(Debug)]
 pub(crate) struct Path {
     route: Route,
-    /// The peer's previous address, and where its packets arrived. RFC 9000 section 9.3 requires that this address
-    /// is probed after a migration.
+    /// The peer's previous address, and the local end at which its packets arrived. After a migration that address must
+    /// be probed (RFC 9000 section 9.3).
     before: Option<(SocketAddr, Local)>,
-    /// An address that the peer probes from without using it, and where its packets arrive. The answer has to take
+    /// An address from which the peer only probes, and the local end at which the probe arrived. The answer must take
     /// the same path (RFC 9000 section 8.2.2).
     asking: Option<(SocketAddr, Local)>,
     trial: Option<Trial>,
-    /// A server that has announced a preferred address.
+    /// True on a server that has announced a preferred address.
     has_preferred: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Route {
     local: Local,
-    /// Packets for the first address, which the state machine uses, go to the second.
+    /// Packets that quinn-proto addresses to the first address are sent to the second.
     alias: Option<(SocketAddr, SocketAddr)>,
 }
 
-/// A client uses a new path at its host's request, and nothing has arrived on it yet.
+/// A new path that a client uses at its application's request. Nothing has arrived on it yet.
 #[derive(Debug)]
 struct Trial {
     deadline: Instant,
@@ -60,7 +60,7 @@ impl Path {
         self.route.local.socket
     }
 
-    /// The actual destination of a packet that the state machine addressed to `remote`.
+    /// The destination of a packet that quinn-proto has addressed to `remote`.
     pub fn remote(&self, remote: SocketAddr) -> SocketAddr {
         match self.route.alias {
             Some((known, actual)) if known == remote => actual,
@@ -72,7 +72,7 @@ impl Path {
         self.route.alias
     }
 
-    /// True if there is an alias, or will be again if a trial fails.
+    /// True if packets go to an alias, or will again when the current trial fails.
     pub fn has_alias(&self) -> bool {
         let before = self.trial.as_ref().map(|trial| trial.before);
         [Some(self.route), before]
@@ -81,33 +81,33 @@ impl Path {
             .any(|route| route.alias.is_some())
     }
 
-    /// The local end that packets to `remote` are sent from.
+    /// The local end from which packets to `remote` are sent.
     pub fn local(&self, remote: SocketAddr) -> Local {
         let others = [self.asking, self.before].into_iter().flatten();
         let mut there = others.filter(|(address, _)| *address == remote);
         there.next().map_or(self.route.local, |(_, local)| local)
     }
 
-    /// The peer has migrated from `old`, and its packets arrive at `local` now.
+    /// Called when the peer has migrated away from `old`. Its packets arrive at `local` now.
     pub fn peer_moved(&mut self, old: SocketAddr, local: Local) {
         self.before = Some((old, self.route.local));
         self.asking = None;
         self.route.local = local;
     }
 
-    /// The peer probes from an address that it does not use, and its packets arrive at `local`.
-    pub fn asked_from(&mut self, remote: SocketAddr, local: Local) {
+    /// Called when the peer probes from `remote` without migrating. The probe arrived at `local`.
+    pub fn probed_from(&mut self, remote: SocketAddr, local: Local) {
         self.asking = Some((remote, local));
     }
 
-    /// The state machine has returned to the peer's previous address.
+    /// Called when quinn-proto has returned to the peer's previous address.
     pub fn peer_returned(&mut self, remote: SocketAddr) {
         if let Some((_, local)) = self.before.take_if(|(address, _)| *address == remote) {
             self.route.local = local;
         }
     }
 
-    /// True if it matters that a datagram that arrived here is authentic.
+    /// True if the caller must find out whether a datagram that arrived here is authentic.
     pub fn needs_proof(&self, local: Local, remote: SocketAddr) -> bool {
         match &self.trial {
             Some(_) => {
@@ -118,7 +118,7 @@ impl Path {
         }
     }
 
-    /// Records an authentic datagram at this local address. Returns true if this ends a trial.
+    /// Records that an authentic datagram has arrived at `local`. Returns true if that ends a trial.
     pub fn proved(&mut self, local: Local) -> bool {
         if self.has_preferred {
             self.route.local = local;
@@ -134,9 +134,9 @@ impl Path {
         self.trial.as_ref().map(|trial| trial.deadline)
     }
 
-    /// Switches to another socket until `deadline` or for good.
+    /// Sends from another socket. If nothing has arrived there at `deadline`, the old path is used again.
     pub fn try_socket(&mut self, socket: u32, deadline: Instant) {
-        // A path on which nothing has ever arrived is no fallback.
+        // The fallback is the last path on which something has arrived, so an unfinished trial is skipped.
         let before = self.trial.take().map_or(self.route, |trial| trial.before);
         self.trial = Some(Trial { deadline, before });
         self.route.local = Local { socket, ip: None };
@@ -147,7 +147,7 @@ impl Path {
         self.route.alias = Some((known, actual));
     }
 
-    /// Sends to the state machine's address from now on, and after a failed trial.
+    /// Sends to the address that quinn-proto has, now and after a failed trial.
     pub fn leave_alias(&mut self) {
         self.route.alias = None;
         if let Some(trial) = &mut self.trial {
@@ -155,7 +155,7 @@ impl Path {
         }
     }
 
-    /// Returns to the path before the trial, if its deadline has passed. Returns true if it has.
+    /// Returns to the path before the trial if its deadline has passed. Then returns true.
     pub fn give_up(&mut self, now: Instant) -> bool {
         let Some(trial) = self.trial.take_if(|trial| trial.deadline <= now) else {
             return false;
@@ -180,18 +180,18 @@ mod tests {
     }
 
     #[test]
-    fn a_trial_ends_with_an_authentic_datagram_on_the_new_socket() {
+    fn an_authentic_datagram_on_the_new_socket_ends_a_trial() {
         let now = Instant::now();
         let mut path = Path::new(local(0), false);
         assert!(
             !path.needs_proof(local(0), addr(1)),
-            "nothing is being tried"
+            "no trial is in progress"
         );
         path.try_socket(1, now);
         assert_eq!((path.socket(), path.deadline()), (1, Some(now)));
         assert!(
             !path.needs_proof(local(0), addr(1)),
-            "it arrived on the old socket"
+            "the datagram arrived on the old socket"
         );
         assert!(path.needs_proof(local(1), addr(1)));
         assert!(path.proved(local(1)));
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn trials_that_fail_return_to_the_last_path_on_which_something_arrived() {
+    fn failed_trials_return_to_the_last_working_path() {
         let now = Instant::now();
         let mut path = Path::new(local(0), false);
         path.try_socket(1, now + Duration::from_secs(1));
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn an_alias_replaces_its_address_alone_until_it_is_left() {
+    fn an_alias_replaces_only_its_address() {
         let now = Instant::now();
         let mut path = Path::new(local(0), false);
         path.use_alias(addr(1), addr(2));
@@ -228,19 +228,19 @@ mod tests {
     }
 
     #[test]
-    fn answers_take_the_path_on_which_the_peer_was_asked_for() {
+    fn a_path_response_takes_the_path_of_its_challenge() {
         let mut path = Path::new(local(0), false);
         path.peer_moved(addr(1), local(1));
         assert_eq!(
             path.local(addr(1)),
             local(0),
-            "the address before is probed there"
+            "the previous address is probed from its old local end"
         );
         assert_eq!(path.local(addr(2)), local(1));
-        path.asked_from(addr(3), local(2));
+        path.probed_from(addr(3), local(2));
         assert_eq!(path.local(addr(3)), local(2));
         path.peer_returned(addr(3));
-        assert_eq!(path.socket(), 1, "the peer was never there");
+        assert_eq!(path.socket(), 1, "the peer never had that address");
         path.peer_returned(addr(1));
         assert_eq!(path.socket(), 0);
     }
@@ -250,7 +250,7 @@ mod tests {
         let mut path = Path::new(local(0), true);
         assert!(!path.needs_proof(local(0), addr(1)));
         assert!(path.needs_proof(local(1), addr(1)));
-        assert!(!path.proved(local(1)), "no trial has ended");
+        assert!(!path.proved(local(1)), "no trial was in progress");
         assert_eq!(path.socket(), 1);
     }
 }

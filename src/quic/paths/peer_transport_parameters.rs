@@ -1,4 +1,4 @@
-//! The peer's transport parameters that the state machine does not expose (RFC 9000 section 18.2).
+//! The peer's transport parameters that quinn-proto does not expose (RFC 9000 section 18.2).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -8,11 +8,11 @@ use uringcore_wire::{transport_parameters::Parameters, varint};
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct PeerParameters {
     pub disable_active_migration: bool,
-    /// The initial limit on all streams together.
+    /// The initial limit on all streams' data, in bytes.
     pub initial_max_data: u64,
     pub preferred_v4: Option<SocketAddr>,
     pub preferred_v6: Option<SocketAddr>,
-    /// The connection ID of the preferred address.
+    /// The connection ID for packets to the preferred address.
     preferred_id: Option<ConnectionId>,
 }
 
@@ -24,7 +24,7 @@ pub(crate) struct PreferredAddress {
 }
 
 impl PeerParameters {
-    /// Parses bytes that the state machine has accepted; a malformed parameter counts as absent.
+    /// Parses transport parameters that quinn-proto has accepted. A malformed parameter counts as absent.
     pub fn read(encoded: &[u8]) -> Self {
         let mut found = Self::default();
         for (id, value) in Parameters::of(encoded) {
@@ -43,20 +43,20 @@ impl PeerParameters {
         found
     }
 
-    /// The preferred address of the family of `remote`, in the form for its socket. `None` if a server at
-    /// `remote` must not send its clients there.
-    pub fn preferred_like(&self, remote: SocketAddr) -> Option<PreferredAddress> {
-        let (address, id) = self.address_like(remote).zip(self.preferred_id)?;
+    /// The preferred address of the same IP family as `remote`, in the form that the socket needs. `None` if a server
+    /// at `remote` must not send its clients there.
+    pub fn preferred_for(&self, remote: SocketAddr) -> Option<PreferredAddress> {
+        let (address, id) = self.address_for(remote).zip(self.preferred_id)?;
         Some(PreferredAddress { address, id })
     }
 
-    fn address_like(&self, remote: SocketAddr) -> Option<SocketAddr> {
+    fn address_for(&self, remote: SocketAddr) -> Option<SocketAddr> {
         let is_mapped = remote.ip().to_canonical() != remote.ip();
         let address = match remote {
             SocketAddr::V6(_) if !is_mapped => self.preferred_v6,
             _ => self.preferred_v4,
         }
-        .filter(|address| is_fair(address.ip(), remote.ip().to_canonical()))?;
+        .filter(|address| may_be_preferred(address.ip(), remote.ip().to_canonical()))?;
         match (is_mapped, address) {
             (true, SocketAddr::V4(v4)) => {
                 Some(SocketAddr::from((v4.ip().to_ipv6_mapped(), v4.port())))
@@ -66,20 +66,20 @@ impl PeerParameters {
     }
 }
 
-/// True if a server at `remote` may have its clients send to `preferred`: not to a multicast or broadcast address,
-/// and not to an address that only the client can reach, such as its own machine (RFC 9000 section 21.5.6). An
+/// True if a server at `remote` may send its clients to `preferred`. Not allowed are multicast and broadcast
+/// addresses, and addresses with a smaller scope, such as the client's own machine (RFC 9000 section 21.5.6). An
 /// IPv4-mapped IPv6 address counts as the IPv4 address.
-fn is_fair(preferred: IpAddr, remote: IpAddr) -> bool {
+fn may_be_preferred(preferred: IpAddr, remote: IpAddr) -> bool {
     let preferred = preferred.to_canonical();
     let is_group = match preferred {
         IpAddr::V4(ip) => ip.is_multicast() || ip.is_broadcast(),
         IpAddr::V6(ip) => ip.is_multicast(),
     };
-    !is_group && !preferred.is_unspecified() && reach(preferred) >= reach(remote)
+    !is_group && !preferred.is_unspecified() && scope(preferred) >= scope(remote)
 }
 
-/// The scope of an address: the machine, the link, the site, global.
-fn reach(ip: IpAddr) -> u8 {
+/// The scope of an address as a number: machine, link, site, global.
+fn scope(ip: IpAddr) -> u8 {
     let (is_machine, is_link, is_site) = match ip.to_canonical() {
         IpAddr::V4(ip) => (ip.is_loopback(), ip.is_link_local(), ip.is_private()),
         IpAddr::V6(ip) => (
@@ -96,7 +96,7 @@ fn reach(ip: IpAddr) -> u8 {
     }
 }
 
-/// RFC 9000 figure 22. An address of zeros means that there is none of that family.
+/// RFC 9000 figure 22: the fields of `preferred_address`. A family whose address is all zeros is absent.
 fn addresses(value: &[u8]) -> Option<(Option<SocketAddr>, Option<SocketAddr>)> {
     let (v4, rest) = value.split_first_chunk::<4>()?;
     let (v4_port, rest) = rest.split_first_chunk::<2>()?;
@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_server_sends_its_clients_nowhere_that_it_could_not_go_itself() {
+    fn a_preferred_address_of_smaller_scope_is_ignored() {
         let like = |preferred: &str, remote: &str| {
             let preferred = Some(preferred.parse().unwrap());
             let found = PeerParameters {
@@ -135,9 +135,9 @@ mod tests {
                 preferred_v6: preferred.filter(SocketAddr::is_ipv6),
                 ..PeerParameters::default()
             };
-            found.address_like(remote.parse().unwrap()).is_some()
+            found.address_for(remote.parse().unwrap()).is_some()
         };
-        for (preferred, remote, is_fair) in [
+        for (preferred, remote, may_be_preferred) in [
             ("127.0.0.2:53", "127.0.0.1:443", true),
             ("127.0.0.1:53", "192.168.0.1:443", false),
             ("127.0.0.1:53", "[::ffff:192.0.2.1]:443", false),
@@ -157,12 +157,16 @@ mod tests {
             ("[ff02::1]:53", "[fe80::1]:443", false),
             ("[2001:db8::2]:53", "[2001:db8::1]:443", true),
         ] {
-            assert_eq!(like(preferred, remote), is_fair, "{preferred} of {remote}");
+            assert_eq!(
+                like(preferred, remote),
+                may_be_preferred,
+                "{preferred} of {remote}"
+            );
         }
     }
 
     #[test]
-    fn parameters_are_found_among_others_and_their_ends_hurt_nobody() {
+    fn transport_parameters_are_found_and_truncation_never_panics() {
         let mut bytes = vec![0x01, 0x02, 0x40, 0x64, 0x0c, 0x00, 0x0d, 0x2d];
         bytes.extend([192, 0, 2, 1, 0x11, 0x51]);
         bytes.extend([0; 18]);
@@ -173,7 +177,7 @@ mod tests {
         assert!(found.disable_active_migration);
         assert_eq!((found.preferred_v4, found.preferred_v6), (Some(v4), None));
         assert_eq!(found.preferred_id, Some(ConnectionId::new(&[1, 2, 3, 4])));
-        let like = |remote: &str| found.address_like(remote.parse().unwrap());
+        let like = |remote: &str| found.address_for(remote.parse().unwrap());
         assert_eq!(like("10.0.0.1:1"), Some(v4));
         assert_eq!(
             like("[::ffff:10.0.0.1]:1"),

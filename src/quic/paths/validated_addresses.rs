@@ -1,8 +1,8 @@
-//! A client's addresses at its server: the validated one, and the bytes that may be sent to others (RFC 9000
-//! sections 8.1, 8.2 and 9.3).
+//! The addresses of a server's client: the validated one, and the amplification limits of others (RFC 9000 sections
+//! 8.1, 8.2 and 9.3).
 //!
-//! An address that is not validated gets at most three times the UDP payload that arrived from it. While the client
-//! is at its validated address and nothing is sent anywhere else, nothing is counted.
+//! An address that is not validated gets at most three times the UDP payload that has arrived from it. While the
+//! client is at its validated address and nothing is sent anywhere else, nothing is counted.
 //!
 //! Not here: the frames that validate an address (`connection::path_observer`), and shortened packets
 //! (`seams::shortened_packet`).
@@ -18,20 +18,20 @@ use uringcore_limits::token_bucket::{Rate, TokenBucket};
 #[derive(Default)]
 pub(crate) struct ClientAddresses {
     validated: Option<SocketAddr>,
-    /// Present while packets may go to an address that is not validated, or the state machine validates one.
+    /// Counts bytes while packets may go to an address that is not validated. `None` otherwise.
     limits: Option<Box<Limits>>,
-    /// The limit of this client's migrations. Created at the first.
+    /// The limit on this client's migrations. Created at the first one.
     moves: Option<Box<TokenBucket>>,
 }
 
 #[derive(Default)]
 struct Limits {
     budgets: Vec<Budget>,
-    /// The state machine validates the address that it sends to.
+    /// True while quinn-proto validates the address that it sends to.
     is_validating: bool,
-    /// The state machine's next datagram probes the client's previous address.
-    asks_old: bool,
-    /// The data of the state machine's last PATH_CHALLENGE to its current address.
+    /// True if quinn-proto's next datagram probes the client's previous address.
+    probes_old: bool,
+    /// The data of quinn-proto's last PATH_CHALLENGE to the client's current address.
     challenge: Option<[u8; 8]>,
     held: Option<Held>,
     repeat: Option<Repeat>,
@@ -41,19 +41,19 @@ struct Budget {
     address: SocketAddr,
     received: u64,
     sent: u64,
-    /// A PATH_RESPONSE is due there.
+    /// True if a PATH_RESPONSE must be sent to this address.
     is_asking: bool,
 }
 
-/// A datagram that waits until it may leave.
+/// A datagram that waits until the amplification limit allows it.
 struct Held {
     transmit: quinn::Transmit,
     data: Vec<u8>,
 }
 
-/// A short challenge that is sent again if no answer arrives. The state machine sends one alone only once, and
-/// nothing else while its own budget is used up. So otherwise a lost challenge would end the connection of a client
-/// that only receives.
+/// A datagram with a PATH_CHALLENGE that is sent again if no answer arrives. quinn-proto sends a challenge alone only
+/// once, and sends nothing else while its own limit is used up. So without the repetition a lost challenge would end
+/// the connection of a client that only receives.
 struct Repeat {
     to: SocketAddr,
     data: Vec<u8>,
@@ -62,15 +62,15 @@ struct Repeat {
     is_due: bool,
 }
 
-/// The limits of the next datagram.
+/// The number of bytes that the next datagram may have.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Room {
-    /// `None`: no limit.
+    /// The limit for the client's current address. `None`: no limit.
     pub current: Option<u64>,
-    /// The limit of a PATH_RESPONSE to an address that the client probes from; `None`: no limit.
+    /// The limit for a PATH_RESPONSE to an address from which the client only probes. `None`: no limit.
     pub response: Option<u64>,
-    /// The next datagram probes the validated address, regardless of the limits.
-    pub asks_old: bool,
+    /// True if the next datagram probes the client's validated address, to which no limit applies.
+    pub probes_old: bool,
 }
 
 impl ClientAddresses {
@@ -79,12 +79,12 @@ impl ClientAddresses {
         self.validated
     }
 
-    /// True if received and sent bytes have to be counted.
+    /// True if received and sent bytes must be counted.
     pub fn are_limited(&self) -> bool {
         self.limits.is_some()
     }
 
-    /// Begins with an address that `received` bytes came from.
+    /// Sets the client's first address, from which `received` bytes have come.
     pub fn begin(&mut self, address: SocketAddr, received: u64, is_validated: bool) {
         match is_validated {
             true => self.validated = Some(address),
@@ -92,9 +92,14 @@ impl ClientAddresses {
         }
     }
 
-    /// True if a datagram from an address that is neither in use nor validated may be processed: it may be a
-    /// migration.
-    pub fn may_move(&mut self, now: Instant, remote: SocketAddr, current: SocketAddr) -> bool {
+    /// True if a datagram from `remote` may be processed. A datagram from an address that is neither in use nor
+    /// validated may be a migration, and the number of migrations is limited.
+    pub fn allows_migration(
+        &mut self,
+        now: Instant,
+        remote: SocketAddr,
+        current: SocketAddr,
+    ) -> bool {
         if remote == current || Some(remote) == self.validated {
             return true;
         }
@@ -104,28 +109,28 @@ impl ClientAddresses {
         }
     }
 
-    /// The state machine has switched to another address.
+    /// Called when quinn-proto has switched to another address of the client.
     pub fn moved(&mut self, now: Instant) {
         let moves = self
             .moves
             .get_or_insert_with(|| TokenBucket::new(MOVES).into());
         moves.try_take(now);
         let limits = self.limits();
-        // This probes the previous address only if that was not being validated itself.
-        limits.asks_old |= !limits.is_validating;
+        // quinn-proto probes the previous address only if it was not validating that one.
+        limits.probes_old |= !limits.is_validating;
         limits.is_validating = true;
         (limits.challenge, limits.repeat) = (None, None);
     }
 
-    /// The state machine no longer validates an address.
+    /// Called when quinn-proto has stopped validating an address.
     pub fn stopped_validating(&mut self) {
         if let Some(limits) = &mut self.limits {
-            (limits.is_validating, limits.asks_old) = (false, false);
+            (limits.is_validating, limits.probes_old) = (false, false);
             (limits.challenge, limits.repeat) = (None, None);
         }
     }
 
-    /// Counts a received datagram, if packets may be sent back to its address.
+    /// Counts a received datagram if packets may be sent back to its address.
     pub fn received(
         &mut self,
         remote: SocketAddr,
@@ -149,7 +154,7 @@ impl ClientAddresses {
             budget.is_asking |= is_asking;
         } else {
             if budgets.len() >= ADDRESSES_MAX {
-                // The bytes received from there are dropped together with those sent there.
+                // The list is full. With the oldest entry, the received bytes and the sent bytes are forgotten together.
                 let old = budgets.iter().position(|budget| budget.address != current);
                 budgets.remove(old.unwrap_or(0));
             }
@@ -161,13 +166,13 @@ impl ClientAddresses {
         }
     }
 
-    /// True if a PATH_RESPONSE from `remote` answers the challenge to the current address.
+    /// True if a PATH_RESPONSE from `remote` answers the challenge to the client's current address.
     pub fn is_answer(&self, remote: SocketAddr, current: SocketAddr, data: [u8; 8]) -> bool {
         let limits = self.limits.as_ref();
         remote == current && limits.is_some_and(|limits| limits.challenge == Some(data))
     }
 
-    /// The client has proved `address`. Returns true if that is a change.
+    /// Records that the client has proved `address`. Returns true if that is another address than before.
     pub fn validate(&mut self, address: SocketAddr) -> bool {
         if let Some(limits) = &mut self.limits {
             limits.budgets.retain(|budget| budget.address != address);
@@ -183,11 +188,11 @@ impl ClientAddresses {
         Room {
             current: self.room_of(current),
             response: asking.map(Budget::room).min(),
-            asks_old: limits.asks_old,
+            probes_old: limits.probes_old,
         }
     }
 
-    /// `None`: no limit.
+    /// The bytes that may be sent to `address`. `None`: no limit.
     fn room_of(&self, address: SocketAddr) -> Option<u64> {
         if Some(address) == self.validated {
             return None;
@@ -197,11 +202,11 @@ impl ClientAddresses {
         Some(budget.map_or(0, Budget::room))
     }
 
-    /// Counts a datagram, or a batch, that is about to leave. False if it may not.
+    /// Counts a datagram, or a batch, that is about to leave. Returns false if it must not leave.
     pub fn send(&mut self, transmit: &quinn::Transmit) -> bool {
         let bytes = transmit.size as u64;
         if let Some(limits) = &mut self.limits {
-            limits.asks_old = false;
+            limits.probes_old = false;
         }
         let Some(room) = self.room_of(transmit.destination) else {
             return true;
@@ -217,12 +222,13 @@ impl ClientAddresses {
         bytes <= room
     }
 
-    /// A challenge was sent to `to`, the current address.
+    /// Records that a challenge with `data` was sent to `to`, the client's current address.
     pub fn challenged(&mut self, to: SocketAddr, data: [u8; 8]) {
         let is_validated = self.validated == Some(to);
         if let Some(limits) = &mut self.limits
-            // A client that returns at once is probed twice: on the path that it left, and on its new one.
-            && !(limits.asks_old && is_validated)
+            // If a client returns at once, quinn-proto probes it twice at one address. The first challenge belongs to
+            // the path that it has left, and does not count.
+            && !(limits.probes_old && is_validated)
         {
             limits.challenge = Some(data);
         }
@@ -234,7 +240,7 @@ impl ClientAddresses {
             .is_some_and(|limits| limits.is_validating)
     }
 
-    /// Stores a datagram until it may leave.
+    /// Stores a datagram until the limit allows it.
     pub fn hold(&mut self, transmit: quinn::Transmit, data: &[u8]) {
         let data = data.to_vec();
         self.limits().held = Some(Held { transmit, data });
@@ -246,14 +252,14 @@ impl ClientAddresses {
             .is_some_and(|limits| limits.held.is_some())
     }
 
-    /// The connection is closed: earlier datagrams must not leave any more.
+    /// Drops waiting datagrams after the connection was closed.
     pub fn drop_waiting(&mut self) {
         if let Some(limits) = &mut self.limits {
             (limits.held, limits.repeat) = (None, None);
         }
     }
 
-    /// Sends a datagram with a challenge again after this pause, and after twice the pause.
+    /// Sends a datagram with a challenge again after `pause`, and once more after twice that time.
     pub fn repeat(&mut self, now: Instant, to: SocketAddr, data: &[u8], pause: Duration) {
         self.limits().repeat = Some(Repeat {
             to,
@@ -264,7 +270,7 @@ impl ClientAddresses {
         });
     }
 
-    /// When a challenge must be repeated.
+    /// The time at which a challenge must be repeated. `None` if none must be.
     pub fn deadline(&self) -> Option<Instant> {
         let repeat = self.limits.as_ref()?.repeat.as_ref()?;
         (!repeat.is_due).then_some(repeat.at)
@@ -278,14 +284,14 @@ impl ClientAddresses {
         }
     }
 
-    /// The challenge that is due again, if there is room for it.
+    /// Writes the challenge that must be repeated into `buf`, if the limit allows it.
     fn repeated(&mut self, buf: &mut Vec<u8>) -> Option<quinn::Transmit> {
         let due = self.limits.as_ref()?.repeat.as_ref();
         let (to, size) = due
             .filter(|repeat| repeat.is_due)
             .map(|repeat| (repeat.to, repeat.data.len() as u64))?;
         if self.room_of(to).is_some_and(|room| room < size) {
-            // The datagram is sent when more bytes have arrived from this address.
+            // The challenge waits until more bytes have arrived from this address.
             return None;
         }
         let mut repeat = self.limits.as_mut()?.repeat.take()?;
@@ -305,7 +311,7 @@ impl ClientAddresses {
         Some(transmit)
     }
 
-    /// A stored datagram, if it may leave now.
+    /// Writes a waiting datagram into `buf` if it may leave now.
     pub fn release(&mut self, buf: &mut Vec<u8>) -> Option<quinn::Transmit> {
         if let Some(transmit) = self.repeated(buf) {
             return Some(transmit);
@@ -320,7 +326,7 @@ impl ClientAddresses {
         Some(held.transmit)
     }
 
-    /// Stops counting if nothing has to be counted any more. Returns true if it has stopped.
+    /// Stops counting if all addresses in use are validated. Returns true if it has stopped.
     pub fn relax(&mut self, current: SocketAddr) -> bool {
         let Some(limits) = &mut self.limits else {
             return false;
@@ -354,12 +360,12 @@ impl Budget {
     }
 }
 
-/// RFC 9000 section 8.1.
+/// RFC 9000 section 8.1: three times the received bytes may be sent.
 const FACTOR: u64 = 3;
-/// The state machine answers this many addresses at a time, and uses one more.
+/// The number of addresses that are counted: quinn-proto answers 16 probing addresses at a time, and uses one more.
 const ADDRESSES_MAX: usize = 17;
-/// How often a client may migrate. Each migration costs about as much as a key update, and a datagram to its old
-/// address. A client behind a NAT that loses its mappings migrates a few times a minute.
+/// The rate of a client's migrations. Each costs about as much as a key update, and a datagram to the old address. A
+/// client behind a NAT that loses its mappings migrates a few times a minute.
 const MOVES: Rate = Rate {
     per_second: 1.0,
     burst: 10,
@@ -384,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_that_is_not_validated_gets_three_times_what_came_from_it() {
+    fn an_unvalidated_address_gets_at_most_three_times_its_bytes() {
         let client = addr("192.0.2.1:1000");
         let mut addresses = ClientAddresses::default();
         addresses.begin(client, 1_200, false);
@@ -399,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_held_leaves_when_there_is_room() {
+    fn a_waiting_datagram_leaves_when_the_limit_allows_it() {
         let client = addr("192.0.2.1:1000");
         let mut addresses = ClientAddresses::default();
         addresses.begin(client, 100, false);
@@ -413,12 +419,12 @@ mod tests {
     }
 
     #[test]
-    fn the_challenge_of_a_client_that_came_back_at_once_is_the_one_of_its_new_path() {
+    fn after_an_immediate_return_the_challenge_of_the_new_path_counts() {
         let (client, there) = (addr("192.0.2.1:1000"), addr("192.0.2.2:2"));
         let now = Instant::now();
         let mut addresses = ClientAddresses::default();
         addresses.begin(client, 1_200, true);
-        // Two datagrams of one batch: nothing is sent between the migrations.
+        // Two datagrams of one batch cause two migrations, and nothing is sent in between.
         addresses.moved(now);
         addresses.received(there, 30, there, false);
         addresses.moved(now);
@@ -433,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn a_challenge_that_finds_no_room_leaves_when_more_has_come() {
+    fn a_challenge_above_the_limit_leaves_when_more_bytes_have_arrived() {
         let (client, there) = (addr("192.0.2.1:1000"), addr("192.0.2.2:2"));
         let (now, pause) = (Instant::now(), Duration::from_secs(1));
         let mut addresses = ClientAddresses::default();
@@ -445,25 +451,33 @@ mod tests {
         addresses.handle_timeout(now + pause);
         let mut buf = Vec::new();
         for _ in 0..3 {
-            assert!(addresses.release(&mut buf).is_none(), "30 bytes are left");
+            assert!(
+                addresses.release(&mut buf).is_none(),
+                "30 bytes may still be sent"
+            );
             assert_eq!((buf.len(), addresses.deadline()), (0, None));
         }
         addresses.received(there, 10, there, false);
-        let transmit = addresses.release(&mut buf).expect("60 bytes are left");
+        let transmit = addresses
+            .release(&mut buf)
+            .expect("60 bytes may still be sent");
         assert_eq!((transmit.destination, transmit.size), (there, 60));
         assert_eq!(buf, [7; 60]);
         assert_eq!(addresses.room(there).current, Some(0));
         assert_eq!(addresses.deadline(), Some(now + 3 * pause));
-        assert!(addresses.release(&mut buf).is_none(), "once for each pause");
+        assert!(
+            addresses.release(&mut buf).is_none(),
+            "the challenge is repeated once after each pause"
+        );
     }
 
     #[test]
-    fn an_address_without_a_budget_gets_nothing_and_old_ones_are_forgotten() {
+    fn an_unknown_address_gets_nothing_and_the_oldest_is_forgotten() {
         let (client, now) = (addr("192.0.2.1:1000"), Instant::now());
         let mut addresses = ClientAddresses::default();
         addresses.begin(client, 1_200, true);
         addresses.received(addr("192.0.2.9:9"), 1_200, client, false);
-        assert!(!addresses.are_limited(), "nothing is sent there");
+        assert!(!addresses.are_limited(), "no packet goes to that address");
         for port in 0..100 {
             let asker = SocketAddr::from(([192, 0, 2, 2], port));
             addresses.received(asker, 50, client, true);
@@ -471,23 +485,23 @@ mod tests {
         }
         assert!(!addresses.send(&datagram(addr("192.0.2.2:0"), 1)));
         assert!(addresses.send(&datagram(addr("192.0.2.2:99"), 150)));
-        assert!(addresses.may_move(now, addr("192.0.2.3:3"), client));
+        assert!(addresses.allows_migration(now, addr("192.0.2.3:3"), client));
     }
 
     #[test]
-    fn moves_are_bounded_but_for_the_way_back() {
+    fn migrations_are_limited_except_back_to_the_validated_address() {
         let (client, now) = (addr("192.0.2.1:1000"), Instant::now());
         let mut addresses = ClientAddresses::default();
         addresses.begin(client, 1_200, true);
         let (there, elsewhere) = (addr("192.0.2.2:2"), addr("192.0.2.3:3"));
         for _ in 0..MOVES.burst {
-            assert!(addresses.may_move(now, elsewhere, there));
+            assert!(addresses.allows_migration(now, elsewhere, there));
             addresses.moved(now);
         }
-        assert!(!addresses.may_move(now, elsewhere, there));
-        assert!(addresses.may_move(now, there, there));
-        assert!(addresses.may_move(now, client, there));
+        assert!(!addresses.allows_migration(now, elsewhere, there));
+        assert!(addresses.allows_migration(now, there, there));
+        assert!(addresses.allows_migration(now, client, there));
         let later = now + std::time::Duration::from_secs(1);
-        assert!(addresses.may_move(later, elsewhere, there));
+        assert!(addresses.allows_migration(later, elsewhere, there));
     }
 }

@@ -1,7 +1,8 @@
-//! The packets of a received datagram: detects which of them were dropped, and why.
+//! Finds out which packets of a received datagram were dropped.
 //!
-//! The endpoint lists the packets of a datagram, and the packet keys report those that they opened or could not
-//! open. Not here: the content of packets, and duplicates (`seams::duplicate_packets`).
+//! The endpoint lists the packets of a datagram, and the packet keys report each packet that they opened or could not
+//! open. A packet that was not reported was dropped. Not here: the content of packets, and duplicates
+//! (`seams::duplicate_packets`).
 
 use uringcore_wire::{coalesced_packets::CoalescedPacket, header::PacketType};
 
@@ -14,14 +15,15 @@ impl UnreportedPackets {
         self.0 = packets;
     }
 
-    /// The next packet of this type was reported. Returns its length, if there is one.
+    /// Removes the first packet of this type, because it was reported. Returns its length in bytes, if there is such a
+    /// packet.
     pub fn seen(&mut self, packet_type: PacketType) -> Option<usize> {
         let is_it = |arrival: &CoalescedPacket| arrival.packet_type == Some(packet_type);
         let at = self.0.iter().position(is_it)?;
         Some(self.0.remove(at).length)
     }
 
-    /// The packets that were not reported.
+    /// Removes and returns the packets that were not reported, when the datagram was handled.
     pub fn finish(&mut self) -> Vec<CoalescedPacket> {
         std::mem::take(&mut self.0)
     }
@@ -32,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_nobody_saw_is_left() {
+    fn packets_that_were_not_reported_are_returned() {
         let arrival = |packet_type, length| CoalescedPacket {
             packet_type: Some(packet_type),
             length,

@@ -1,28 +1,28 @@
-//! A connection's events in order: stored until they are taken, or passed to a [`Sink`] one by one.
+//! A connection's qlog events in order. They are stored until they are taken, or passed to a [`Sink`] one by one.
 //!
 //! Stored events are bounded in number and in bytes. The beginning and the end of a connection explain the most, so
-//! events are dropped from the middle, and a `loglevel:warning` has their number.
+//! events in the middle are dropped, and a `loglevel:warning` states their number.
 //!
-//! When a sink refuses an event, packets are not decoded any further.
+//! After a sink has refused an event, packets are not decoded any more.
 
 use std::{borrow::Cow, collections::VecDeque, time::Instant};
 
 use super::json::Object;
 
-/// One event.
+/// A qlog event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recorded {
-    /// The time; `None` before the first time was set.
+    /// The time of the event. `None` if it happened before the first time was set.
     pub at: Option<Instant>,
-    /// Category and type in qlog's form: `transport:packet_sent`.
+    /// Category and type, for example `transport:packet_sent`.
     pub name: Cow<'static, str>,
-    /// The event's data, a JSON object.
+    /// The `data` member of the event, a JSON object.
     pub data: String,
 }
 
-/// Receives events as they happen.
+/// Receives events when they happen.
 pub trait Sink: Send {
-    /// False if it accepts no more.
+    /// Receives one event. Returns false to get no more.
     fn event(&mut self, event: &Recorded) -> bool;
 }
 
@@ -35,7 +35,7 @@ pub(super) struct EventLog {
     bytes: usize,
     dropped: u64,
     sink: Option<Box<dyn Sink>>,
-    /// True if no events are wanted.
+    /// True if no more events are stored or passed on.
     is_over: bool,
 }
 
@@ -95,8 +95,8 @@ impl EventLog {
         self.newest.push_back(event);
     }
 
-    /// Passes the stored events to `sink`, and each later one as it happens. Events without a time get the time of
-    /// the first that has one.
+    /// Passes the stored events to `sink`, and then each event when it happens. Events without a time get the time of
+    /// the first event that has one.
     pub fn hand_to(&mut self, mut sink: Box<dyn Sink>) {
         let events = self.take();
         let first = events.iter().find_map(|event| event.at);
@@ -110,7 +110,7 @@ impl EventLog {
         }
     }
 
-    /// Stores nothing from now on.
+    /// Drops stored events, and stores no more.
     pub fn end(&mut self) {
         *self = Self {
             now: self.now,
@@ -123,7 +123,7 @@ impl EventLog {
         self.is_over
     }
 
-    /// Takes all stored events.
+    /// Removes and returns all stored events.
     pub fn take(&mut self) -> Vec<Recorded> {
         let mut events = std::mem::take(&mut self.first);
         let newest = std::mem::take(&mut self.newest);
@@ -131,7 +131,7 @@ impl EventLog {
         self.bytes = 0;
         if dropped > 0 {
             let mut data = Object::new();
-            data.word("message", &format!("{dropped} events were dropped here"));
+            data.unescaped("message", &format!("{dropped} events were dropped here"));
             events.push(Recorded {
                 at: newest.front().and_then(|event| event.at),
                 name: "loglevel:warning".into(),
@@ -143,11 +143,11 @@ impl EventLog {
     }
 }
 
-/// The bound of stored events; above it those in the middle are dropped.
+/// The largest number of stored events. Above it, events in the middle are dropped.
 pub const EVENTS_MAX: usize = 65_536;
-/// How many of them are the first ones.
+/// Of the stored events, this many are the first ones of the connection.
 const FIRST_MAX: usize = 1_024;
-/// The bound on the data of all events: a packet of 1,200 bytes may have hundreds of frames.
+/// The bound on the data of all events in bytes. A packet of 1,200 bytes may have hundreds of frames.
 const BYTES_MAX: usize = 32 << 20;
 const FIRST_BYTES_MAX: usize = 4 << 20;
 
@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_middle_is_dropped_and_said_to_be() {
+    fn events_in_the_middle_are_dropped_and_counted() {
         let mut event_log = EventLog::default();
         let total = EVENTS_MAX + 10;
         for number in 0..total {
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn large_events_are_fewer() {
+    fn stored_events_are_bounded_in_bytes() {
         let mut event_log = EventLog::default();
         for _ in 0..2_000 {
             event_log.push("a:b", "x".repeat(100_000));
@@ -191,7 +191,7 @@ mod tests {
         assert_eq!(first, Some(FIRST_BYTES_MAX / 100_000));
     }
 
-    /// Accepts this many events.
+    /// A sink that accepts this number of events.
     struct Few(usize, std::sync::Arc<std::sync::Mutex<Vec<Recorded>>>);
 
     impl Sink for Few {
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sink_gets_what_was_kept_and_what_follows() {
+    fn a_sink_gets_stored_events_and_then_new_ones() {
         let mut event_log = EventLog::default();
         event_log.push("a:b", "0".to_owned());
         let now = Instant::now();

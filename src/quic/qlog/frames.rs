@@ -1,16 +1,15 @@
-//! A packet's payload as a list of qlog frames (RFC 9000 section 19, RFC 9221,
-//! draft-ietf-quic-ack-frequency).
+//! A packet's payload as a list of qlog frames (RFC 9000 section 19, RFC 9221, draft-ietf-quic-ack-frequency).
 //!
-//! A malformed or unknown frame ends the list: the state machine decides about the packet. A number of frames that
-//! no honest packet has ends it, too: a frame of one byte becomes 22 bytes of JSON, and a peer's packets may be
-//! full of them.
+//! The list ends at a malformed or unknown frame; quinn-proto decides what happens with the packet. It also ends
+//! after more frames than an honest packet has, because a frame of one byte becomes 22 bytes of JSON and a peer's
+//! packets may be full of such frames.
 
 use uringcore_wire::varint;
 
 use super::json::{List, Object};
 
-/// The frames of `payload`, and the number of bytes after the last one in the list. Delays in ACK frames are in
-/// units of `2^exponent` microseconds.
+/// The frames of `payload` as a JSON list, and the number of bytes after the last frame in the list. Delays in ACK
+/// frames are in units of `2^exponent` microseconds.
 pub(super) fn to_json(payload: &[u8], exponent: u32) -> (String, usize) {
     let mut list = List::new();
     let mut rest = payload;
@@ -23,7 +22,7 @@ pub(super) fn to_json(payload: &[u8], exponent: u32) -> (String, usize) {
             Some(frame) if rest.len() < before => list.raw(&frame.finish()),
             _ => {
                 let mut unknown = Object::new();
-                unknown.word("frame_type", "unknown");
+                unknown.unescaped("frame_type", "unknown");
                 unknown.number("length", before as u64);
                 list.raw(&unknown.finish());
                 rest = &[];
@@ -37,13 +36,13 @@ fn frame(rest: &mut &[u8], exponent: u32) -> Option<Object> {
     let mut out = Object::new();
     match varint::take(rest)? {
         0x00 => {
-            // A run of padding is one entry.
+            // Consecutive PADDING frames are one entry.
             while let Some((0, after)) = rest.split_first() {
                 *rest = after;
             }
-            out.word("frame_type", "padding");
+            out.unescaped("frame_type", "padding");
         }
-        0x01 => out.word("frame_type", "ping"),
+        0x01 => out.unescaped("frame_type", "ping"),
         kind @ 0x02..=0x03 => ack(&mut out, rest, kind == 0x03, exponent)?,
         0x04 => {
             let (stream_id, code, size) = (
@@ -53,25 +52,25 @@ fn frame(rest: &mut &[u8], exponent: u32) -> Option<Object> {
             );
             out.number("error_code", code);
             out.number("final_size", size);
-            out.word("frame_type", "reset_stream");
+            out.unescaped("frame_type", "reset_stream");
             out.number("stream_id", stream_id);
         }
         0x05 => {
             let (stream_id, code) = (varint::take(rest)?, varint::take(rest)?);
-            out.word("frame_type", "stop_sending");
+            out.unescaped("frame_type", "stop_sending");
             out.number("error_code", code);
             out.number("stream_id", stream_id);
         }
         0x06 => {
             let offset = varint::take(rest)?;
             let data = counted(rest)?;
-            out.word("frame_type", "crypto");
+            out.unescaped("frame_type", "crypto");
             out.number("length", data.len() as u64);
             out.number("offset", offset);
         }
         0x07 => {
             let token = counted(rest)?;
-            out.word("frame_type", "new_token");
+            out.unescaped("frame_type", "new_token");
             out.number("length", token.len() as u64);
             out.hex("token", token);
         }
@@ -103,7 +102,7 @@ fn frame(rest: &mut &[u8], exponent: u32) -> Option<Object> {
             let id = take(rest, usize::from(length))?;
             let token = take(rest, 16)?;
             out.hex("connection_id", id);
-            out.word("frame_type", "new_connection_id");
+            out.unescaped("frame_type", "new_connection_id");
             out.number("length", id.len() as u64);
             out.hex("reset_token", token);
             out.number("retire_prior_to", retire);
@@ -117,7 +116,7 @@ fn frame(rest: &mut &[u8], exponent: u32) -> Option<Object> {
         ),
         kind @ 0x1a..=0x1b => {
             out.hex("data", take(rest, 8)?);
-            out.word(
+            out.unescaped(
                 "frame_type",
                 match kind {
                     0x1a => "path_challenge",
@@ -126,18 +125,18 @@ fn frame(rest: &mut &[u8], exponent: u32) -> Option<Object> {
             );
         }
         kind @ 0x1c..=0x1d => close(&mut out, rest, kind == 0x1c)?,
-        0x1e => out.word("frame_type", "handshake_done"),
-        0x1f => out.word("frame_type", "immediate_ack"),
+        0x1e => out.unescaped("frame_type", "handshake_done"),
+        0x1f => out.unescaped("frame_type", "immediate_ack"),
         kind @ 0x30..=0x31 => {
             let data = match kind {
                 0x30 => take(rest, rest.len())?,
                 _ => counted(rest)?,
             };
-            out.word("frame_type", "datagram");
+            out.unescaped("frame_type", "datagram");
             out.number("length", data.len() as u64);
         }
         0xaf => {
-            out.word("frame_type", "ack_frequency");
+            out.unescaped("frame_type", "ack_frequency");
             out.number("sequence_number", varint::take(rest)?);
             out.number("ack_eliciting_threshold", varint::take(rest)?);
             out.number("request_max_ack_delay", varint::take(rest)?);
@@ -166,7 +165,7 @@ fn ack(out: &mut Object, rest: &mut &[u8], has_ecn: bool, exponent: u32) -> Opti
         list.raw(&format!("[{start},{end}]"));
     }
     out.raw("acked_ranges", &list.finish());
-    out.word("frame_type", "ack");
+    out.unescaped("frame_type", "ack");
     if has_ecn {
         for name in ["ect0", "ect1", "ce"] {
             out.number(name, varint::take(rest)?);
@@ -186,7 +185,7 @@ fn stream(out: &mut Object, rest: &mut &[u8], kind: u64) -> Option<()> {
         _ => counted(rest)?,
     };
     out.flag("fin", kind & 0x01 != 0);
-    out.word("frame_type", "stream");
+    out.unescaped("frame_type", "stream");
     out.number("length", data.len() as u64);
     out.number("offset", offset);
     out.number("stream_id", stream_id);
@@ -201,14 +200,14 @@ fn close(out: &mut Object, rest: &mut &[u8], is_transport: bool) -> Option<()> {
     };
     let reason = String::from_utf8_lossy(counted(rest)?);
     out.number("error_code", code);
-    out.word(
+    out.unescaped(
         "error_space",
         match is_transport {
             true => "transport",
             false => "application",
         },
     );
-    out.word("frame_type", "connection_close");
+    out.unescaped("frame_type", "connection_close");
     out.number("raw_error_code", code);
     out.text("reason", &reason);
     if let Some(frame_type) = frame_type {
@@ -218,12 +217,12 @@ fn close(out: &mut Object, rest: &mut &[u8], is_transport: bool) -> Option<()> {
 }
 
 fn limit(out: &mut Object, frame_type: &str, name: &str, value: u64) {
-    out.word("frame_type", frame_type);
+    out.unescaped("frame_type", frame_type);
     out.number(name, value);
 }
 
 fn direction(out: &mut Object, is_unidirectional: bool) {
-    out.word(
+    out.unescaped(
         "stream_type",
         match is_unidirectional {
             true => "unidirectional",
@@ -243,7 +242,7 @@ fn take<'a>(rest: &mut &'a [u8], length: usize) -> Option<&'a [u8]> {
     Some(taken)
 }
 
-/// The limit for one packet.
+/// At most this many frames of one packet are listed.
 const FRAMES_MAX: usize = 256;
 
 #[cfg(test)]
@@ -286,7 +285,7 @@ mod tests {
     ];
 
     #[test]
-    fn every_frame_is_put_into_words() {
+    fn every_frame_type_is_written_as_json() {
         let (json, _) = to_json(&EVERY_FRAME.concat(), 3);
         assert!(!json.contains("unknown"), "{json}");
         assert_eq!(json.matches("\"frame_type\"").count(), EVERY_FRAME.len());
@@ -304,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_in_a_payload_is_too_strange() {
+    fn random_payloads_never_panic() {
         let payload = EVERY_FRAME.concat();
         for end in 0..payload.len() {
             for first in 0..=255 {
@@ -319,15 +318,15 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_full_of_small_frames_is_not_put_into_words_whole() {
+    fn the_number_of_listed_frames_is_bounded() {
         let (json, left_out) = to_json(&[0x01; 1200], 3);
         assert_eq!(json.matches("ping").count(), FRAMES_MAX);
         assert_eq!(left_out, 1200 - FRAMES_MAX);
     }
 
-    /// The other parser of frames, `wire::frames`, finds equal frames.
+    /// Compares the list with the frames that the other parser, `wire::frames`, finds.
     #[test]
-    fn both_readers_see_the_same_frames_in_anything() {
+    fn both_parsers_find_the_same_frames_in_random_payloads() {
         let mut seed = 1_u64;
         let mut random = |below: usize| {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
@@ -347,7 +346,7 @@ mod tests {
                 }
             }
             let (json, _) = to_json(&payload, random(64) as u32);
-            let of = |word: &str| json.matches(&format!("\"frame_type\":\"{word}\"")).count();
+            let of = |name: &str| json.matches(&format!("\"frame_type\":\"{name}\"")).count();
             let named = json.matches("\"frame_type\"").count();
             let walked: Vec<_> = Frames::new(&payload).collect();
             for (start, end, frame) in &walked {
@@ -361,7 +360,7 @@ mod tests {
                     }
                 }
             }
-            // An error inside an ACK ends one of the lists, and not the other.
+            // An error inside an ACK frame ends only one of the two lists.
             match of("unknown") {
                 0 => assert_eq!(walked.len(), named - of("padding"), "{payload:02x?} {json}"),
                 _ => assert!(walked.len() >= named - of("padding") - 1, "{payload:02x?}"),

@@ -1,8 +1,8 @@
-//! Writes JSON objects and lists, front to back.
+//! Writes JSON objects and lists from front to back.
 
 use std::{fmt::Write, time::Duration};
 
-/// A JSON object being written.
+/// A JSON object that is being written.
 pub(super) struct Object(String);
 
 impl Object {
@@ -10,7 +10,7 @@ impl Object {
         Self(String::from("{"))
     }
 
-    /// A member whose value is JSON already.
+    /// Adds a member whose value is JSON already.
     pub fn raw(&mut self, name: &str, value: &str) {
         if self.0.len() > 1 {
             self.0.push(',');
@@ -26,8 +26,8 @@ impl Object {
         self.raw(name, if value { "true" } else { "false" });
     }
 
-    /// A string of ours, which needs no escaping.
-    pub fn word(&mut self, name: &str, value: &str) {
+    /// Adds a string that needs no escaping.
+    pub fn unescaped(&mut self, name: &str, value: &str) {
         self.raw(name, &format!("\"{value}\""));
     }
 
@@ -41,7 +41,7 @@ impl Object {
         self.raw(name, &text);
     }
 
-    /// A string that needs escaping.
+    /// Adds a string that may need escaping.
     pub fn text(&mut self, name: &str, value: &str) {
         let mut text = String::with_capacity(value.len() + 2);
         text.push('"');
@@ -71,7 +71,7 @@ impl Object {
     }
 }
 
-/// A JSON list being written.
+/// A JSON list that is being written.
 pub(super) struct List(String);
 
 impl List {
@@ -101,7 +101,7 @@ mod tests {
         let mut object = Object::new();
         object.number("n", u64::MAX);
         object.flag("f", true);
-        object.word("w", "word");
+        object.unescaped("w", "unescaped");
         object.hex("h", &[0, 0xff]);
         object.text("t", "a\"b\\c\n\u{e9}");
         object.milliseconds("m", Duration::from_micros(1_500));
@@ -111,7 +111,7 @@ mod tests {
         object.raw("l", &list.finish());
         assert_eq!(
             object.finish(),
-            "{\"n\":18446744073709551615,\"f\":true,\"w\":\"word\",\"h\":\"00ff\",\
+            "{\"n\":18446744073709551615,\"f\":true,\"w\":\"unescaped\",\"h\":\"00ff\",\
              \"t\":\"a\\\"b\\\\c\\u000a\u{e9}\",\"m\":1.5,\"l\":[1,2]}"
         );
         assert_eq!(Object::new().finish(), "{}");

@@ -1,10 +1,10 @@
-//! Creation and removal of keys, as `security:` events with aioquic's names. No event contains a secret.
+//! Creation and removal of keys as `security:` events, with aioquic's names. The events contain no secrets.
 
 use uringcore_wire::header::PacketType;
 
 use super::json::Object;
 
-/// The use of keys. 1-RTT keys have generations (RFC 9001 section 6); the first one is 0.
+/// The packets that keys protect. 1-RTT keys have a generation (RFC 9001 section 6), which is 0 at first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Epoch {
     Initial,
@@ -13,11 +13,11 @@ pub(crate) enum Epoch {
     OneRtt(u64),
 }
 
-/// The keys of one direction.
+/// Identifies the keys of one direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct KeyName {
     pub epoch: Epoch,
-    /// True if the client seals with them.
+    /// True if the client seals packets with these keys.
     pub is_clients: bool,
 }
 
@@ -31,11 +31,11 @@ impl KeyName {
             Epoch::OneRtt(generation) => ("1rtt", Some(generation)),
         };
         let mut data = Object::new();
-        data.word("key_type", &format!("{side}_{epoch}_secret"));
+        data.unescaped("key_type", &format!("{side}_{epoch}_secret"));
         if let Some(generation) = generation {
             data.number("generation", generation);
         }
-        data.word("trigger", trigger);
+        data.unescaped("trigger", trigger);
         data.finish()
     }
 }
@@ -43,12 +43,13 @@ impl KeyName {
 /// Counts the keys that exist.
 #[derive(Debug, Default)]
 pub(super) struct Keys {
-    /// Sets of Initial keys. A server opens the first packet before its connection begins.
+    /// The number of Initial keys. A server has several, because it opens the first packet before its connection
+    /// begins.
     initial: usize,
     early: usize,
     handshake: usize,
     one_rtt: usize,
-    /// The current generation of 1-RTT keys, and its cause.
+    /// The current generation of 1-RTT keys, and the cause of the last key update.
     generation: u64,
     update: &'static str,
 }
@@ -56,7 +57,8 @@ pub(super) struct Keys {
 type Event = (&'static str, String);
 
 impl Keys {
-    /// Keys for a direction were made. Keys of a later generation are made before they are used.
+    /// Counts new keys of one direction, and returns the event for them. Keys of a later generation cause no event,
+    /// because they are made before they are used.
     pub fn made(&mut self, key: KeyName, has_many_initials: bool) -> Option<Event> {
         let count = self.count(key.epoch);
         *count += 1;
@@ -68,7 +70,7 @@ impl Keys {
         is_new.then(|| ("security:key_updated", key.data("tls")))
     }
 
-    /// 1-RTT keys of the next generation are used from now on.
+    /// Counts a key update, and returns its events.
     pub fn updated(&mut self, by_peer: bool) -> [Event; 2] {
         self.generation += 1;
         self.update = match by_peer {
@@ -89,7 +91,7 @@ impl Keys {
         *count = count.saturating_sub(1);
         let is_gone = match key.epoch {
             Epoch::Initial => has_many_initials || *count < 2,
-            // Keys that were made ahead and never used do not count.
+            // Keys of a later generation that were never used cause no event.
             Epoch::OneRtt(generation) => generation <= self.generation,
             Epoch::Early | Epoch::Handshake => true,
         };

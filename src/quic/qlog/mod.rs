@@ -2,18 +2,18 @@
 //! which qvis reads).
 //!
 //! - `frames`: the frames of a packet's payload.
-//! - `packet_header`: its header.
+//! - `packet_header`: the header of a packet.
 //! - `transport_parameters`: transport parameters.
-//! - `dropped_packets`: received packets, and those that were dropped.
+//! - `dropped_packets`: received packets that were dropped.
 //! - `recovery_metrics`: round-trip times and congestion.
 //! - `key_events`: creation and removal of keys.
 //! - `path_addresses`: addresses.
 //! - `event_log`: the list of events, stored or passed on.
 //! - `json`: writing JSON.
 //!
-//! A [`Recorder`] belongs to one connection. Its packet keys (`tls::keys::packet_hook`), which see every packet in plain text,
-//! and the connection call it. The data of an event is JSON; its name and time are beside it. Not here: files, the wall
-//! clock, and a host's own events.
+//! A [`Recorder`] belongs to one connection. The connection calls it, and so do the packet keys, which see every
+//! packet in plain text (`tls::keys::packet_hook`). The data of an event is JSON; its name and time are separate. Not
+//! here: files, the wall clock, and an application's own events.
 
 mod dropped_packets;
 mod event_log;
@@ -41,7 +41,7 @@ use uringcore_wire::{
 };
 
 use crate::seams::{
-    duplicate_packets::Numbers,
+    duplicate_packets::ReceivedNumbers,
     lost_packets::{Flight, Sent, Trigger},
 };
 use dropped_packets::UnreportedPackets;
@@ -81,12 +81,12 @@ impl Packet<'_> {
     }
 }
 
-/// The events of one connection: either stored until they are taken, [`EVENTS_MAX`] at most, or passed to a
+/// The events of one connection. They are stored until they are taken, [`EVENTS_MAX`] at most, or passed to a
 /// [`Sink`].
 #[derive(Debug)]
 pub struct Recorder {
     is_client: bool,
-    /// True if no events are wanted: packets are not decoded.
+    /// True if no more events are stored, so that packets need not be decoded.
     is_over: AtomicBool,
     state: Mutex<State>,
 }
@@ -97,12 +97,12 @@ struct State {
     recovery: Recovery,
     flight: Flight,
     unreported: UnreportedPackets,
-    received: [Numbers; 3],
+    received: [ReceivedNumbers; 3],
     keys: key_events::Keys,
     is_receiving: bool,
-    /// The destination connection IDs of our packets, and of the peer's.
+    /// The destination connection IDs of this side's last packet, and of the peer's.
     destinations: [Option<Vec<u8>>; 2],
-    /// The number and spin bit of the newest received 1-RTT packet.
+    /// The number and the spin bit of the newest 1-RTT packet that has arrived.
     spin: Option<(u64, bool)>,
     /// The exponent of delays in the peer's ACK frames (RFC 9000 section 18.2).
     peer_ack_delay_exponent: Option<u32>,
@@ -118,21 +118,21 @@ impl Recorder {
         }
     }
 
-    /// Passes the stored events to `sink`, and each later one as it happens, until the sink refuses one.
+    /// Passes the stored events to `sink`, and then each event when it happens, until the sink refuses one.
     pub fn hand_to(&self, sink: Box<dyn Sink>) {
         let mut state = self.state();
         state.event_log.hand_to(sink);
         self.free_if_over(state);
     }
 
-    /// Stops the recording.
+    /// Drops stored events, and records no more.
     pub fn end(&self) {
         let mut state = self.state();
         state.event_log.end();
         self.free_if_over(state);
     }
 
-    /// Frees the state once no events are wanted.
+    /// Frees the state when no more events are recorded.
     fn free_if_over(&self, mut state: MutexGuard<'_, State>) {
         if state.event_log.is_over() && !self.is_over.swap(true, Ordering::Relaxed) {
             *state = State::default();
@@ -144,22 +144,22 @@ impl Recorder {
         self.is_over.load(Ordering::Relaxed)
     }
 
-    /// Takes the stored events.
+    /// Removes and returns the stored events.
     pub fn take(&self) -> Vec<Recorded> {
         self.state().event_log.take()
     }
 
-    /// Records an event of the host with the current time. `data` is a JSON object.
+    /// Records an event of the application, with the time of the last event. `data` is a JSON object.
     pub fn note(&self, name: impl Into<std::borrow::Cow<'static, str>>, data: String) {
         self.state().event_log.push(name, data);
     }
 
-    /// Sets the time of the following events.
+    /// Sets the time of the next events.
     pub(crate) fn set_time(&self, now: Instant) {
         self.state().event_log.set_time(now);
     }
 
-    /// A batch of packets is about to be made.
+    /// Called before a batch of packets is made.
     pub(crate) fn sending(&self, now: Instant) {
         if self.is_over() {
             return;
@@ -169,7 +169,7 @@ impl Recorder {
         state.flight.begin_batch();
     }
 
-    /// The connection begins again, with packet numbers from 0 and other keys.
+    /// Called when the connection restarts with another version, with packet numbers from 0 and other keys.
     pub(crate) fn begin_again(&self) {
         let mut state = self.state();
         state.flight = Flight::default();
@@ -197,7 +197,7 @@ impl Recorder {
                 Frame::Ack(_) | Frame::TransportClose | Frame::ApplicationClose
             );
         }
-        // Bytes after the last frame are padding.
+        // Bytes after the last frame are PADDING.
         let is_padded = frames_end < packet.payload.len();
         let at = state.event_log.time();
         state.flight.sent(Sent {
@@ -236,7 +236,7 @@ impl Recorder {
         }
     }
 
-    /// A packet could not be opened with the existing keys, or has a version without keys.
+    /// Records a packet that no key could open, or whose version has no keys.
     pub(crate) fn unopened(&self, space: Space, header: &[u8], is_of_known_version: bool) {
         let packet_type = PacketType::in_space(space, is_long(header));
         let mut state = self.state();
@@ -248,15 +248,15 @@ impl Recorder {
         state.dropped(Some(packet_type), trigger, length);
     }
 
-    /// A Retry packet, which no key protects. `packet_header` ends before the token.
+    /// Records a Retry packet, which no key protects. `header` ends before the token.
     pub(crate) fn retry(&self, header: &[u8], token_len: usize) {
         let mut state = self.state();
         state.unreported.seen(PacketType::Retry);
-        // The state machine starts again with everything that it has sent, 0-RTT packets included.
+        // quinn-proto sends everything again after a Retry, 0-RTT packets included.
         state.flight.discard(Space::Initial);
         state.flight.discard(Space::Data);
         let mut data = Object::new();
-        // `frames` is missing: the packet has none, and qvis fails on an empty list.
+        // There is no member `frames`: a Retry has none, and qvis fails on an empty list.
         data.raw("header", &packet_header::without_number("retry", header));
         data.raw("raw", &raw(header.len() + token_len));
         state
@@ -264,7 +264,7 @@ impl Recorder {
             .push("transport:packet_received", data.finish());
     }
 
-    /// A Version Negotiation packet for this client, and the version chosen after it.
+    /// Records a Version Negotiation packet for this client, and the version that the client chose after it.
     pub(crate) fn negotiation(
         &self,
         packet: &[u8],
@@ -286,7 +286,7 @@ impl Recorder {
         state.event_log.push("transport:version_information", data);
     }
 
-    /// The version that a server has chosen from the client's version information (RFC 9368), if there is any.
+    /// Records the version that a server has chosen from the client's version information (RFC 9368), if that was sent.
     pub(crate) fn version_chosen(&self, ours: &[u32], theirs: Option<&[u32]>, chosen: u32) {
         let data = version_information(Some(ours), theirs, Some(chosen));
         self.state()
@@ -294,7 +294,7 @@ impl Recorder {
             .push("transport:version_information", data);
     }
 
-    /// `count` datagrams of at most `size` bytes, `total` in all, were sent. The state machine waits for
+    /// Records `count` sent datagrams of at most `size` bytes, `total` bytes in all. quinn-proto expects
     /// acknowledgements of `tracked` packets among them.
     pub(crate) fn datagrams_sent(
         &self,
@@ -311,7 +311,8 @@ impl Recorder {
         state.datagrams("transport:datagrams_sent", total, size);
     }
 
-    /// A datagram is about to be handled, with these packets. `None`: more of the previous datagram.
+    /// Called before a datagram of `length` bytes with these packets is handled. `None`: they belong to the last
+    /// datagram.
     pub(crate) fn receiving(&self, length: Option<usize>, packets: Vec<CoalescedPacket>) {
         if self.is_over() {
             return;
@@ -324,8 +325,8 @@ impl Recorder {
         }
     }
 
-    /// The datagram was handled. Packets that were not reported were dropped: all of them for `reason`, if there is
-    /// one.
+    /// Called after a datagram was handled. Packets that were not reported are recorded as dropped. If the whole
+    /// datagram was dropped, `reason` is the cause.
     pub(crate) fn received_all(&self, reason: Option<&'static str>) {
         if self.is_over() {
             return;
@@ -344,8 +345,8 @@ impl Recorder {
         }
     }
 
-    /// A packet without a connection that was probably meant for this one.
-    pub(crate) fn stray(&self, packet: &CoalescedPacket, trigger: &'static str) {
+    /// Records a packet that belongs to no connection and was probably meant for this one.
+    pub(crate) fn unassigned(&self, packet: &CoalescedPacket, trigger: &'static str) {
         self.state()
             .dropped(packet.packet_type, trigger, packet.length);
     }
@@ -357,7 +358,7 @@ impl Recorder {
             .push("transport:parameters_set", data);
     }
 
-    /// The peer's transport parameters, logged the first time.
+    /// Records the peer's transport parameters, at the first call only.
     pub(crate) fn remote_parameters(&self, encoded: &[u8]) {
         let mut state = self.state();
         if !std::mem::replace(&mut state.has_remote_parameters, true) {
@@ -367,7 +368,7 @@ impl Recorder {
         }
     }
 
-    /// The current recovery metrics, after received or sent packets or a timer.
+    /// Records changes of the recovery metrics, after packets were received or sent and after timers.
     pub(crate) fn recovery(&self, metrics: Metrics) {
         if self.is_over() {
             return;
@@ -385,16 +386,16 @@ impl Recorder {
         for (name, data) in state.recovery.changed(metrics, in_flight) {
             state.event_log.push(name, data);
         }
-        // Runs after each batch and each datagram, so a sink that refuses events is noticed here.
+        // This runs after each batch and each datagram, so it is the place to notice that a sink has refused an event.
         self.free_if_over(state);
     }
 
-    /// The server rejected 0-RTT data: its packets are neither acknowledged nor lost.
+    /// Forgets packets with 0-RTT data that the server has rejected. They are neither acknowledged nor lost.
     pub(crate) fn early_data_rejected(&self) {
         self.state().flight.discard(Space::Data);
     }
 
-    /// Keys for one direction were made.
+    /// Records new keys of one direction.
     pub(crate) fn key_made(&self, key: KeyName) {
         let mut state = self.state();
         if let Some((name, data)) = state.keys.made(key, self.is_client) {
@@ -402,7 +403,7 @@ impl Recorder {
         }
     }
 
-    /// 1-RTT keys of the next generation are in use.
+    /// Records that 1-RTT keys of the next generation are in use.
     pub(crate) fn keys_updated(&self) {
         let mut state = self.state();
         let by_peer = state.is_receiving;
@@ -416,7 +417,7 @@ impl Recorder {
         if let Some((name, data)) = state.keys.dropped(key, self.is_client) {
             state.event_log.push(name, data);
         }
-        // The state machine drops a packet number space with its keys.
+        // quinn-proto drops a packet number space together with its keys.
         match key.epoch {
             Epoch::Initial if !state.keys.has(PacketType::Initial) => {
                 state.flight.discard(Space::Initial)
@@ -426,7 +427,7 @@ impl Recorder {
         }
     }
 
-    /// The connection has begun between these addresses.
+    /// Records the addresses and connection IDs at the beginning of the connection.
     pub(crate) fn started(&self, started: &Started<'_>) {
         let data = started.data(self.is_client);
         self.state()
@@ -434,7 +435,7 @@ impl Recorder {
             .push("connectivity:connection_started", data);
     }
 
-    /// A path change has begun or ended, for an address of the peer.
+    /// Records that a path change to or of the peer's address `remote` has begun or ended.
     pub(crate) fn migration(&self, state_name: &'static str, remote: SocketAddr) {
         let data = path_addresses::migration(state_name, remote);
         self.state()
@@ -469,15 +470,15 @@ impl State {
     fn dropped(&mut self, packet_type: Option<PacketType>, trigger: &'static str, length: usize) {
         let mut data = Object::new();
         let mut header = Object::new();
-        header.word("packet_type", packet_header::type_name(packet_type));
+        header.unescaped("packet_type", packet_header::type_name(packet_type));
         data.raw("header", &header.finish());
         data.raw("raw", &raw(length));
-        data.word("trigger", trigger);
+        data.unescaped("trigger", trigger);
         self.event_log
             .push("transport:packet_dropped", data.finish());
     }
 
-    /// Logs a change of the destination connection ID of a side's packets.
+    /// Records a change of the destination connection ID in the packets of one side.
     fn note_destination(&mut self, packet: &Packet<'_>) {
         let (owner, last) = match packet.direction {
             Direction::Sent => ("remote", &mut self.destinations[0]),
@@ -489,7 +490,7 @@ impl State {
         }
         if let Some(old) = last.replace(destination.to_vec()) {
             let mut data = Object::new();
-            data.word("owner", owner);
+            data.unescaped("owner", owner);
             data.hex("old", &old);
             data.hex("new", destination);
             self.event_log
@@ -497,7 +498,8 @@ impl State {
         }
     }
 
-    /// The latency spin bit (RFC 9000 section 17.4): the value of our next packets, as in aioquic.
+    /// Records a change of the latency spin bit (RFC 9000 section 17.4): the value in this side's next packets, as in
+    /// aioquic.
     fn note_spin(&mut self, packet: &Packet<'_>, is_client: bool) {
         if self.spin.is_some_and(|(newest, _)| newest > packet.number) {
             return;
@@ -519,7 +521,7 @@ fn packet_data(packet: &Packet<'_>, exponent: u32) -> String {
     let (frames, left_out) = frames::to_json(packet.payload, exponent);
     data.raw("frames", &frames);
     if left_out > 0 {
-        // A custom field, which the schema allows.
+        // A member that the qlog schema does not define, which it allows.
         data.number("bytes_of_frames_left_out", left_out as u64);
     }
     data.raw("header", &packet_header::to_json(packet));
@@ -527,21 +529,22 @@ fn packet_data(packet: &Packet<'_>, exponent: u32) -> String {
     data.finish()
 }
 
-/// `type` and `packet_number` are where aioquic has them, `packet_header` and `raw` where qvis expects them.
+/// `type` and `packet_number` are members where aioquic has them; `packet_header` and `raw` are where qvis expects
+/// them.
 fn lost(packet: &Sent, trigger: Trigger) -> String {
     let name = packet_header::type_name(Some(packet.packet_type));
     let mut header = Object::new();
     header.number("packet_number", packet.number);
-    header.word("packet_type", name);
+    header.unescaped("packet_type", name);
     let mut data = Object::new();
-    data.word("type", name);
+    data.unescaped("type", name);
     data.number("packet_number", packet.number);
     data.raw("header", &header.finish());
     data.raw("raw", &raw(packet.length));
     if packet.is_probe {
         data.flag("is_mtu_probe_packet", true);
     }
-    data.word(
+    data.unescaped(
         "trigger",
         match trigger {
             Trigger::Reordering => "reordering_threshold",
@@ -551,7 +554,7 @@ fn lost(packet: &Sent, trigger: Trigger) -> String {
     data.finish()
 }
 
-/// Versions are numbers, as in aioquic.
+/// The versions are written as numbers, as in aioquic.
 fn version_information(
     server: Option<&[u32]>,
     client: Option<&[u32]>,
@@ -579,7 +582,7 @@ fn raw(length: usize) -> String {
     raw.finish()
 }
 
-/// RFC 9000 section 18.2; the value of quinn-proto.
+/// The default of `ack_delay_exponent` (RFC 9000 section 18.2), which quinn-proto uses.
 const ACK_DELAY_EXPONENT: u32 = 3;
 const UDP_HEADER: usize = 8;
 

@@ -1,4 +1,4 @@
-//! A packet's header without header protection (RFC 9000 section 17).
+//! A packet's header as JSON, after removal of header protection (RFC 9000 section 17).
 
 use uringcore_wire::header::{LongHeader, PacketType, number_len};
 
@@ -7,7 +7,7 @@ use super::{Packet, json::Object};
 pub(super) fn to_json(packet: &Packet<'_>) -> String {
     let mut header = Object::new();
     header.number("packet_number", packet.number);
-    header.word("packet_type", type_name(Some(packet.packet_type())));
+    header.unescaped("packet_type", type_name(Some(packet.packet_type())));
     match LongHeader::read(packet.header) {
         Some(long) => write(&long, &mut header),
         None => {
@@ -20,21 +20,22 @@ pub(super) fn to_json(packet: &Packet<'_>) -> String {
     header.finish()
 }
 
-/// The destination connection ID of a packet without header protection.
+/// The destination connection ID in a header without header protection.
 pub(super) fn destination(header: &[u8]) -> &[u8] {
     if let Some(long) = LongHeader::read(header) {
         return long.destination;
     }
-    // The first byte, the destination, and the packet number with the length in the first byte.
+    // A short header consists of the first byte, the connection ID, and the packet number. The first byte contains the
+    // length of the packet number.
     let first = header.first().copied().unwrap_or_default();
     let end = header.len().saturating_sub(number_len(first));
     header.get(1..end).unwrap_or_default()
 }
 
-/// The header of a packet without a number: Retry, Version Negotiation.
+/// The header of a packet that has no packet number: Retry or Version Negotiation.
 pub(super) fn without_number(packet_type: &str, bytes: &[u8]) -> String {
     let mut header = Object::new();
-    header.word("packet_type", packet_type);
+    header.unescaped("packet_type", packet_type);
     if let Some(long) = LongHeader::read(bytes) {
         write(&long, &mut header);
     }
@@ -78,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_of_every_kind() {
+    fn headers_of_every_packet_type_are_written_as_json() {
         let long = [0xc0, 0, 0, 0, 1, 2, 0xaa, 0xbb, 1, 0xcc, 0, 0x40, 0x20, 7];
         assert_eq!(
             to_json(&packet(Space::Initial, &long)),

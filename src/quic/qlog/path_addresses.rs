@@ -4,25 +4,25 @@ use std::net::{IpAddr, SocketAddr};
 
 use super::{ConnectionIds, json::Object};
 
-/// The addresses and IDs at a connection's beginning.
+/// The addresses and connection IDs at the beginning of a connection.
 pub(crate) struct Started<'a> {
     pub remote: SocketAddr,
-    /// This side's address, if known.
+    /// This side's address. `None` if it is unknown.
     pub local: Option<IpAddr>,
     pub ids: &'a ConnectionIds,
 }
 
 impl Started<'_> {
-    /// `src` is this side, `dst` the peer.
+    /// The event's data. `src` is this side, `dst` is the peer.
     pub fn data(&self, is_client: bool) -> String {
         let mut data = Object::new();
         let remote = self.remote.ip().to_canonical();
-        data.word("ip_version", if remote.is_ipv4() { "v4" } else { "v6" });
+        data.unescaped("ip_version", if remote.is_ipv4() { "v4" } else { "v6" });
         if let Some(local) = self.local {
             data.text("src_ip", &local.to_canonical().to_string());
         }
         data.text("dst_ip", &remote.to_string());
-        data.word("protocol", "QUIC");
+        data.unescaped("protocol", "QUIC");
         data.number("dst_port", self.remote.port().into());
         if let Some(host) = &self.ids.host {
             data.hex("src_cid", host);
@@ -34,7 +34,7 @@ impl Started<'_> {
     }
 }
 
-/// The states have the names of draft-ietf-quic-qlog-quic-events-08 section 4.10.
+/// The data of a migration event. `state` is a name of draft-ietf-quic-qlog-quic-events-08 section 4.10.
 pub(super) fn migration(state: &'static str, remote: SocketAddr) -> String {
     let mut path = Object::new();
     let ip = remote.ip().to_canonical();
@@ -45,7 +45,7 @@ pub(super) fn migration(state: &'static str, remote: SocketAddr) -> String {
     path.text(ip_name, &ip.to_string());
     path.number(port_name, remote.port().into());
     let mut data = Object::new();
-    data.word("new", state);
+    data.unescaped("new", state);
     data.raw("path_remote", &path.finish());
     data.finish()
 }
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_in_words() {
+    fn addresses_are_written_as_json() {
         let ids = ConnectionIds {
             original: Some(vec![0xaa]),
             host: Some(vec![0xbb]),

@@ -5,14 +5,14 @@ use std::time::Duration;
 use super::json::Object;
 use crate::seams::congestion_gauge::{Cause, Phase};
 
-/// Values of the state machine. Counters are since the connection began.
+/// Values that quinn-proto has now. The counters begin at zero with the connection.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Metrics {
     pub congestion_window: u64,
     pub ssthresh: Option<u64>,
     pub smoothed_rtt: Duration,
     pub min_rtt: Duration,
-    /// `None` before the first sample.
+    /// The newest sample of the round-trip time. `None` before the first sample.
     pub latest_rtt: Option<Duration>,
     pub rtt_variance: Duration,
     pub packets_lost: u64,
@@ -29,20 +29,20 @@ fn phase_name(phase: Phase) -> &'static str {
     }
 }
 
-/// The last logged values.
+/// The last values that were logged.
 #[derive(Debug, Default)]
 pub(super) struct Recovery {
     before: Option<(Metrics, u64)>,
 }
 
 impl Recovery {
-    /// The events of a change: their names and data.
+    /// Returns the events for the difference to the last values: names and data.
     pub fn changed(&mut self, now: Metrics, in_flight: u64) -> Vec<(&'static str, String)> {
         let before = self.before.replace((now, in_flight));
         let old = before.map(|(metrics, _)| metrics);
         let mut events = Vec::new();
         let visible = |metrics: &Metrics| Metrics {
-            // These have events of their own.
+            // Changes of these members have events of their own.
             packets_lost: 0,
             probes_lost: 0,
             mtu: 0,
@@ -69,7 +69,7 @@ impl Recovery {
         events
     }
 
-    /// How many packets and probes were lost since the last change.
+    /// The numbers of packets and MTU probes that were lost since the last values.
     pub fn lost(&self, now: &Metrics) -> (u64, u64) {
         let (packets, probes) = self
             .before
@@ -106,12 +106,12 @@ fn metrics(old: Option<&Metrics>, now: &Metrics, in_flight: u64) -> String {
 fn congestion_state(old: Option<Phase>, new: Phase) -> String {
     let mut data = Object::new();
     if let Some(old) = old {
-        data.word("old", phase_name(old));
+        data.unescaped("old", phase_name(old));
     }
-    data.word("new", phase_name(new));
+    data.unescaped("new", phase_name(new));
     match new {
-        Phase::Recovery(Cause::Persistent) => data.word("trigger", "persistent_congestion"),
-        Phase::Recovery(Cause::Ecn) => data.word("trigger", "ecn"),
+        Phase::Recovery(Cause::Persistent) => data.unescaped("trigger", "persistent_congestion"),
+        Phase::Recovery(Cause::Ecn) => data.unescaped("trigger", "ecn"),
         Phase::Recovery(Cause::Loss) | Phase::SlowStart | Phase::Avoidance => {}
     }
     data.finish()
@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_changes_are_events() {
+    fn only_changed_metrics_are_events() {
         let mut recovery = Recovery::default();
         let first = Metrics {
             congestion_window: 12_000,
@@ -132,7 +132,7 @@ mod tests {
             congestion: Some(Phase::SlowStart),
             ..Metrics::default()
         };
-        // The initial round-trip time is not a measurement.
+        // The initial round-trip time is not a measurement, so it is not logged as one.
         assert_eq!(
             recovery.changed(first, 0),
             [

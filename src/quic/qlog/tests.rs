@@ -1,9 +1,9 @@
-//! The recorder logs any input of a peer without failing.
+//! The recorder accepts any input of a peer without a panic.
 
 use super::*;
 
 #[test]
-fn nothing_that_arrives_is_too_strange_to_be_recorded() {
+fn random_packets_are_recorded_without_a_panic() {
     let mut seed = 7_u64;
     let mut random = |below: usize| {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
@@ -17,7 +17,7 @@ fn nothing_that_arrives_is_too_strange_to_be_recorded() {
             (0..length).map(|_| random(256) as u8).collect()
         };
         let (header, mut payload) = (bytes(40), bytes(60));
-        // Often an ACK with random content.
+        // Half of the payloads begin as an ACK frame.
         if payload.len() % 2 == 0 {
             payload.insert(0, 0x02);
         }
@@ -64,7 +64,7 @@ fn nothing_that_arrives_is_too_strange_to_be_recorded() {
 }
 
 #[test]
-fn the_spin_bit_of_the_newest_packet_counts() {
+fn the_spin_bit_of_the_newest_packet_is_logged() {
     let client = Recorder::new(true);
     let receive = |number, first| {
         client.packet(&Packet {
@@ -76,7 +76,7 @@ fn the_spin_bit_of_the_newest_packet_counts() {
             tag_len: 16,
         });
     };
-    // A client sends the opposite of the bit that it received.
+    // A client sends the opposite of the bit in the newest packet.
     receive(0, 0x40);
     receive(2, 0x60);
     receive(1, 0x40);

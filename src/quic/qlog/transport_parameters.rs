@@ -4,14 +4,14 @@ use uringcore_wire::{transport_parameters::Parameters, varint};
 
 use super::json::{List, Object};
 
-/// The connection IDs of a connection's first packets, from this side's own parameters.
+/// The connection IDs of a connection's first packets, read from this side's transport parameters.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct ConnectionIds {
-    /// The destination of the client's first packet. Servers send it.
+    /// The destination connection ID of the client's first packet. Only servers send it.
     pub original: Option<Vec<u8>>,
-    /// This side's own ID.
+    /// The source connection ID of this side's first packet.
     pub host: Option<Vec<u8>>,
-    /// The ID in the Retry packet, if there was one. Servers send it.
+    /// The connection ID of the Retry packet. `None` on a client, and if there was no Retry.
     pub retry: Option<Vec<u8>>,
 }
 
@@ -37,7 +37,7 @@ pub(super) fn ack_delay_exponent(encoded: &[u8]) -> Option<u32> {
 
 pub(super) fn to_json(owner: &str, encoded: &[u8]) -> String {
     let mut data = Object::new();
-    data.word("owner", owner);
+    data.unescaped("owner", owner);
     let mut migration_disabled = false;
     for (id, value) in Parameters::of(encoded) {
         if let Some((_, name)) = NUMBERS.iter().find(|(known, _)| *known == id) {
@@ -55,7 +55,7 @@ pub(super) fn to_json(owner: &str, encoded: &[u8]) -> String {
             0x10 => data.hex("retry_source_connection_id", value),
             0x11 => version_information(&mut data, value),
             0x2ab2 => data.flag("grease_quic_bit", true),
-            // Reserved (RFC 9000 section 18.1), or of an unknown extension.
+            // The parameter is reserved (RFC 9000 section 18.1) or belongs to an unknown extension.
             _ => {}
         }
     }
@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parameters_in_words() {
+    fn transport_parameters_are_written_as_json() {
         let encoded = [
             0x01, 2, 0x40, 100, 0x0a, 1, 5, 0x0c, 0, 0x0f, 2, 0xaa, 0xbb, 0x00, 1, 0xcc, 0x11, 8,
             0, 0, 0, 1, 0x6b, 0x33, 0x43, 0xcf, 0x1b, 1, 9,

@@ -1,22 +1,22 @@
-//! Received DATAGRAM frames that wait for the program.
+//! Received DATAGRAM frames that the program has not read yet.
 
 use bytes::Bytes;
 use uringcore_limits::memory_budget::Charge;
 
 use crate::datagram_queue::DatagramQueue;
 
-/// The choice of datagrams to drop when the queue is full.
+/// Selects which datagrams are dropped when the queue is full.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Overflow {
-    /// Drop the oldest: the newest real-time data is worth most.
+    /// The oldest datagrams are dropped, because the newest real-time data is worth most.
     #[default]
     Oldest,
-    /// Drop those that arrive, so that the order and the beginning of a sequence survive.
+    /// New datagrams are dropped, so that the beginning of a sequence survives.
     Newest,
 }
 
-/// A bounded queue of datagrams, which counts those that it drops. Small datagrams are copied when they have to wait,
-/// because their receive buffer may hold many packets.
+/// A bounded queue of received datagrams. It counts those that it drops. A small datagram that must wait is copied,
+/// because its receive buffer may hold many packets.
 #[derive(Debug)]
 pub struct Datagrams {
     queue: DatagramQueue,
@@ -33,7 +33,7 @@ impl Datagrams {
         }
     }
 
-    /// Charges the waiting bytes to `charge`.
+    /// Charges the bytes of waiting datagrams to `charge`, a part of the memory budget.
     pub fn set_charge(&mut self, charge: Charge) {
         self.charge = charge;
         self.recharge();
@@ -48,7 +48,7 @@ impl Datagrams {
             self.queue.count_dropped(1);
             return;
         }
-        // A datagram that is taken at once is not copied.
+        // If no other datagram waits, the program may take this one at once, so it is not copied.
         if !self.queue.is_empty() && data.len() < SMALL {
             data = Bytes::copy_from_slice(&data);
         }
@@ -62,7 +62,7 @@ impl Datagrams {
         Some(data)
     }
 
-    /// Drops all datagrams; the program will not read them.
+    /// Drops all datagrams and counts them as dropped.
     pub fn clear(&mut self) {
         self.queue.count_dropped(self.queue.len() as u64);
         self.queue.clear();
@@ -79,10 +79,10 @@ impl Datagrams {
     }
 }
 
-/// Larger datagrams are at least half as long as their packet, so they are not copied.
+/// Datagrams of at least this many bytes fill half of their packet, so they are not copied.
 const SMALL: usize = 600;
 
-/// Overhead of a small datagram: its heap allocation, and its share of the queue's spare capacity.
+/// The overhead of a waiting datagram in bytes: its heap allocation, and its part of the queue's spare capacity.
 const HEAP_OVERHEAD: usize = 48;
 
 #[cfg(test)]
@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn when_it_is_full_the_oldest_make_room() {
+    fn a_full_queue_drops_its_oldest_datagrams() {
         let mut datagrams = Datagrams::new(3 * (100 + size_of::<Bytes>()));
         for number in 0..5 {
             datagrams.push(Bytes::from(vec![number; 100]));
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_are_dropped_where_that_is_wanted() {
+    fn with_overflow_newest_new_datagrams_are_dropped() {
         let mut datagrams = Datagrams::new(3 * (100 + size_of::<Bytes>()));
         datagrams.set_overflow(Overflow::Newest);
         for number in 0..5 {
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn waiting_datagrams_are_charged_and_what_is_cleared_is_dropped() {
+    fn waiting_datagrams_are_charged_until_they_are_taken_or_dropped() {
         let mut datagrams = Datagrams::new(1_000);
         let queued = std::sync::Arc::<uringcore_limits::memory_budget::Queued>::default();
         datagrams.push(Bytes::from(vec![0; 100]));

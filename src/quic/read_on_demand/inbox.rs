@@ -1,4 +1,5 @@
-//! Input of one connection that the program has not read yet, and the waiters that an event concerns.
+//! Input of a connection that the program has not read yet. Turns events into the conditions that the program waits
+//! for.
 
 use std::collections::VecDeque;
 
@@ -9,22 +10,22 @@ use uringcore_limits::memory_budget::Charge;
 use super::datagrams::{Datagrams, Overflow};
 use crate::{Chunks, Event, Received, StreamEnd};
 
-/// A condition that a host can wait for.
+/// A condition for which a part of the program can wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Key {
-    /// The stream has something to read.
+    /// The stream has data, or has ended.
     Readable(u64),
-    /// The stream has room to send, or never will.
+    /// The stream's send queue has room, or the stream was reset.
     Writable(u64),
-    /// Everything sent on the stream is acknowledged, or never will be.
+    /// All data sent on the stream is acknowledged, or the stream was reset.
     Finished(u64),
-    /// All finished streams are acknowledged.
+    /// All streams that this side has finished are acknowledged.
     AllFinished,
     /// The peer has opened a stream.
     Accept {
         unidirectional: bool,
     },
-    /// The peer allows another stream of ours.
+    /// The peer's limit allows another stream of this side.
     Open {
         unidirectional: bool,
     },
@@ -32,36 +33,37 @@ pub enum Key {
 }
 
 impl Key {
-    /// The conditions of one stream.
+    /// The three conditions of one stream.
     pub fn of_stream(id: u64) -> [Self; 3] {
         [Self::Readable(id), Self::Writable(id), Self::Finished(id)]
     }
 }
 
-/// Streams of the peer that wait to be accepted, error codes of streams that it stopped, and datagrams.
+/// Streams of the peer that wait to be accepted, error codes of streams that the peer has stopped, and datagrams.
 ///
-/// Bounds: waiting streams by the limit of open streams in the settings. Codes by the waiting streams and the
-/// program's, from [`accept`](Self::accept) or [`opened`](Self::opened) until [`forget`](Self::forget). Datagrams
-/// by a number of bytes. Stream data is stored here only when the connection ends, or when it arrived before it was
-/// read on demand; its flow-control windows bound it.
+/// Bounds: the settings limit how many streams the peer may open, and so how many wait. There is one error code for
+/// each stream that waits, and for each stream of the program from [`accept`](Self::accept) or
+/// [`opened`](Self::opened) until [`forget`](Self::forget). Datagrams are bounded in bytes. Stream data is stored
+/// here only after the end of the connection, or if it arrived before `read_on_demand` was called; flow control
+/// bounds it.
 #[derive(Debug)]
 pub struct Inbox {
-    /// Indexed by direction, bidirectional first.
+    /// Streams of the peer that wait to be accepted, by direction: bidirectional ones first.
     waiting: [VecDeque<u64>; 2],
-    numbers: Numbers,
-    /// The program's streams, and others that wait, each with the error code if the peer has stopped it.
+    detection: StreamDetection,
+    /// The program's streams, and those that wait. The value is the error code if the peer has stopped the stream.
     stopped: FxHashMap<u64, Option<u64>>,
     rest: FxHashMap<u64, Received>,
     datagrams: Datagrams,
 }
 
-/// How streams of the peer are detected.
+/// The way in which new streams of the peer are detected.
 #[derive(Debug)]
-enum Numbers {
-    /// All streams of the connection are the program's. A stream opens those of its kind with lower numbers (RFC
-    /// 9000 section 2.1); `opened` counts the open ones of each direction.
+enum StreamDetection {
+    /// All streams of the connection belong to the program. A new stream also opens all streams of its kind with lower
+    /// numbers (RFC 9000 section 2.1). `opened` is the number of open ones in each direction.
     All { is_client: bool, opened: [u64; 2] },
-    /// Some streams of the connection are the program's; each is [announced](Self::announced).
+    /// Only some streams of the connection belong to the program, and each is [announced](Inbox::announced).
     Some,
 }
 
@@ -69,40 +71,43 @@ impl Inbox {
     /// Creates an inbox for all streams of a connection.
     pub fn new(is_client: bool, datagram_bytes_max: usize) -> Self {
         let opened = [0; 2];
-        Self::of(Numbers::All { is_client, opened }, datagram_bytes_max)
+        Self::of(
+            StreamDetection::All { is_client, opened },
+            datagram_bytes_max,
+        )
     }
 
     /// Creates an inbox for the streams of a session, each of which is announced.
     pub fn of_session(datagram_bytes_max: usize) -> Self {
-        Self::of(Numbers::Some, datagram_bytes_max)
+        Self::of(StreamDetection::Some, datagram_bytes_max)
     }
 
-    fn of(numbers: Numbers, datagram_bytes_max: usize) -> Self {
+    fn of(detection: StreamDetection, datagram_bytes_max: usize) -> Self {
         Self {
             waiting: Default::default(),
-            numbers,
+            detection,
             stopped: FxHashMap::default(),
             rest: FxHashMap::default(),
             datagrams: Datagrams::new(datagram_bytes_max),
         }
     }
 
-    /// Sets which datagrams are dropped when the queue is full. The default is the oldest.
+    /// Sets which datagrams are dropped when the queue is full. The default is the oldest ones.
     pub fn set_overflow(&mut self, overflow: Overflow) {
         self.datagrams.set_overflow(overflow);
     }
 
-    /// Charges the waiting datagrams to `charge`.
+    /// Charges the bytes of waiting datagrams to `charge`, a part of the memory budget.
     pub fn set_charge(&mut self, charge: Charge) {
         self.datagrams.set_charge(charge);
     }
 
-    /// Drops the datagrams when the connection has ended.
+    /// Drops all datagrams, after the connection has ended.
     pub fn drop_datagrams(&mut self) {
         self.datagrams.clear();
     }
 
-    /// Applies one event, and calls `wake` for each condition that may now hold.
+    /// Handles one event, and calls `wake` for each condition that may be true now.
     pub fn handle(&mut self, event: Event, mut wake: impl FnMut(Key)) {
         match event {
             Event::StreamReadable { stream_id } => self.readable(stream_id, &mut wake),
@@ -119,8 +124,8 @@ impl Inbox {
                 stream_id,
                 error_code,
             } => {
-                // The reset is stored behind the data held here: with RESET_STREAM_AT the peer may have promised
-                // that data in spite of the reset.
+                // The reset follows the data that is stored here: with RESET_STREAM_AT the peer delivers that data in
+                // spite of the reset.
                 let end = Some(StreamEnd::Reset { error_code });
                 self.leave(stream_id, Chunks::default(), end);
                 self.readable(stream_id, &mut wake);
@@ -148,38 +153,38 @@ impl Inbox {
                 self.datagrams.push(data);
                 wake(Key::Datagram);
             }
-            // Other events do not concern streams or datagrams.
+            // Other events concern neither streams nor datagrams.
             _ => {}
         }
     }
 
-    /// Records that the peer has opened this stream, in `Numbers::Some`.
+    /// Records that the peer has opened a stream, for an inbox of a session.
     pub fn announced(&mut self, stream_id: u64, mut wake: impl FnMut(Key)) {
         let unidirectional = is_unidirectional(stream_id);
         self.waiting[usize::from(unidirectional)].push_back(stream_id);
-        // The entry lets `keep_code` find the stream without a search of the waiting ones.
+        // With this entry, `keep_code` finds the stream without searching the waiting ones.
         self.stopped.entry(stream_id).or_default();
         wake(Key::Accept { unidirectional });
     }
 
-    /// The next stream of the peer that the program has not accepted.
+    /// Returns the next stream of the peer that the program has not accepted.
     pub fn accept(&mut self, unidirectional: bool) -> Option<u64> {
         let stream_id = self.waiting[usize::from(unidirectional)].pop_front()?;
         self.stopped.entry(stream_id).or_default();
         Some(stream_id)
     }
 
-    /// Records that the program has opened this stream.
+    /// Records that the program has opened a stream.
     pub fn opened(&mut self, stream_id: u64) {
         self.stopped.insert(stream_id, None);
     }
 
-    /// The error code of the peer's STOP_SENDING on a stream.
+    /// The error code of the peer's STOP_SENDING for a stream. `None` if none has arrived.
     pub fn stopped(&self, stream_id: u64) -> Option<u64> {
         self.stopped.get(&stream_id).copied().flatten()
     }
 
-    /// Takes at most `max` bytes of a stream's stored data, and its end with the last of them.
+    /// Removes and returns at most `max` bytes of a stream's stored data. The last bytes come with the stream's end.
     pub fn take_rest(&mut self, stream_id: u64, max: usize) -> Option<Received> {
         let rest = self.rest.get_mut(&stream_id)?;
         let data = rest.data.split_to(max);
@@ -206,17 +211,17 @@ impl Inbox {
         self.datagrams.dropped()
     }
 
-    /// Stores the code only for streams that wait or that the program holds. A peer may stop a stream until it has
-    /// acknowledged all of it, which may be long after the program has dropped the stream.
+    /// Stores the error code of a STOP_SENDING, if the stream waits or belongs to the program. A peer may send one
+    /// until it has acknowledged the whole stream, which may be long after the program has dropped the stream.
     fn keep_code(&mut self, stream_id: u64, error_code: u64) {
         let waiting = &self.waiting[usize::from(is_unidirectional(stream_id))];
-        let is_waiting = match &self.numbers {
-            Numbers::All { is_client, .. } => {
+        let is_waiting = match &self.detection {
+            StreamDetection::All { is_client, .. } => {
                 let is_peers = is_peers(stream_id, *is_client);
                 is_peers && waiting.front().is_some_and(|first| stream_id >= *first)
             }
-            // The stream has had an entry since it was announced.
-            Numbers::Some => false,
+            // An announced stream has an entry in `stopped` already.
+            StreamDetection::Some => false,
         };
         if is_waiting {
             self.stopped.insert(stream_id, Some(error_code));
@@ -236,9 +241,9 @@ impl Inbox {
         wake(Key::Readable(stream_id));
     }
 
-    /// RFC 9000 section 2.1: a stream opens all of its kind with lower numbers.
+    /// Counts the streams that `stream_id` opens: all of its kind with lower numbers (RFC 9000 section 2.1).
     fn count_opened(&mut self, stream_id: u64, wake: &mut impl FnMut(Key)) {
-        let Numbers::All { is_client, opened } = &mut self.numbers else {
+        let StreamDetection::All { is_client, opened } = &mut self.detection else {
             return;
         };
         if !is_peers(stream_id, *is_client) {
@@ -279,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_opens_those_below_it_and_each_is_accepted_once() {
+    fn a_stream_opens_all_below_it_and_each_is_accepted_once() {
         let mut inbox = Inbox::new(false, 1 << 20);
         let accept = Key::Accept {
             unidirectional: false,
@@ -294,13 +299,13 @@ mod tests {
         assert_eq!(accepted(&mut inbox, false), [0, 4, 8]);
         assert_eq!(accepted(&mut inbox, true), [2]);
         woken(&mut inbox, event(0));
-        // A stream of ours is not accepted.
+        // A stream that this side has opened is not accepted.
         woken(&mut inbox, event(1));
         assert_eq!(accepted(&mut inbox, false), []);
     }
 
     #[test]
-    fn what_the_end_left_is_read_in_pieces_and_ends() {
+    fn data_stored_at_the_end_is_read_in_pieces() {
         let mut inbox = Inbox::new(true, 1 << 20);
         for (data, fin) in [("abc", false), ("defg", true)] {
             let data = Chunks::from(Bytes::from_static(data.as_bytes()));
@@ -327,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reset_leaves_nothing_but_itself() {
+    fn a_reset_is_stored_behind_the_data() {
         let mut inbox = Inbox::new(true, 1 << 20);
         let stream_id = 0;
         let data = Chunks::from(Bytes::from_static(b"abc"));
@@ -356,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stop_is_known_until_its_stream_is_forgotten() {
+    fn a_stop_code_is_kept_until_its_stream_is_forgotten() {
         let mut inbox = Inbox::new(true, 1 << 20);
         inbox.opened(4);
         let event = Event::StopSending {
@@ -372,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stop_of_a_stream_in_waiting_is_known_to_who_accepts_it() {
+    fn a_stop_code_of_a_waiting_stream_is_kept_for_its_accept() {
         let mut inbox = Inbox::new(false, 1 << 20);
         let stop = |stream_id| Event::StopSending {
             stream_id,
@@ -387,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stop_that_comes_too_late_is_not_kept() {
+    fn a_stop_code_of_a_forgotten_stream_is_not_stored() {
         let mut inbox = Inbox::new(false, 1 << 20);
         let stop = |stream_id| Event::StopSending {
             stream_id,

@@ -1,13 +1,13 @@
-//! A program's streams and datagrams on a QUIC connection: input that waits, and when to look at it.
+//! Streams and datagrams of a QUIC connection that a program reads when it wants to: waiting input, and conditions
+//! for which the program waits.
 //!
 //! - `inbox`: [`Inbox`], input of a connection that the program has not read. Start here.
-//! - `stream_reader`: [`StreamReader`], the receiving side of one stream: reads of a given size or up to a separator.
+//! - `stream_reader`: [`StreamReader`], the receiving part of one stream: reads of a given size or up to a separator.
 //! - `datagrams`: received DATAGRAM frames that wait.
-//! - `stream_transport`: [`StreamTransport`], the operations that a host builds streams from.
+//! - `stream_transport`: [`StreamTransport`], the operations that an application builds streams from.
 //!
-//! Stream data is not stored here: connections are read on demand, so it stays in the state machine until the
-//! program reads it, and the peer gets credit only for data that was read. This module turns events into the
-//! conditions that a host's waiters wait for ([`Key`]). Not here: the waiters themselves, and sending (`quic`).
+//! Stream data stays in quinn-proto until the program reads it, and the peer gets credit only for data that was read.
+//! This module turns events into conditions ([`Key`]). Not here: waiting for a condition, and sending (`quic`).
 
 mod datagrams;
 mod inbox;

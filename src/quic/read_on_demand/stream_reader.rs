@@ -1,23 +1,23 @@
-//! The receiving side of one stream: how much is read, and when a read is complete.
+//! The receiving part of one stream: decides how much data a read needs, and when the read is complete.
 //!
-//! Not here: the source of the bytes. The caller tries [`StreamReader::take`]. While that returns
-//! [`Outcome::Wait`], the caller reads as many bytes as the reader [lacks](StreamReader::lacks) and [passes them
+//! Not here: the source of the data. The caller calls [`StreamReader::take`]. While the result is [`Outcome::Wait`],
+//! the caller reads as many bytes from the stream as the reader [lacks](StreamReader::lacks), and [passes them
 //! in](StreamReader::receive).
 
 use bytes::BytesMut;
 
 use crate::{Chunks, Received, StreamEnd};
 
-/// The amount of data that a read needs.
+/// The amount of data that a read returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Want<'a> {
-    /// Any data available, at most this many bytes; nothing at the end.
+    /// The data that has arrived, at most this many bytes. Empty at the end of the stream.
     UpTo(usize),
-    /// Everything up to the end.
+    /// All data up to the end of the stream.
     All,
     Exactly(usize),
-    /// Everything up to and including the first occurrence of these bytes, which are not empty. At most `max` bytes
-    /// before it are read.
+    /// All data up to the first occurrence of `separator`, which is included. There may be at most `max` bytes before
+    /// it. The separator must not be empty.
     Until {
         separator: &'a [u8],
         max: usize,
@@ -30,17 +30,17 @@ pub enum Outcome {
     Data(Portion),
     /// The read needs more data.
     Wait,
-    /// The stream ended before `Exactly` or `Until` was satisfied; this is the data before the end.
+    /// The stream has ended before enough data for `Exactly` or `Until` had arrived. Contains the data before the end.
     Incomplete(Portion),
-    /// The first bytes, this many, hold no separator. They stay unread.
+    /// This many bytes at the beginning contain no separator. They stay unread.
     TooLong(usize),
-    /// The peer has reset its side (RFC 9000 section 19.4).
+    /// The peer has reset the stream (RFC 9000 section 19.4).
     Reset {
         error_code: u64,
     },
 }
 
-/// Bytes for the reader, in order.
+/// Data that a read has returned, in order.
 #[derive(Debug, Default)]
 pub struct Portion {
     held: BytesMut,
@@ -62,30 +62,30 @@ impl Portion {
     }
 }
 
-/// Data read from a stream and not returned yet, and the stream's end.
+/// Data that was received and not returned yet, and the stream's end.
 ///
-/// Bounds: it holds only data of a read that is not complete, so no more than that read needs. `UpTo` reads find
-/// nothing held, so their bytes are not copied here.
+/// Bounds: a reader stores only data for a read that is not complete, so no more than that read needs. A read of
+/// `UpTo` finds nothing stored, so its data is not copied.
 #[derive(Debug, Default)]
 pub struct StreamReader {
     held: BytesMut,
-    /// Data received after `held`, as it arrived. It pins its receive buffers.
+    /// Data after `held`, in the pieces in which it arrived. They keep their receive buffers in memory.
     fresh: Chunks,
     end: Option<StreamEnd>,
-    /// The separator of the last read. `held` from `searched` on has not been searched for it.
+    /// The separator of the last read. The bytes of `held` before `searched` do not contain its beginning.
     sought: Vec<u8>,
     searched: usize,
 }
 
 impl StreamReader {
-    /// How many more bytes [`take`](Self::take) may need after it returned [`Outcome::Wait`].
+    /// How many more bytes [`take`](Self::take) may need, after it has returned [`Outcome::Wait`].
     pub fn lacks(&self, want: Want<'_>) -> usize {
         let held = self.held.len() + self.fresh.len();
         let needed = match want {
             Want::UpTo(max) => return max,
             Want::All => return usize::MAX,
             Want::Exactly(count) => count,
-            // This many bytes decide the outcome.
+            // With this many bytes, it is certain if a separator follows at most `max` bytes.
             Want::Until { separator, max } => max.saturating_add(separator.len()),
         };
         needed.saturating_sub(held)
@@ -97,22 +97,22 @@ impl StreamReader {
         self.end = received.end;
     }
 
-    /// True if the end is known: no more data follows.
+    /// True if the end of the stream has arrived.
     pub fn is_ended(&self) -> bool {
         self.end.is_some()
     }
 
-    /// True if all data was returned and the peer has finished the stream.
+    /// True if all data was returned and the stream has ended by a FIN.
     pub fn is_at_eof(&self) -> bool {
         self.end == Some(StreamEnd::Finished) && self.held.is_empty() && self.fresh.is_empty()
     }
 
-    /// Drops the held data.
+    /// Drops the stored data.
     pub fn clear(&mut self) {
         *self = Self::default();
     }
 
-    /// Puts bytes back in front.
+    /// Puts bytes that were returned back in front of the stored data.
     pub fn put_back(&mut self, bytes: &[u8]) {
         self.copy_out();
         let behind = std::mem::replace(&mut self.held, BytesMut::from(bytes));
@@ -152,7 +152,7 @@ impl StreamReader {
 
     fn take_until(&mut self, separator: &[u8], max: usize) -> Outcome {
         self.copy_out();
-        // The last read may have been cancelled and have had another separator.
+        // The last read may have been cancelled, and may have had another separator.
         if self.sought != separator {
             self.sought = separator.to_vec();
             self.searched = 0;
@@ -165,7 +165,7 @@ impl StreamReader {
             }
             return Outcome::Data(self.take_first(end + separator.len()));
         }
-        // The last bytes may be the beginning of a separator.
+        // The last bytes may be the beginning of a separator, so they are searched again.
         let known = (self.held.len() + 1).saturating_sub(separator.len());
         if known > max {
             return Outcome::TooLong(known);
@@ -203,12 +203,12 @@ impl StreamReader {
         self.searched = 0;
         let held = self.held.split_to(count.min(self.held.len()));
         let fresh = self.fresh.split_to(count - held.len());
-        // The rest may wait for long, so it is copied out of its receive buffers.
+        // The remaining data may wait for long, so it is copied out of its receive buffers.
         self.copy_out();
         Portion { held, fresh }
     }
 
-    /// Copies data out of the buffers that it was received in.
+    /// Copies data out of the buffers in which it was received.
     fn copy_out(&mut self) {
         if self.fresh.is_empty() {
             return;
@@ -240,7 +240,7 @@ mod tests {
 
     use super::*;
 
-    /// A stream whose data arrives in pieces, and then ends.
+    /// A stream whose data arrives in these pieces, and which ends after that.
     struct Source {
         pieces: Vec<&'static str>,
         end: Option<StreamEnd>,
@@ -267,7 +267,7 @@ mod tests {
             Received { data, end }
         }
 
-        /// Reads until the outcome is not [`Outcome::Wait`].
+        /// Passes in pieces until the outcome is not [`Outcome::Wait`].
         fn read(&mut self, stream_reader: &mut StreamReader, want: Want<'_>) -> Outcome {
             loop {
                 match stream_reader.take(want) {
@@ -299,7 +299,7 @@ mod tests {
     };
 
     #[test]
-    fn what_there_is_is_handed_on_as_it_comes() {
+    fn up_to_returns_data_as_it_arrives() {
         let mut source = Source::new(&["ab", "cdefg"], Some(StreamEnd::Finished));
         let mut stream_reader = StreamReader::default();
         let mut read = |want| {
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn all_of_it_is_whole_or_not_there() {
+    fn all_returns_the_whole_stream_at_its_end() {
         let mut source = Source::new(&["ab", "cd", "ef"], Some(StreamEnd::Finished));
         assert_eq!(
             text(source.read(&mut StreamReader::default(), Want::All)),
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn exactly_so_many_bytes_leave_the_rest_where_it_is() {
+    fn exactly_leaves_later_bytes_unread() {
         let mut source = Source::new(&["abc", "def", "gh"], Some(StreamEnd::Finished));
         let mut stream_reader = StreamReader::default();
         assert_eq!(
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn a_separator_is_found_wherever_it_is_cut() {
+    fn a_separator_is_found_across_pieces() {
         let mut source = Source::new(
             &["ab\r", "\ncd\n\r", "\r\n", "e"],
             Some(StreamEnd::Finished),
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn another_separator_is_sought_from_the_beginning() {
+    fn another_separator_is_searched_from_the_beginning() {
         let mut source = Source::new(&["a|b\nc"], None);
         let mut stream_reader = StreamReader::default();
         let until = |separator: &'static str| Want::Until {
@@ -393,7 +393,7 @@ mod tests {
         assert_eq!(text(source.read(&mut stream_reader, LINE)), "TooLong(7)");
         assert!(
             stream_reader.held.len() <= 8,
-            "a read takes no more than it needs"
+            "a read leaves later bytes unread"
         );
         assert_eq!(
             text(source.read(&mut stream_reader, Want::Exactly(8))),
@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_changes_its_mind_loses_nothing() {
+    fn changing_the_kind_of_read_loses_no_data() {
         let mut source = Source::new(&["abc", "def"], None);
         let mut stream_reader = StreamReader::default();
         assert_eq!(

@@ -1,4 +1,4 @@
-//! The transport of a program's streams and datagrams: a whole QUIC connection, or a session on one.
+//! The source of a program's streams and datagrams: a whole QUIC connection, or a session (WebTransport) on one.
 //!
 //! Not here: input that waits for the program (`inbox`), and the framing of a session (`webtransport`).
 
@@ -6,15 +6,15 @@ use bytes::Bytes;
 
 use crate::{Connection, DatagramError, Priority, Received, StreamError};
 
-/// The operations that streams and datagrams are built from. Streams are identified by QUIC's stream IDs; error
+/// The operations from which streams and datagrams are built. A stream is identified by its QUIC stream ID, and error
 /// codes are the application's.
 pub trait StreamTransport {
-    /// Opens a stream. `None` while the peer allows no more; an event follows when it does.
+    /// Opens a stream. `None` if the peer's limit is reached; then an event follows.
     fn open_stream(&mut self, unidirectional: bool) -> Option<u64>;
 
     fn send_stream(&mut self, stream_id: u64, data: Bytes, fin: bool) -> Result<(), StreamError>;
 
-    /// True if the host must wait before it sends more.
+    /// True if the application must wait before it sends more.
     fn is_stream_full(&self, stream_id: u64) -> bool;
 
     fn read_stream(&mut self, stream_id: u64, max: usize) -> Received;
@@ -25,20 +25,20 @@ pub trait StreamTransport {
 
     fn set_priority(&mut self, stream_id: u64, priority: Priority) -> Result<(), StreamError>;
 
-    /// True if data of ours on this stream, or its end, is not acknowledged.
+    /// True if data of this side on the stream, or its FIN, is not acknowledged.
     fn is_sending(&self, stream_id: u64) -> bool;
 
-    /// True if a stream that this side has finished is not wholly acknowledged.
+    /// True if a stream with a FIN of this side still waits for acknowledgements.
     fn is_finishing(&self) -> bool;
 
     fn send_datagram(&mut self, data: Bytes) -> Result<(), DatagramError>;
 
     fn max_datagram_size(&mut self) -> Option<usize>;
 
-    /// Releases a stream that the program has dropped.
+    /// Frees the state of a stream that the program has dropped.
     fn forget_stream(&mut self, stream_id: u64);
 
-    /// The size of an error code in bits.
+    /// The number of bits of an error code.
     fn code_bits(&self) -> u32;
 }
 

@@ -1,10 +1,10 @@
-//! Detects when the peer has received the first bytes of a stream.
+//! Detects when the peer has acknowledged the first bytes of a stream.
 //!
-//! The state machine reports only when all of a stream is acknowledged. But it keeps written data until that data is
-//! acknowledged, and no longer. So once our reference to the bytes is the only one, the peer has them.
+//! quinn-proto reports only when all of a stream is acknowledged. But it keeps a reference to written data until that
+//! data is acknowledged. So when this file's reference to the bytes is the only one left, the peer has them.
 //!
-//! Assumed of quinn-proto: it keeps a written piece as one buffer, whole or cut; it drops the buffer when all of it is
-//! acknowledged, and before that only with its stream.
+//! Assumed of quinn-proto: it keeps a written piece as one buffer, whole or cut; it drops the buffer when all of it
+//! is acknowledged, and before that only with its stream.
 
 use bytes::Bytes;
 use quinn_proto as quinn;
@@ -13,12 +13,12 @@ use quinn_proto as quinn;
 #[derive(Debug)]
 pub struct Head {
     bytes: Bytes,
-    /// The number of written bytes.
+    /// The number of bytes that were written to quinn-proto.
     taken: usize,
 }
 
 impl Head {
-    /// The caller must hold no other reference to the bytes.
+    /// The caller must keep no other reference to `bytes`.
     pub fn new(bytes: Bytes) -> Self {
         Self { bytes, taken: 0 }
     }
@@ -27,7 +27,7 @@ impl Head {
         self.taken < self.bytes.len()
     }
 
-    /// Writes the rest as the stream's first data.
+    /// Writes the remaining bytes to quinn-proto, before any other data of the stream.
     pub fn hand_over(
         &mut self,
         stream: &mut quinn::SendStream<'_>,
@@ -39,7 +39,7 @@ impl Head {
         Ok(())
     }
 
-    /// True if the peer has acknowledged all of the head.
+    /// True if the peer has acknowledged all of the bytes.
     pub fn is_delivered(&self) -> bool {
         !self.is_waiting() && self.bytes.is_unique()
     }
@@ -54,7 +54,7 @@ mod tests {
     use super::*;
     use crate::seams::bare_quinn::BareQuinn;
 
-    /// A client's stream with a head and more data after it.
+    /// Opens a client's stream and writes a head and more data.
     fn begun(bare: &mut BareQuinn) -> (StreamId, Head) {
         let client = bare.client.connection();
         let id = client.streams().open(Dir::Uni).unwrap();
@@ -69,7 +69,7 @@ mod tests {
         let mut bare = BareQuinn::connected(quinn::TransportConfig::default());
         let (_, head) = begun(&mut bare);
         assert!(!head.is_waiting() && !head.is_delivered());
-        // The packet is lost, and so are all retransmissions for a while.
+        // The packet and its retransmissions are lost.
         for _ in 0..3 {
             bare.client.transmit(bare.now);
             bare.sleep(Duration::from_secs(2));
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn a_head_that_the_peers_credit_cuts_is_delivered_when_all_of_it_is() {
+    fn a_head_cut_by_flow_control_counts_when_all_of_it_is_acked() {
         let mut transport = quinn::TransportConfig::default();
         transport.receive_window(3u8.into());
         let mut bare = BareQuinn::connected(transport);

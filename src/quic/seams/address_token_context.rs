@@ -1,8 +1,8 @@
-//! The QUIC version that an endpoint's address validation tokens belong to, and the token that it accepted.
+//! The QUIC version for which address validation tokens are sealed and opened, and the token that was accepted last.
 //!
-//! A token is sealed together with its QUIC version, and opens for no other one (RFC 9369 section 5). quinn-proto calls
-//! its token key with nonces alone, and does not report which token it has accepted. So the endpoint sets the version
-//! before a call, and takes the accepted nonce after it.
+//! A token is sealed together with its QUIC version, and does not open for another one (RFC 9369 section 5). But
+//! quinn-proto passes only a nonce to its token key, and does not report which token it has accepted. So the endpoint
+//! sets the version before it calls quinn-proto, and takes the accepted nonce after the call.
 //!
 //! Assumed of quinn-proto: it opens the token of a first packet, and queries the log about it, within
 //! `Endpoint::handle`; it seals a Retry's token within `Endpoint::retry`, and those of NEW_TOKEN frames within
@@ -21,7 +21,7 @@ use quinn_proto::{
     crypto::{AeadKey, CryptoError, HandshakeTokenKey},
 };
 
-/// Shared by an endpoint, its token key and its log.
+/// Shared by an endpoint, its token key and its log of used tokens.
 #[derive(Clone, Default)]
 pub struct TokenContext(Arc<Shared>);
 
@@ -32,22 +32,22 @@ struct Shared {
 }
 
 impl TokenContext {
-    /// Sets the version of the next call's packet.
+    /// Sets the QUIC version of the packet that the next call of quinn-proto handles.
     pub fn set(&self, version: u32) {
         self.0.version.store(version, Ordering::Relaxed);
     }
 
-    /// The nonce of the token that was accepted since the last call.
+    /// The nonce of the token that quinn-proto has accepted since the last call.
     pub fn take_accepted(&self) -> Option<u128> {
         self.accepted().take()
     }
 
-    /// `key`, for tokens in this context.
+    /// Wraps `key`, so that it seals and opens tokens for the version that was set.
     pub fn key(&self, key: Arc<dyn HandshakeTokenKey>) -> Arc<dyn HandshakeTokenKey> {
         Arc::new(Key(key, self.clone()))
     }
 
-    /// `log`, with the accepted nonces recorded here.
+    /// Wraps `log`, so that nonces of accepted tokens are recorded here.
     pub fn log(&self, log: Arc<dyn TokenLog>) -> Arc<dyn TokenLog> {
         Arc::new(Log(log, self.clone()))
     }
@@ -133,7 +133,7 @@ mod tests {
         }
     }
 
-    /// The operations of a server on tokens, without the calls that have none.
+    /// The server's operations on tokens, in order. Consecutive equal entries are merged.
     fn steps(bare: &BareQuinn) -> Vec<&'static str> {
         let mut steps = std::mem::take(&mut *bare.server.tokens.lock().unwrap());
         let mut last = "";
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn bare_quinn_opens_and_seals_tokens_within_the_calls_that_they_belong_to() {
+    fn bare_quinn_uses_tokens_only_within_the_documented_calls() {
         let mut bare = BareQuinn::begin(VERSION_1, quinn_proto::TransportConfig::default());
         bare.server.retries = true;
         let first_flight = bare.client.transmit(bare.now);

@@ -1,14 +1,14 @@
-//! Detects if a datagram was authentic.
+//! Detects if a received datagram was authentic.
 //!
-//! The state machine does not report what happened to a datagram. But a path is proved by an authentic packet that
-//! arrives on it.
+//! An authentic packet that arrives on a path proves that the path works. quinn-proto does not report what it has
+//! done with a datagram.
 //!
 //! Assumed of quinn-proto: its counters of received frames grow with each packet that it opens, and with no other;
 //! duplicates do not count.
 
 use quinn_proto as quinn;
 
-/// Grows with every authentic packet that is not a duplicate.
+/// A counter that grows with each authentic packet, except duplicates.
 pub fn frames_received(conn: &quinn::Connection) -> u64 {
     let frames = conn.stats().frame_rx;
     [

@@ -1,10 +1,10 @@
-//! Wraps a congestion controller to read values that the state machine does not report: bytes in flight, the newest
-//! round-trip time and its variance. For a closed connection it also opens the congestion window.
+//! Wraps a congestion controller, to read values that quinn-proto does not report: bytes in flight, the newest
+//! round-trip time and its variance. It can also open the congestion window of a closed connection.
 //!
 //! Assumed of quinn-proto: it reports each sent packet, with its size, to the controller before the packet's
-//! acknowledgement or loss; it reports the packets of one ACK in the order of their numbers, and then the bytes left in
-//! flight; losses that shrink the window are reported with their bytes, ECN with none; and the last packet of a closed
-//! connection waits for room in the window as long as data does.
+//! acknowledgement or loss; it reports the packets of one ACK in the order of their numbers, and then the bytes left
+//! in flight; losses that shrink the window are reported with their bytes, ECN with none; and the last packet of a
+//! closed connection waits for room in the window as long as data does.
 
 use std::{
     any::Any,
@@ -20,27 +20,27 @@ use quinn_proto::{
     congestion::{Controller, ControllerFactory, ControllerMetrics},
 };
 
-/// Observed values of a path.
+/// Measured values of one path.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Gauge {
-    /// Exact after an acknowledgement. In between, sent packets are added if they are larger than an ACK-only packet
-    /// can be, because those are never acknowledged.
+    /// Bytes that were sent and are neither acknowledged nor lost. Exact after an ACK. In between, sent packets are
+    /// added if they are larger than a packet with nothing but an ACK, because such packets are never acknowledged.
     pub in_flight: u64,
     pub latest_rtt: Duration,
-    /// RFC 9002 section 5.3's `rttvar`, without subtracting the peer's delay from the samples.
+    /// `rttvar` of RFC 9002 section 5.3. The peer's delay is not subtracted from the samples.
     pub rtt_variance: Duration,
     pub ssthresh: Option<u64>,
     pub window: u64,
-    /// The controller's phase. `None` for BBR, which has no slow start in this sense.
+    /// The phase of the controller. `None` for BBR, which has no slow start of this kind.
     pub phase: Option<Phase>,
     smoothed_rtt: Duration,
     pub has_sample: bool,
-    /// The start and cause of the last reduction of the window.
+    /// The time and the cause of the last reduction of the congestion window.
     recovery: Option<(Instant, Cause)>,
     is_recovering: bool,
 }
 
-/// The values of the current path.
+/// The values of the path that `controller` controls.
 pub fn read(controller: &dyn Controller) -> Gauge {
     let Some(observed) = observed(controller) else {
         return Gauge::default();
@@ -59,27 +59,27 @@ pub fn read(controller: &dyn Controller) -> Gauge {
     }
 }
 
-/// Opens the window for good. A closed connection has one packet left to send, and the state machine would hold it back
-/// as long as data waits behind a full window, which nothing will ever open.
+/// Opens the congestion window of a closed connection for ever. quinn-proto would hold back its CONNECTION_CLOSE
+/// while data waits behind a full window, and no ACK would open that window any more.
 pub fn open_window(controller: &dyn Controller) {
     if let Some(observed) = observed(controller) {
         observed.is_open.store(true, Ordering::Relaxed);
     }
 }
 
-/// Excludes the next `bytes` of lost data from congestion control: they were never sent on the path.
-pub fn forgive(controller: &dyn Controller, bytes: u64) {
+/// Ignores the next `bytes` bytes that are reported as lost, because they were never sent.
+pub fn ignore_loss(controller: &dyn Controller, bytes: u64) {
     if let Some(observed) = observed(controller) {
-        observed.forgiven.fetch_add(bytes, Ordering::Relaxed);
+        observed.ignored_loss.fetch_add(bytes, Ordering::Relaxed);
     }
 }
 
-/// A copy of the controller, sharing the switches of the original.
+/// A copy of the controller that shares the switches (`is_open`, `ignored_loss`) with the original.
 fn observed(controller: &dyn Controller) -> Option<Box<Observed>> {
     controller.clone_box().into_any().downcast().ok()
 }
 
-/// The phase of a congestion controller, if known.
+/// The phase of a congestion controller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
     SlowStart,
@@ -87,7 +87,7 @@ pub enum Phase {
     Recovery(Cause),
 }
 
-/// Why a controller entered recovery.
+/// The event after which a controller entered recovery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cause {
     Loss,
@@ -95,7 +95,7 @@ pub enum Cause {
     Ecn,
 }
 
-/// Wraps the controllers of `inner` with a gauge each.
+/// Returns a factory that adds a gauge to each controller of `inner`.
 pub fn gauged(
     inner: Arc<dyn ControllerFactory + Send + Sync>,
 ) -> Arc<dyn ControllerFactory + Send + Sync> {
@@ -113,7 +113,7 @@ impl ControllerFactory for Gauged {
             gauge: Gauge::default(),
             sample: None,
             is_open: Arc::default(),
-            forgiven: Arc::default(),
+            ignored_loss: Arc::default(),
         })
     }
 }
@@ -121,11 +121,11 @@ impl ControllerFactory for Gauged {
 struct Observed {
     inner: Box<dyn Controller>,
     gauge: Gauge,
-    /// The RTT sample of the newest packet that the current ACK acknowledges.
+    /// The round-trip time of the newest packet that the current ACK acknowledges.
     sample: Option<Duration>,
     is_open: Arc<AtomicBool>,
-    /// Bytes that are reported as lost but must not count.
-    forgiven: Arc<AtomicU64>,
+    /// Bytes that will be reported as lost and must be ignored.
+    ignored_loss: Arc<AtomicU64>,
 }
 
 impl Controller for Observed {
@@ -144,10 +144,10 @@ impl Controller for Observed {
         app_limited: bool,
         rtt: &RttEstimator,
     ) {
-        // The packets of one ACK are reported in the order of their numbers.
+        // quinn-proto reports the packets of one ACK in ascending order, so the last one is the newest.
         self.sample = Some(now.saturating_duration_since(sent));
         self.gauge.smoothed_rtt = rtt.get();
-        // RFC 9002 section 7.3.2: recovery ends with a packet sent after it began.
+        // RFC 9002 section 7.3.2: recovery ends when a packet is acknowledged that was sent after recovery began.
         self.gauge.is_recovering &= self.gauge.recovery.is_some_and(|(start, _)| sent <= start);
         self.inner.on_ack(now, sent, bytes, app_limited, rtt);
     }
@@ -175,16 +175,16 @@ impl Controller for Observed {
         lost_bytes: u64,
     ) {
         self.gauge.in_flight = self.gauge.in_flight.saturating_sub(lost_bytes);
-        let forgiven = self.forgiven.load(Ordering::Relaxed);
-        if !is_persistent_congestion && lost_bytes > 0 && lost_bytes <= forgiven {
-            self.forgiven
-                .store(forgiven - lost_bytes, Ordering::Relaxed);
+        let ignored_loss = self.ignored_loss.load(Ordering::Relaxed);
+        if !is_persistent_congestion && lost_bytes > 0 && lost_bytes <= ignored_loss {
+            self.ignored_loss
+                .store(ignored_loss - lost_bytes, Ordering::Relaxed);
             return;
         }
         if self.gauge.recovery.is_none_or(|(start, _)| sent > start) {
             let cause = match (is_persistent_congestion, lost_bytes) {
                 (true, _) => Cause::Persistent,
-                // Only ECN reports come without lost bytes.
+                // quinn-proto reports zero lost bytes only for ECN.
                 (false, 0) => Cause::Ecn,
                 (false, _) => Cause::Loss,
             };
@@ -216,7 +216,7 @@ impl Controller for Observed {
             gauge: self.gauge,
             sample: self.sample,
             is_open: self.is_open.clone(),
-            forgiven: self.forgiven.clone(),
+            ignored_loss: self.ignored_loss.clone(),
         })
     }
 
@@ -240,9 +240,9 @@ impl Gauge {
     }
 }
 
-/// More than a packet with nothing but an ACK: 64 ranges of 4 bytes, headers and a tag.
+/// Larger than a packet with nothing but an ACK: 64 ranges of 4 bytes, headers and a tag.
 const ACK_MAX: u64 = 600;
-/// More than any connection has in flight; and above 4 GiB nothing is paced.
+/// More than any connection has in flight. Above 4 GiB, quinn-proto does not pace packets.
 const WINDOW_OPEN: u64 = 1 << 40;
 
 #[cfg(test)]
@@ -255,7 +255,7 @@ mod tests {
     use crate::seams::bare_quinn::BareQuinn;
 
     #[derive(Debug, Clone, Copy, PartialEq)]
-    enum Heard {
+    enum Call {
         Sent(u64),
         Acked(Instant),
         AcksEnded(u64),
@@ -266,12 +266,12 @@ mod tests {
     #[derive(Clone)]
     struct Plain {
         window: u64,
-        heard: Arc<Mutex<Vec<Heard>>>,
+        calls: Arc<Mutex<Vec<Call>>>,
     }
 
     impl Plain {
-        fn hears(&self, heard: Heard) {
-            self.heard.lock().unwrap().push(heard);
+        fn records(&self, calls: Call) {
+            self.calls.lock().unwrap().push(calls);
         }
     }
 
@@ -283,19 +283,19 @@ mod tests {
 
     impl Controller for Plain {
         fn on_sent(&mut self, _: Instant, bytes: u64, _: u64) {
-            self.hears(Heard::Sent(bytes));
+            self.records(Call::Sent(bytes));
         }
 
         fn on_ack(&mut self, _: Instant, sent: Instant, _: u64, _: bool, _: &RttEstimator) {
-            self.hears(Heard::Acked(sent));
+            self.records(Call::Acked(sent));
         }
 
         fn on_end_acks(&mut self, _: Instant, in_flight: u64, _: bool, _: Option<u64>) {
-            self.hears(Heard::AcksEnded(in_flight));
+            self.records(Call::AcksEnded(in_flight));
         }
 
         fn on_congestion_event(&mut self, _: Instant, _: Instant, _: bool, lost: u64) {
-            self.hears(Heard::Congestion(lost));
+            self.records(Call::Congestion(lost));
         }
 
         fn on_mtu_update(&mut self, _: u16) {}
@@ -317,12 +317,12 @@ mod tests {
         }
     }
 
-    /// A connection whose ends have such a controller each, with or without a gauge.
-    fn connected(window: u64, has_gauge: bool) -> (BareQuinn, Arc<Mutex<Vec<Heard>>>) {
-        let heard: Arc<Mutex<Vec<Heard>>> = Arc::default();
+    /// A connection whose two endpoints have a `Plain` controller each, with or without a gauge.
+    fn connected(window: u64, has_gauge: bool) -> (BareQuinn, Arc<Mutex<Vec<Call>>>) {
+        let calls: Arc<Mutex<Vec<Call>>> = Arc::default();
         let plain = Arc::new(Plain {
             window,
-            heard: heard.clone(),
+            calls: calls.clone(),
         });
         let mut transport = TransportConfig::default();
         transport.congestion_controller_factory(match has_gauge {
@@ -332,13 +332,13 @@ mod tests {
         let mut bare = BareQuinn::begin(1, transport);
         bare.server.mark = Some(EcnCodepoint::Ect0);
         bare.complete();
-        heard.lock().unwrap().clear();
-        (bare, heard)
+        calls.lock().unwrap().clear();
+        (bare, calls)
     }
 
     #[test]
-    fn bare_quinn_tells_a_controller_of_packets_in_order_and_of_the_bytes_that_are_left() {
-        let (mut bare, heard) = connected(100_000, false);
+    fn bare_quinn_reports_acked_packets_in_order_and_then_bytes_in_flight() {
+        let (mut bare, calls) = connected(100_000, false);
         let stream = bare.client.connection().streams().open(Dir::Uni).unwrap();
         let mut sent = Vec::new();
         for _ in 0..6 {
@@ -352,46 +352,46 @@ mod tests {
         }
         let sizes: Vec<_> = sent
             .iter()
-            .map(|datagram| Heard::Sent(datagram.len() as u64))
+            .map(|datagram| Call::Sent(datagram.len() as u64))
             .collect();
-        assert_eq!(*heard.lock().unwrap(), sizes);
-        // The first packet is lost, as the fourth packet after it shows.
+        assert_eq!(*calls.lock().unwrap(), sizes);
+        // The first packet is lost. The ACK of the fourth packet after it shows that.
         sent[1..]
             .iter()
             .for_each(|datagram| bare.server_gets(datagram));
         let answer = bare.server.transmit(bare.now);
-        heard.lock().unwrap().clear();
+        calls.lock().unwrap().clear();
         answer
             .iter()
             .for_each(|datagram| bare.client_gets(datagram));
-        let heard = heard.lock().unwrap();
-        let times: Vec<Instant> = heard
+        let calls = calls.lock().unwrap();
+        let times: Vec<Instant> = calls
             .iter()
-            .filter_map(|heard| match heard {
-                Heard::Acked(sent) => Some(*sent),
+            .filter_map(|calls| match calls {
+                Call::Acked(sent) => Some(*sent),
                 _ => None,
             })
             .collect();
-        assert!(times.len() == 5 && times.is_sorted(), "{heard:?}");
+        assert!(times.len() == 5 && times.is_sorted(), "{calls:?}");
         let first = sent[0].len() as u64;
         assert_eq!(
-            heard[5..],
-            [Heard::AcksEnded(first), Heard::Congestion(first)]
+            calls[5..],
+            [Call::AcksEnded(first), Call::Congestion(first)]
         );
     }
 
     #[test]
-    fn bare_quinn_tells_a_controller_of_ecn_reports_without_bytes() {
-        let (mut bare, heard) = connected(100_000, false);
+    fn bare_quinn_reports_ecn_to_a_controller_without_lost_bytes() {
+        let (mut bare, calls) = connected(100_000, false);
         bare.server.mark = Some(EcnCodepoint::Ce);
         bare.client.connection().ping();
         bare.exchange();
         bare.sleep(Duration::from_millis(30));
         bare.exchange();
-        let is_report = |heard: &&Heard| matches!(heard, Heard::Congestion(_));
-        let heard = heard.lock().unwrap();
-        let reports: Vec<_> = heard.iter().filter(is_report).collect();
-        assert_eq!(reports, [&Heard::Congestion(0)], "{heard:?}");
+        let is_report = |calls: &&Call| matches!(calls, Call::Congestion(_));
+        let calls = calls.lock().unwrap();
+        let reports: Vec<_> = calls.iter().filter(is_report).collect();
+        assert_eq!(reports, [&Call::Congestion(0)], "{calls:?}");
     }
 
     #[test]
@@ -417,18 +417,18 @@ mod tests {
     }
 
     #[test]
-    fn a_loss_of_what_was_never_sent_says_nothing_about_the_path() {
-        let heard: Arc<Mutex<Vec<Heard>>> = Arc::default();
+    fn the_loss_of_unsent_bytes_does_not_shrink_the_window() {
+        let calls: Arc<Mutex<Vec<Call>>> = Arc::default();
         let plain = Plain {
             window: 10_000,
-            heard: heard.clone(),
+            calls: calls.clone(),
         };
         let now = Instant::now();
         let mut controller = gauged(Arc::new(plain)).build(now, 1_200);
-        forgive(&*controller, 1_200);
+        ignore_loss(&*controller, 1_200);
         controller.on_congestion_event(now, now, false, 1_200);
-        assert!(heard.lock().unwrap().is_empty());
+        assert!(calls.lock().unwrap().is_empty());
         controller.on_congestion_event(now, now, false, 1_200);
-        assert_eq!(*heard.lock().unwrap(), [Heard::Congestion(1_200)]);
+        assert_eq!(*calls.lock().unwrap(), [Call::Congestion(1_200)]);
     }
 }

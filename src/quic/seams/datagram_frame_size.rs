@@ -1,18 +1,15 @@
-//! The size of DATAGRAM frames (RFC 9221 section 3) that each side announces, and the reaction to larger
-//! ones.
+//! The largest DATAGRAM frame that each side announces (RFC 9221 section 3), and the reaction to a larger one.
 //!
 //! Assumed of quinn-proto:
 //!
-//! - It announces its buffer for received datagrams, 65,535 at most, and no smaller limit.
-//! - It accepts frames that fit in that buffer, even above the announced limit. A datagram that exceeds the
-//!   buffer, or any
-//!   datagram if there is no buffer, makes it close the connection with PROTOCOL_VIOLATION.
+//! - It announces the size of its buffer for received datagrams, 65,535 at most, and cannot announce less.
+//! - It accepts a frame that fits in the buffer, even above the announced limit. If a datagram exceeds the buffer, or
+//!   if there is no buffer, it closes the connection with PROTOCOL_VIOLATION.
 //! - A packet key may return a payload that is longer than the sealed one.
-//! - It takes a peer's limit of 0 or 1 for one that an empty frame fits. A frame has a type and, as
-//!   quinn-proto writes
-//!   it, a length: two bytes. A peer that announces 0 accepts no frame and closes the connection for one.
+//! - It interprets a peer's limit of 0 or 1 as one that allows an empty frame. But its frames have at least two
+//!   bytes, type and length, and a peer that announces 0 closes the connection for any DATAGRAM frame.
 //!
-//! Not here: how much received data waits for the host (`quic::settings`).
+//! Not here: how many received datagrams wait for the application (`quic::settings`).
 
 use std::borrow::Cow;
 
@@ -23,17 +20,17 @@ use uringcore_wire::{
     varint,
 };
 
-/// The limit of one side: the announced value and its enforcement.
+/// The limit that this side announces, and its enforcement.
 #[derive(Debug, Clone, Copy)]
 pub struct DatagramLimit {
-    /// The largest DATAGRAM frame, with its type and length.
+    /// The size of the largest DATAGRAM frame in bytes, type and length included.
     frame_max: u64,
-    /// The state machine's buffer for received datagrams.
+    /// The size of quinn-proto's buffer for received datagrams, in bytes.
     room: usize,
 }
 
 impl Default for DatagramLimit {
-    /// The limit that the state machine announces by itself.
+    /// The limit that quinn-proto announces by itself.
     fn default() -> Self {
         Self::new(ANNOUNCED_MAX, 0)
     }
@@ -44,14 +41,14 @@ impl DatagramLimit {
         Self { frame_max, room }
     }
 
-    /// Replaces the library's limit in our transport parameters, if they have one.
+    /// Replaces quinn-proto's limit in this side's transport parameters, if they contain one.
     pub fn announce(self, parameters: &mut Vec<u8>) {
         announce(parameters, self.frame_max);
     }
 
-    /// RFC 9221 section 3: a frame that exceeds the announced limit closes the connection with PROTOCOL_VIOLATION. The
-    /// state machine does that for a datagram that exceeds its buffer, so a packet with too large a frame is replaced
-    /// by one with such a datagram.
+    /// Makes quinn-proto close the connection with PROTOCOL_VIOLATION if a frame exceeds the announced limit (RFC 9221
+    /// section 3). quinn-proto does so for a datagram that exceeds its buffer, so the packet's payload is replaced by
+    /// such a datagram.
     pub fn enforce(self, payload: &mut BytesMut) {
         // No UDP datagram has room for a frame above this limit.
         if self.frame_max >= ANNOUNCED_MAX {
@@ -82,7 +79,7 @@ fn announce(parameters: &mut Vec<u8>, size: u64) {
     *parameters = changed;
 }
 
-/// The peer's parameters as quinn-proto interprets them correctly: a limit that no frame fits is removed.
+/// The peer's transport parameters, without a limit that no frame of quinn-proto's fits.
 pub fn understood(parameters: &[u8]) -> Cow<'_, [u8]> {
     match limit(parameters) {
         Some(size) if size < FRAME_MIN => without_limit(parameters).into(),
@@ -97,14 +94,14 @@ fn limit(parameters: &[u8]) -> Option<u64> {
         .map(|(size, _)| size)
 }
 
-/// The other parameters, in their order. Malformed input is kept, so that the library rejects it.
+/// All parameters but the limit, in their order. Malformed input is kept, so that quinn-proto rejects it.
 fn without_limit(parameters: &[u8]) -> Vec<u8> {
     let mut kept = Vec::with_capacity(parameters.len() + 2 * varint::SIZE_MAX);
     let mut rest = Parameters::of(parameters);
     let mut read = 0;
     for (id, value) in rest.by_ref() {
         let length = varint::size(id) + varint::size(value.len() as u64) + value.len();
-        // A peer may encode numbers in more bytes than necessary.
+        // The length is computed from the input, because a peer may encode numbers in more bytes than necessary.
         read += length;
         if id != MAX_DATAGRAM_FRAME_SIZE {
             varint::put(&mut kept, id);
@@ -121,9 +118,9 @@ fn without_limit(parameters: &[u8]) -> Vec<u8> {
 const MAX_DATAGRAM_FRAME_SIZE: u64 = 0x20;
 /// The largest limit that quinn-proto announces.
 const ANNOUNCED_MAX: u64 = 65_535;
-/// A frame of this type extends to the end of its packet.
+/// The type of a DATAGRAM frame without a length, which extends to the end of its packet.
 const DATAGRAM: u8 = 0x30;
-/// A type and a length.
+/// The size of an empty DATAGRAM frame with a length: type and length.
 const FRAME_MIN: u64 = 2;
 
 #[cfg(test)]
@@ -135,7 +132,7 @@ mod tests {
     use crate::seams::bare_quinn::BareQuinn;
 
     #[test]
-    fn bare_quinn_announces_its_room_and_takes_no_limit_for_room_for_an_empty_frame() {
+    fn bare_quinn_announces_its_buffer_and_sends_an_empty_frame_for_limit_zero() {
         for (room, size_max) in [
             (0, Some(0)),
             (1, Some(0)),
@@ -153,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn bare_quinn_refuses_a_datagram_that_exceeds_its_room_and_any_without_room() {
+    fn bare_quinn_closes_for_a_datagram_above_its_buffer() {
         for (room, sizes) in [(Some(5_000), [true, false]), (None, [false, false])] {
             for (size, is_taken) in [(1_000, sizes[0]), (5_001, sizes[1])] {
                 let mut transport = quinn::TransportConfig::default();
@@ -182,14 +179,14 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_beyond_the_limit_becomes_one_beyond_the_room() {
+    fn a_frame_above_the_limit_is_replaced_by_one_above_the_buffer() {
         let limit = DatagramLimit::new(4, 10);
         for (payload, is_taken) in [
             (&[0x01, 0x30, 1, 2, 3][..], true),
             (&[0x01, 0x30, 1, 2, 3, 4], false),
             (&[0x31, 2, 1, 2, 0x01], true),
             (&[0x31, 3, 1, 2, 3, 0x01], false),
-            // A length of two bytes.
+            // The length of the DATAGRAM frame has two bytes.
             (&[0x31, 0x40, 1, 1], true),
             (&[0x31, 0x40, 2, 1, 2], false),
             (&[0x31, 1, 1, 0x31, 3, 1, 2, 3], false),
@@ -209,12 +206,16 @@ mod tests {
         }
         let mut opened = BytesMut::from(&[0x30][..]);
         DatagramLimit::new(1, 10).enforce(&mut opened);
-        assert_eq!(opened, [0x30][..], "one byte is a frame without data");
+        assert_eq!(
+            opened,
+            [0x30][..],
+            "an empty frame without a length has one byte"
+        );
     }
 
     #[test]
-    fn our_limit_is_announced_in_the_place_of_the_librarys() {
-        // initial_max_data, max_datagram_frame_size of 65,535, disable_active_migration.
+    fn our_limit_replaces_quinns_in_transport_parameters() {
+        // The parameters `initial_max_data`, `max_datagram_frame_size` of 65,535, and `disable_active_migration`.
         let before = [0x04, 1, 9, 0x20, 4, 0x80, 0, 0xff, 0xff, 0x0c, 0];
         for (size, written) in [
             (1, vec![0x20, 1, 1]),
@@ -234,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_within_which_no_frame_fits_is_none() {
+    fn a_limit_that_no_frame_fits_is_removed() {
         for size in [0, 1] {
             assert_eq!(*understood(&[0x20, 1, size, 0x0c, 0]), [0x0c, 0]);
         }
@@ -242,13 +243,13 @@ mod tests {
             &[0x20, 1, 2, 0x0c, 0][..],
             &[0x0c, 0],
             &[],
-            // The last parameter is truncated, and so is the value.
+            // The last parameter is truncated, in the second case within the value.
             &[0x20, 1],
             &[0x20, 0, 0x0c, 0],
         ] {
             assert_eq!(*understood(parameters), *parameters);
         }
-        // A truncated parameter stays, so that the library rejects it.
+        // The truncated parameter stays, so that quinn-proto rejects it.
         assert_eq!(*understood(&[0x20, 1, 0, 0x04, 9, 1]), [0x04, 9, 1]);
     }
 }

@@ -1,22 +1,22 @@
 //! Detects packets that have arrived before (RFC 9000 section 12.3).
 //!
-//! quinn-proto drops duplicates silently. Its keys open them all the same, so code that reads opened packets must
-//! detect them by the same rule.
+//! quinn-proto drops duplicates without a report, but opens them first. So code that reads opened packets must detect
+//! duplicates by the same rule.
 //!
 //! Assumed of quinn-proto: in each packet number space it remembers the largest number and the 128 below it; older
 //! packets count as duplicates.
 
 /// The packet numbers of one space that have arrived.
 #[derive(Debug, Default)]
-pub struct Numbers {
-    /// One more than the largest.
+pub struct ReceivedNumbers {
+    /// The largest number that has arrived, plus one.
     next: u64,
-    /// Bit `n`: `next - 2 - n` has arrived.
+    /// Bit `n` is set if the number `next - 2 - n` has arrived.
     window: u128,
 }
 
-impl Numbers {
-    /// Records a number. Returns true if it is new.
+impl ReceivedNumbers {
+    /// Records a packet number. Returns false if it has arrived before.
     pub fn insert(&mut self, number: u64) -> bool {
         if number >= self.next {
             let step = u32::try_from(number - self.next).unwrap_or(u32::MAX);
@@ -44,8 +44,8 @@ mod tests {
     use crate::seams::bare_quinn::BareQuinn;
 
     #[test]
-    fn each_number_is_new_once() {
-        let mut numbers = Numbers::default();
+    fn each_packet_number_is_new_once() {
+        let mut numbers = ReceivedNumbers::default();
         for (number, is_new) in [
             (0, true),
             (0, false),
@@ -73,7 +73,7 @@ mod tests {
     fn bare_quinn_remembers_the_largest_number_and_128_below_it() {
         let mut bare = BareQuinn::connected(quinn_proto::TransportConfig::default());
         bare.client.spy.sealed.lock().unwrap().clear();
-        // Enough packets for two-byte packet numbers.
+        // So many packets that packet numbers need two bytes.
         let sent: Vec<Vec<u8>> = (0..300)
             .flat_map(|_| {
                 bare.client.connection().ping();
@@ -83,8 +83,8 @@ mod tests {
         let numbers = bare.client.spy.sealed.lock().unwrap().clone();
         assert_eq!((sent.len(), numbers.len()), (300, 300));
         let largest = numbers[299].number;
-        let mut ours = Numbers::default();
-        // The state machine skips a packet number now and then.
+        let mut ours = ReceivedNumbers::default();
+        // Sometimes quinn-proto skips a packet number, so numbers are looked up.
         for at in [299, 299].into_iter().chain(140..299).chain(140..299) {
             let before = bare.server.connection().stats().frame_rx.ping;
             bare.server_gets(&sent[at]);

@@ -1,45 +1,45 @@
-//! The fate of a client's 0-RTT data (RFC 9001 section 4.6) that the server rejects, and the size of DATAGRAM frames
-//! in 0-RTT packets.
+//! What happens in quinn-proto to a client's 0-RTT data (RFC 9001 section 4.6) that the server rejects, and the size
+//! of DATAGRAM frames in 0-RTT packets.
 //!
-//! The sender of early data keeps it until its fate is known (`quic::streams::early_data`, `quic::connection::datagrams`),
-//! and repeats what the state machine has undone.
+//! This crate keeps early data until the server has accepted or rejected it (`quic::streams::early_data`,
+//! `quic::connection::datagrams`), and sends it again if quinn-proto has discarded it.
 //!
 //! Assumed of quinn-proto:
 //!
 //! - It discards a rejected flight: its streams are unopened and their data is gone. The only report is
 //!   `accepted_0rtt`, which is valid when the connection is established.
-//! - After a Retry it sends stream data again, but none of the DATAGRAM frames that have left.
-//! - After either it still sends DATAGRAM frames that it had queued.
-//! - It accepts a frame that fits in a 1-RTT packet but not in a 0-RTT packet, whose header is longer, and cannot send
-//!   it until it has 1-RTT keys.
-//! - A session with 0-RTT keys but without the server's remembered transport parameters makes it panic.
+//! - After a Retry it sends stream data again, but no DATAGRAM frames that have left.
+//! - After a rejection and after a Retry, it still sends DATAGRAM frames that were in its buffer.
+//! - It accepts a DATAGRAM frame that fits in a 1-RTT packet but not in a 0-RTT packet, whose header is longer. It
+//!   cannot send such a frame until it has 1-RTT keys.
+//! - It panics if a session has 0-RTT keys but not the server's remembered transport parameters.
 
 use quinn_proto::{self as quinn, TransportError, transport_parameters::TransportParameters};
 
-/// True if quinn-proto may get 0-RTT keys: `parameters` are the remembered ones of the server.
+/// True if quinn-proto may use 0-RTT keys, because the server's remembered transport parameters can be read.
 pub fn may_begin(parameters: &Result<Option<TransportParameters>, TransportError>) -> bool {
     matches!(parameters, Ok(Some(_)))
 }
 
-/// For an established client: true if the server accepted its early data. `None` if the client could not send any.
+/// True if the server has accepted 0-RTT data, on a client whose handshake is complete. `None` if there was none.
 pub fn is_accepted(conn: &quinn::Connection) -> Option<bool> {
     conn.has_0rtt().then(|| conn.accepted_0rtt())
 }
 
-/// How many DATAGRAM frames have been sent, early or not. All frames queued before the last of them have been sent,
-/// too.
+/// The number of DATAGRAM frames that were sent so far. quinn-proto sends them in the order in which they were
+/// queued.
 pub fn datagrams_sent(conn: &quinn::Connection) -> u64 {
     conn.stats().frame_tx.datagram
 }
 
-/// The data limit of a DATAGRAM frame in a 0-RTT packet. `None` if the server accepts none.
+/// The largest payload of a DATAGRAM frame in a 0-RTT packet. `None` if the server accepts no DATAGRAM frames.
 pub fn datagram_size_max(conn: &mut quinn::Connection) -> Option<usize> {
     let max = conn.datagrams().max_size()?;
     Some(max.min(SIZE_IN_0RTT))
 }
 
-/// The data limit in a 0-RTT packet of 1,200 bytes: the header has up to 53 bytes (two connection IDs of 20), the
-/// tag 16, and the state machine begins no frame with less than 9 bytes of room.
+/// The largest payload in a 0-RTT packet of 1,200 bytes. The header has up to 53 bytes (two connection IDs of 20),
+/// the tag 16, and quinn-proto begins no frame if fewer than 9 bytes are left.
 const SIZE_IN_0RTT: usize = 1_200 - 53 - 16 - 9;
 
 #[cfg(test)]
@@ -59,7 +59,7 @@ mod tests {
         BareQuinn::resuming(transport)
     }
 
-    /// Opens a stream and writes these bytes.
+    /// Opens a stream on the client and writes `data`.
     fn write(bare: &mut BareQuinn, data: &[u8]) -> StreamId {
         let client = bare.client.connection();
         let stream = client.streams().open(Dir::Uni).unwrap();
@@ -76,7 +76,7 @@ mod tests {
             .unwrap();
     }
 
-    /// Delivers the first flight to the server, and its answer, before the client sends anything more.
+    /// Delivers the first flight to the server, and the server's answer to the client.
     fn answered(bare: &mut BareQuinn, flight: &[Vec<u8>]) {
         flight
             .iter()
@@ -93,7 +93,7 @@ mod tests {
         std::iter::from_fn(|| server.datagrams().recv()).collect()
     }
 
-    /// The data of the client's first stream at the server.
+    /// The data of the client's first stream that has arrived at the server.
     fn received(bare: &mut BareQuinn) -> Option<Bytes> {
         let server = bare.server.connection();
         let stream = server.streams().accept(Dir::Uni)?;
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn bare_quinn_keeps_an_accepted_flight() {
+    fn bare_quinn_keeps_accepted_0rtt_data() {
         let mut bare = resuming();
         write(&mut bare, b"early");
         send_datagram(&mut bare, b"early");
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn bare_quinn_undoes_a_rejected_flight_but_for_datagrams_that_it_has_not_sent() {
+    fn bare_quinn_discards_rejected_0rtt_data_except_unsent_datagrams() {
         let mut bare = resuming();
         bare.forget_sessions();
         let first = write(&mut bare, b"early");
@@ -129,7 +129,7 @@ mod tests {
         let client = bare.client.connection();
         assert!(!client.is_handshaking());
         assert_eq!(is_accepted(client), Some(false));
-        // The stream does not exist, and its number goes to the next stream.
+        // The stream does not exist any more, and the next stream gets its ID.
         assert!(client.send_stream(first).write(b"more").is_err());
         assert_eq!(client.streams().open(Dir::Uni), Some(first));
         let is_of_stream = |event: &quinn::Event| match event {
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn bare_quinn_sends_streams_again_after_a_retry_and_datagrams_not() {
+    fn bare_quinn_resends_streams_but_no_datagrams_after_a_retry() {
         let mut bare = resuming();
         bare.server.retries = true;
         write(&mut bare, b"early");
@@ -156,7 +156,7 @@ mod tests {
         assert_eq!(datagrams_received(&mut bare), ["not sent"]);
     }
 
-    /// How many datagrams of this size leave early, one after the other.
+    /// How many datagrams of this size leave as 0-RTT data, one after the other.
     fn sent_early(size: usize) -> u64 {
         let mut bare = resuming();
         for _ in 0..2 {
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn bare_quinn_takes_datagrams_that_are_too_large_for_a_0rtt_packet() {
+    fn bare_quinn_accepts_datagrams_too_large_for_a_0rtt_packet() {
         let mut bare = resuming();
         let claimed = bare.client.connection().datagrams().max_size().unwrap();
         let fits = datagram_size_max(bare.client.connection()).unwrap();
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn bare_quinn_panics_without_the_parameters_that_came_with_a_ticket() {
+    fn bare_quinn_panics_without_the_tickets_transport_parameters() {
         let mut bare = BareQuinn::connected(quinn::TransportConfig::default());
         assert!(!may_begin(&Ok(None)));
         bare.client

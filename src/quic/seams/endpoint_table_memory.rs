@@ -1,13 +1,13 @@
-//! The tables of an endpoint after a peak.
+//! The memory of quinn-proto's tables after a peak of connections.
 //!
-//! quinn-proto's endpoint never frees the tables of its connections. So an endpoint without connections is
-//! replaced by a new one with the same configuration (`quic::endpoint::connection_table`).
+//! quinn-proto's endpoint never shrinks its tables. So an endpoint without connections is replaced by a new one with
+//! the same configuration (`quic::endpoint::connection_table`).
 //!
-//! Assumed of quinn-proto: its tables never shrink, and an endpoint without connections and pending accepts
-//! has no state that a new one would lack: keys for resets and tokens are in the configuration. The test
-//! below checks the first half; the second follows from the fields of its `Endpoint`.
+//! Assumed of quinn-proto: its tables never shrink, which the test below checks; and an endpoint without connections
+//! and pending accepts has no state that a new one would lack, which follows from the fields of its `Endpoint` (the
+//! keys of resets and tokens are in the configuration).
 //!
-//! This file has only the test: the table itself decides about the replacement.
+//! This file has only the test.
 
 #[cfg(test)]
 mod tests {
@@ -15,7 +15,7 @@ mod tests {
 
     use crate::seams::bare_quinn::{BareQuinn, End};
 
-    /// The connections that the tables have room for, which only the endpoint's `Debug` text shows.
+    /// The capacity of quinn-proto's table of connections. Only the `Debug` text of its endpoint shows it.
     fn room(end: &End) -> usize {
         let text = format!("{:?}", end.endpoint);
         let slab = text.split("connections: Slab {").nth(1).unwrap();
@@ -25,7 +25,7 @@ mod tests {
     }
 
     #[test]
-    fn bare_quinn_keeps_the_room_of_connections_that_have_gone() {
+    fn bare_quinn_never_shrinks_its_tables() {
         let mut bare = BareQuinn::begin(1, quinn_proto::TransportConfig::default());
         let mut handles = vec![bare.client.handle()];
         for _ in 1..200 {

@@ -1,16 +1,15 @@
-//! Filters Retry packets that the server did not send.
+//! Drops forged Retry packets before quinn-proto reads them.
 //!
-//! A Retry's integrity tag (RFC 9001 section 5.8) proves that its sender has seen the client's first packet. A Retry
-//! with a wrong tag must be discarded (RFC 9000 section 17.2.5.2). The state machine discards it, but then a datagram
-//! from anybody who has seen the client's connection ID makes the handshake fail. So a forged Retry is not passed to
-//! it.
+//! The integrity tag of a Retry (RFC 9001 section 5.8) proves that its sender has seen the client's first packet. A
+//! Retry with a wrong tag must be discarded (RFC 9000 section 17.2.5.2). quinn-proto discards it, but then rejects
+//! the server's genuine Retry, too. So anybody who has seen the client's connection ID could make the handshake fail.
 //!
 //! Assumed of quinn-proto: it discards a Retry with a wrong tag, but counts it as the server's first packet, and then
 //! accepts no Retry, not even the genuine one.
 
 use uringcore_wire::coalesced_packets::is_retry;
 
-/// True if the state machine may get a packet. `is_genuine` is called for Retry packets only.
+/// True if quinn-proto may read this packet. `is_genuine` is called for Retry packets only.
 pub fn may_pass(packet: &[u8], is_genuine: impl FnOnce(&[u8]) -> bool) -> bool {
     !is_retry(packet) || is_genuine(packet)
 }
@@ -20,7 +19,7 @@ mod tests {
     use super::*;
     use crate::seams::bare_quinn::BareQuinn;
 
-    /// True if the handshake succeeds when a forged Retry arrives before the server's.
+    /// True if the handshake succeeds although a forged Retry arrives before the server's.
     fn succeeds(is_guarded: bool) -> bool {
         let mut bare = BareQuinn::begin(1, quinn_proto::TransportConfig::default());
         bare.server.retries = true;
@@ -42,7 +41,7 @@ mod tests {
     }
 
     #[test]
-    fn bare_quinn_takes_no_retry_after_a_forged_one() {
+    fn bare_quinn_rejects_a_genuine_retry_after_a_forged_one() {
         assert!(!succeeds(false));
         assert!(succeeds(true));
     }

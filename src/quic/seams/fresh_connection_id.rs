@@ -1,14 +1,14 @@
 //! Switches to another connection ID of the peer (RFC 9000 section 9.5), and reports if there was one.
 //!
-//! quinn-proto takes the next ID on `local_address_changed`, and does not report if there is none. A path that is
-//! probed or used with an old ID can be linked with the previous path.
+//! A path that is used with an old connection ID can be linked with the previous path. quinn-proto takes the next ID
+//! on `local_address_changed`, and does not report if there is none.
 //!
-//! Assumed of quinn-proto: for a new ID it emits one endpoint event at once, with the reset token; without a new ID it
-//! emits none.
+//! Assumed of quinn-proto: for a new ID it emits one endpoint event at once, with the reset token; without a new ID
+//! it emits none.
 
 use quinn_proto::{self as quinn, ConnectionHandle};
 
-/// Switches to the next ID. False if there is none.
+/// Switches to the peer's next connection ID. False if there is none.
 pub fn take(
     endpoint: &mut quinn::Endpoint,
     handle: ConnectionHandle,
@@ -38,7 +38,7 @@ mod tests {
     }
 
     #[test]
-    fn bare_quinn_tells_of_a_fresh_id_as_long_as_there_is_one() {
+    fn bare_quinn_emits_one_event_for_each_fresh_connection_id() {
         let mut bare = BareQuinn::connected(quinn::TransportConfig::default());
         let header = |bare: &mut BareQuinn| {
             bare.client.connection().ping();
@@ -48,7 +48,7 @@ mod tests {
         let mut seen = vec![header(&mut bare)];
         while bare.client.take_fresh_id() {
             let id = header(&mut bare);
-            assert!(!seen.contains(&id), "the ID is new");
+            assert!(!seen.contains(&id), "the ID was not used before");
             seen.push(id);
             assert!(seen.len() < 20, "the peer issues only a few");
         }

@@ -1,9 +1,9 @@
-//! Hides acknowledgements of a ServerHello.
+//! Hides acknowledgements of a ServerHello from quinn-proto, so that it is sent again.
 //!
 //! Some clients (picoquic) restart when they receive the negotiated version: they acknowledge the ServerHello, forget
-//! it, and repeat their own hello. So acknowledgements in Initial packets are hidden after a switch of the version. The
-//! ServerHello is repeated until a Handshake packet shows that it was processed, which is when Initial keys are
-//! discarded anyway (RFC 9001 section 4.9.1).
+//! it, and send their ClientHello again. So after a switch of the version, acknowledgements in Initial packets are
+//! hidden. quinn-proto repeats the ServerHello until a Handshake packet shows that the client has read it, which is
+//! when Initial keys are discarded anyway (RFC 9001 section 4.9.1).
 //!
 //! Assumed of quinn-proto: it reads the payload that a packet key returns, not the sealed one; PADDING may occur
 //! between frames; and it sends data of Initial packets again after each probe timeout until it is acknowledged.
@@ -21,7 +21,7 @@ pub fn hide(payload: &mut [u8]) {
     }
 }
 
-/// RFC 9000 section 19.1.
+/// The type of a PADDING frame (RFC 9000 section 19.1).
 const PADDING: u8 = 0;
 
 #[cfg(test)]
@@ -33,8 +33,8 @@ mod tests {
 
     use crate::seams::bare_quinn::BareQuinn;
 
-    /// How many Initial packets with CRYPTO frames a server of bare quinn-proto sends after a probe timeout, when the
-    /// client has acknowledged the first.
+    /// The number of Initial packets with CRYPTO frames that a server of bare quinn-proto sends after a probe timeout,
+    /// although the client has acknowledged the first one.
     fn repeated(is_hidden: bool) -> usize {
         let mut bare = BareQuinn::begin(1, quinn_proto::TransportConfig::default());
         let first_flight = bare.client.transmit(bare.now);

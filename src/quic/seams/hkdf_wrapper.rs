@@ -1,11 +1,11 @@
-//! Cipher suites whose key derivation is wrapped.
+//! Wraps the HKDF of cipher suites.
 //!
-//! rustls does not expose the secrets of session tickets, and derives keys with the labels of the one QUIC version that
-//! a session began with. The HKDF of a cipher suite, which does the derivation, is public and replaceable.
+//! rustls does not expose the secrets of session tickets, and it derives keys with the labels of the QUIC version
+//! that a session began with. Both derivations use the HKDF of the cipher suite, which is public and can be replaced.
 //!
-//! Assumed of rustls: QUIC's keys, and the secrets of tickets, are derived by an expander from `expander_for_okm`, and
-//! the expander is used where it was made; the parts of a suite are public. Not here: the uses of a derivation
-//! (`session_export`, `key_labels`).
+//! Assumed of rustls: it derives QUIC's keys, and the secrets of tickets, by an expander from `expander_for_okm`, and
+//! uses the expander within the call that creates it; the fields of a suite are public. Not here: the uses of the
+//! wrapper (`session_export`, `key_labels`).
 
 use std::{
     collections::BTreeMap,
@@ -20,13 +20,13 @@ use rustls::{
     },
 };
 
-/// Wraps an expander that rustls gets.
+/// A function that wraps an expander before rustls gets it.
 pub type Wrap = fn(Box<dyn HkdfExpander>) -> Box<dyn HkdfExpander>;
 
-/// A copy of `suite` whose expanders of secrets are wrapped. rustls requires suites to be static, so each is made once
-/// a process and never freed.
+/// A copy of `suite` whose `expander_for_okm` is wrapped. rustls requires suites to be static, so each copy is made
+/// once in a process and never freed.
 pub fn with_expanders(suite: SupportedCipherSuite, wrap: Wrap) -> SupportedCipherSuite {
-    /// Keyed by the addresses of the suite and of the function.
+    /// The copies, by the addresses of the suite and of the function.
     static MADE: Mutex<BTreeMap<(usize, usize), &'static Tls13CipherSuite>> =
         Mutex::new(BTreeMap::new());
     let SupportedCipherSuite::Tls13(inner) = suite else {
@@ -78,8 +78,8 @@ impl Hkdf for Wrapped {
             .extract_from_kx_shared_secret(salt, kx, peer_pub_key)
     }
 
-    /// The expander of QUIC's keys and of ticket secrets. Ticket secrets are derived from the resumption master secret,
-    /// which is an OKM block, too.
+    /// The expander for QUIC's keys and for ticket secrets. rustls derives ticket secrets from the resumption master
+    /// secret, which is an OKM block, too.
     fn expander_for_okm(&self, okm: &OkmBlock) -> Box<dyn HkdfExpander> {
         (self.wrap)(self.inner.expander_for_okm(okm))
     }
@@ -110,7 +110,7 @@ mod tests {
     use crate::seams::bare_quinn;
 
     thread_local! {
-        /// The labels that were expanded.
+        /// The labels that expanders have used.
         static SEEN: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
         static ALIVE: Cell<usize> = const { Cell::new(0) };
     }
@@ -152,9 +152,9 @@ mod tests {
         }
     }
 
-    /// The labels of QUIC's keys and of tickets that the last call of rustls expanded, each once.
+    /// The labels of QUIC keys and of tickets that the last call of rustls has used, each once.
     fn seen() -> Vec<String> {
-        assert_eq!(ALIVE.get(), 0, "an expander outlives the call");
+        assert_eq!(ALIVE.get(), 0, "an expander outlives the call of rustls");
         let mut seen = SEEN.take();
         seen.retain(|label| label.starts_with("tls13 quic") || label == "tls13 resumption");
         seen.sort();
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn bare_rustls_derives_keys_and_secrets_of_tickets_by_expanders_of_one_call() {
+    fn bare_rustls_uses_an_expander_only_within_one_call() {
         let plain = cipher_suite::TLS13_AES_128_GCM_SHA256;
         let suite = with_expanders(plain, Recording::made);
         let (client, server) = bare_quinn::tls(vec![suite]);

@@ -1,19 +1,18 @@
-//! New connections that wait for a decision must not be dropped.
+//! An `Incoming` of quinn-proto that is dropped leaks its entry in the endpoint.
 //!
-//! An `Incoming` of quinn-proto holds an entry in its endpoint, and dropping it does not free the entry. So each one is
-//! passed to `accept`, `refuse`, `retry` or `ignore` on every path (`quic::endpoint::accept`), even those that wait
-//! (`quic::endpoint::pending_accepts`) when the endpoint itself is dropped.
+//! So each `Incoming` is passed to `accept`, `refuse`, `retry` or `ignore` (`quic::endpoint::accept`), even one that
+//! still waits when the endpoint itself is dropped (`quic::endpoint::pending_accepts`).
 //!
 //! Assumed of quinn-proto: datagrams after a first packet are kept until its `Incoming` is accepted, refused, retried
 //! or ignored, even after a drop; `ignore` frees all of it.
 //!
-//! This file has only the test; the calls are in those two files.
+//! This file has only the test.
 
 #[cfg(test)]
 mod tests {
     use crate::seams::bare_quinn::BareQuinn;
 
-    /// A server with two datagrams of a client that is not accepted yet.
+    /// A server that has received two datagrams of a client and has not accepted it yet.
     fn waiting() -> BareQuinn {
         let mut bare = BareQuinn::begin(1, quinn_proto::TransportConfig::default());
         bare.server.pending_accepts = Some(Vec::new());
@@ -27,12 +26,12 @@ mod tests {
     }
 
     #[test]
-    fn bare_quinn_keeps_what_belongs_to_an_incoming_that_was_dropped() {
+    fn bare_quinn_leaks_the_packets_of_a_dropped_incoming() {
         let mut bare = waiting();
         let kept = bare.server.endpoint.incoming_buffer_bytes();
         bare.server.pending_accepts = Some(Vec::new());
         assert_eq!(bare.server.endpoint.incoming_buffer_bytes(), kept);
-        // Further datagrams of the client are dropped.
+        // The server drops further datagrams of the client.
         bare.sleep(std::time::Duration::from_secs(2));
         let again = bare.client.transmit(bare.now);
         assert!(!again.is_empty());
@@ -42,7 +41,7 @@ mod tests {
     }
 
     #[test]
-    fn bare_quinn_keeps_nothing_of_one_that_is_ignored() {
+    fn bare_quinn_frees_an_ignored_incoming() {
         let mut bare = waiting();
         for incoming in bare.server.pending_accepts.take().unwrap() {
             bare.server.endpoint.ignore(incoming);

@@ -1,15 +1,16 @@
-//! The sequence numbers of our connection IDs that the peer has (RFC 9000 section 5.1.1).
+//! The sequence numbers of this side's connection IDs (RFC 9000 section 5.1.1).
 //!
-//! quinn-proto has its host generate IDs and does not report their numbers; the peer retires an ID by number.
+//! The peer retires a connection ID by its sequence number. quinn-proto's caller generates the IDs, but quinn-proto
+//! does not report which number an ID gets.
 //!
-//! Assumed of quinn-proto: IDs are numbered in the order in which they are generated, and the first is the handshake's;
-//! an ID that is already in use gets no number, and another one is generated instead.
+//! Assumed of quinn-proto: IDs are numbered in the order in which they are generated, and the first is the
+//! handshake's; an ID that is already in use gets no number, and another one is generated instead.
 //!
 //! Not here: the users of these numbers (`quic::connection::connection_id_observer`).
 
 use std::collections::BTreeMap;
 
-/// The IDs of one connection.
+/// The connection IDs that one connection has issued and the peer has not retired, by sequence number.
 pub struct IssuedConnectionIds {
     live: BTreeMap<u64, Vec<u8>>,
     /// The sequence number of the next ID.
@@ -24,7 +25,7 @@ impl IssuedConnectionIds {
         }
     }
 
-    /// Records a generated ID. Returns true if it will be issued.
+    /// Records a generated ID. Returns false if it is in use already, so that it will not be issued.
     pub fn made(&mut self, id: &[u8]) -> bool {
         let is_new = !self.live.values().any(|live| live == id);
         if is_new {
@@ -34,7 +35,7 @@ impl IssuedConnectionIds {
         is_new
     }
 
-    /// Removes the ID with this number, which the peer has retired, if it exists.
+    /// Removes and returns the ID that the peer has retired. `None` if no ID has this sequence number.
     pub fn retired(&mut self, sequence: u64) -> Option<Vec<u8>> {
         self.live.remove(&sequence)
     }
@@ -48,7 +49,7 @@ mod tests {
     use crate::seams::bare_quinn::BareQuinn;
 
     #[test]
-    fn bare_quinn_numbers_ids_in_the_order_in_which_they_are_made_and_has_none_twice() {
+    fn bare_quinn_numbers_connection_ids_in_order_and_issues_none_twice() {
         let mut bare = BareQuinn::begin(1, quinn_proto::TransportConfig::default());
         bare.server.ids.repeats.store(true, Ordering::Relaxed);
         bare.complete();
@@ -58,8 +59,11 @@ mod tests {
             issued.made(id);
         }
         let given = issued.live.len();
-        assert!(given > 2 && made.len() > given, "some were generated twice");
-        // NEW_CONNECTION_ID: type, number, Retire Prior To, length, the ID.
+        assert!(
+            given > 2 && made.len() > given,
+            "quinn-proto has generated another ID for each repeated one"
+        );
+        // The frame consists of: type, sequence number, Retire Prior To, length, ID.
         let sealed = bare.server.spy.sealed.lock().unwrap().clone();
         for (sequence, id) in issued.live.iter().skip(1) {
             let frame = [&[0x18, *sequence as u8, 0, 8], &id[..]].concat();

@@ -1,14 +1,14 @@
-//! Keys of another QUIC version than the one that the TLS session began with.
+//! Makes rustls derive keys with the labels of another QUIC version than the one that its session began with.
 //!
-//! rustls gets the version once, when a session begins, and derives all keys with that version's labels (RFC 9369
-//! section 3.3.2). A compatible negotiation happens later, and 0-RTT keys stay with the original version. So the
-//! cipher suites of our sessions have an HKDF that replaces rustls' labels by another version's while a [`Scope`]
-//! is open on the thread. The scope is thread-local because a cipher suite is static and has no reference to a
-//! connection.
+//! rustls gets the QUIC version when a session begins, and derives all keys with that version's labels (RFC 9369
+//! section 3.3.2). But the version may change by compatible negotiation, while 0-RTT keys stay with the original one.
+//! So the cipher suites of this crate have a wrapped HKDF. While a [`Scope`] is open on the thread, it replaces the
+//! labels of rustls by those of another version. The scope is thread-local, because a cipher suite is static and has
+//! no reference to a connection.
 //!
-//! Assumed of rustls: it derives a key, an IV, a header key and the next secret with the labels of RFC 9001
-//! sections 5.1 and 6.1, or RFC 9369's; and it does so within the call that returns the keys, and in no other (the
-//! test in `hkdf_wrapper` checks that).
+//! Assumed of rustls: it derives a key, an IV, a header key and the next secret with the labels of RFC 9001 sections
+//! 5.1 and 6.1, or RFC 9369's; and it does so within the call that returns the keys, and in no other (the test in
+//! `hkdf_wrapper` checks that).
 
 use std::cell::Cell;
 
@@ -20,13 +20,13 @@ use uringcore_wire::header::VERSION_2;
 
 use super::hkdf_wrapper;
 
-/// While a scope is open, keys that rustls derives on this thread belong to another version.
+/// While a scope is open, rustls derives keys of another QUIC version on this thread.
 pub struct Scope {
     before: Option<u32>,
 }
 
 impl Scope {
-    /// `None` leaves rustls' own labels as they are.
+    /// Opens a scope for the labels of `version`. `None` keeps the labels of rustls.
     pub fn open(version: Option<u32>) -> Self {
         Self {
             before: VERSION.replace(version),
@@ -44,13 +44,14 @@ thread_local! {
     static VERSION: Cell<Option<u32>> = const { Cell::new(None) };
 }
 
-/// The suite with an HKDF that applies scopes.
+/// A copy of the suite whose HKDF replaces labels while a scope is open.
 pub fn with_labels(suite: SupportedCipherSuite) -> SupportedCipherSuite {
-    hkdf_wrapper::with_expanders(suite, heed)
+    hkdf_wrapper::with_expanders(suite, wrap_in_scope)
 }
 
-/// An expander is used where it is made, so both see the same scope.
-fn heed(expander: Box<dyn HkdfExpander>) -> Box<dyn HkdfExpander> {
+/// Wraps an expander if a scope is open. rustls uses an expander within the call that creates it, so the scope is the
+/// same when the expander is used.
+fn wrap_in_scope(expander: Box<dyn HkdfExpander>) -> Box<dyn HkdfExpander> {
     match VERSION.get() {
         Some(version) => Box::new(Expander { expander, version }),
         None => expander,
@@ -82,8 +83,8 @@ impl HkdfExpander for Expander {
     }
 }
 
-/// An HkdfLabel (RFC 8446 section 7.1) of QUIC with the label of `version`: two bytes of length, the counted label, the
-/// counted context, which is empty. The slices that rustls passes it in do not matter. `None` for any other label.
+/// Replaces the label of a QUIC key by the label of `version`. `info` is an HkdfLabel (RFC 8446 section 7.1): two
+/// bytes of length, the label with its length, and the context, which is empty. `None` for any other label.
 fn translated(info: &[u8], version: u32) -> Option<Vec<u8>> {
     let (length, rest) = info.split_at_checked(2)?;
     let (count, rest) = rest.split_first()?;
@@ -127,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_of_keys_are_translated_and_no_others() {
+    fn only_labels_of_quic_keys_are_translated() {
         for name in ["key", "iv", "hp", "ku"] {
             let v1 = info(format!("quic {name}").as_bytes());
             let v2 = info(format!("quicv2 {name}").as_bytes());
@@ -161,9 +162,9 @@ mod tests {
         output
     }
 
-    /// RFC 9369 appendix A.5.
+    /// The example of RFC 9369 appendix A.5.
     #[test]
-    fn keys_of_the_rfc_example() {
+    fn keys_are_those_of_rfc_9369s_example() {
         let secret = hex("9ac312a7f877468ebe69422748ad00a15443f18203a07d6060f688f30f21632b");
         let _scope = Scope::open(Some(VERSION_2));
         let expander = chacha()
@@ -193,8 +194,8 @@ mod tests {
         }
     }
 
-    /// Fails if rustls changes how it derives keys. Compares keys that rustls makes, with the salt of version 1 and the
-    /// labels of version 2, with keys made by hand.
+    /// Compares keys that rustls makes in a scope, with the salt of version 1 and the labels of version 2, with keys
+    /// that the test derives itself. Fails if rustls changes how it derives keys.
     #[test]
     fn bare_rustls_makes_keys_with_the_labels_of_the_scope() {
         let (suite, cid) = (chacha(), [1; 8]);

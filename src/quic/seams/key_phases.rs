@@ -1,10 +1,11 @@
-//! The packet keys of consecutive key phases (RFC 9001 section 6), each made when a packet first needs them.
+//! The packet keys of consecutive key phases (RFC 9001 section 6). The keys of a phase are made when a packet first
+//! needs them.
 //!
-//! The state machine requests the next phase's keys together with the first ones, and most connections end in their
-//! first phase. Making them at once would cost each handshake six derivations and two AEADs, and each connection a
-//! kilobyte for its lifetime. Section 6.3 allows keys to be made while a packet is processed, but warns of a side
-//! channel: one packet takes some microseconds longer after a key update, so an observer of the timing could learn
-//! the Key Phase bit of this packet. That is one bit, which shows a key update, once a phase.
+//! quinn-proto requests the keys of the second phase together with the first ones, but most connections end in their
+//! first phase. Making the keys at once would cost each handshake six derivations and two AEADs, and each connection
+//! a kilobyte. Section 6.3 allows keys to be made while a packet is processed, but warns of a side channel: the first
+//! packet of a phase takes some microseconds longer, so an observer of the timing could learn the Key Phase bit of
+//! that packet. That discloses one key update, and nothing else.
 //!
 //! Assumed of quinn-proto: it requests a phase's keys one update ahead, the first time with the keys of the first
 //! phase, and does not use them before an update. Assumed of rustls: its secrets advance one phase a call, in one
@@ -19,14 +20,14 @@ use rustls::{
 
 use super::key_labels::Scope;
 
-/// The secrets that keys are made from, and the phase that was requested last.
+/// The secrets from which the keys of later phases are made, and the phase that was requested last.
 pub struct KeyPhases {
     secrets: Arc<Mutex<Secrets>>,
     last: Option<Arc<Phase>>,
 }
 
 impl KeyPhases {
-    /// `secrets` belong to the second phase.
+    /// `secrets` are those of the second phase.
     pub fn new(secrets: Secrets) -> Self {
         Self {
             secrets: Arc::new(Mutex::new(secrets)),
@@ -34,9 +35,9 @@ impl KeyPhases {
         }
     }
 
-    /// The keys of the next phase, with the labels of `version` if that differs from the session's.
+    /// The keys of the next phase. They have the labels of `version`, if that differs from the session's version.
     pub fn next(&mut self, version: Option<u32>) -> PacketKeySet {
-        // The secrets advance in order, so the last phase's keys are made first.
+        // The secrets advance by one phase with each use, so the keys of the last phase are made first.
         if let Some(last) = &self.last {
             last.keys();
         }
@@ -74,7 +75,7 @@ impl Phase {
 
 type Side = fn(&PacketKeySet) -> &dyn PacketKey;
 
-/// One of a phase's two keys.
+/// The key of one direction in one phase.
 struct Key(Arc<Phase>, Side);
 
 impl Key {
@@ -121,14 +122,14 @@ mod tests {
 
     use crate::seams::bare_quinn::{BareQuinn, End};
 
-    /// How often keys of later phases were requested, and if they were used.
+    /// How often quinn-proto has requested keys of later phases, and if it has used them.
     fn later(end: &End) -> (u64, bool) {
         let touched = end.spy.touches_of_later.load(Ordering::Relaxed);
         (end.spy.phases.load(Ordering::Relaxed), touched > 0)
     }
 
     #[test]
-    fn bare_quinn_asks_for_the_next_phases_keys_at_once_and_touches_them_at_a_change() {
+    fn bare_quinn_requests_keys_one_phase_ahead_and_uses_them_at_an_update() {
         let mut bare = BareQuinn::connected(quinn_proto::TransportConfig::default());
         bare.client.connection().ping();
         bare.exchange();

@@ -1,12 +1,12 @@
-//! Tracks our packets in flight (RFC 9002), and which of them were lost.
+//! Finds out which packets quinn-proto has declared lost (RFC 9002 section 6).
 //!
-//! The state machine counts losses without naming packets. The sent and acknowledged packets, which the packet keys
-//! see, together with that count identify them. This table keeps what the state machine's own table keeps, and is
-//! no larger.
+//! quinn-proto reports only the number of lost packets. The packet keys show which packets were sent and which were
+//! acknowledged; together with the number of lost packets that identifies them. The table here has the same packets
+//! as quinn-proto's own table, so it is no larger.
 //!
 //! Assumed of quinn-proto: it declares the oldest packets lost first, in each packet number space those below some
-//! number, and only below the largest acknowledged one; its reordering threshold is three; it remembers no more
-//! than 1,001 packets that are not ack-eliciting after the last one that is.
+//! number, and only below the largest acknowledged one; its reordering threshold is three; it remembers no more than
+//! 1,001 packets that are not ack-eliciting after the last one that is.
 
 use std::{collections::BTreeMap, time::Instant};
 
@@ -15,23 +15,23 @@ use uringcore_wire::{
     header::{PacketType, Space},
 };
 
-/// A packet in flight.
+/// A packet that was sent and is neither acknowledged nor lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sent {
     pub number: u64,
     pub space: Space,
     pub packet_type: PacketType,
-    /// The whole packet, with header and tag.
+    /// The length of the packet in bytes, header and tag included.
     pub length: usize,
     pub at: Option<Instant>,
     pub is_ack_eliciting: bool,
-    /// True if it counts as bytes in flight: ack-eliciting or padded (RFC 9002 section 2).
+    /// True if it counts as bytes in flight: it is ack-eliciting or has PADDING (RFC 9002 section 2).
     pub is_in_flight: bool,
-    /// A path MTU probe, whose loss is no sign of congestion (RFC 9000 section 14.4).
+    /// True for a path MTU probe, whose loss is no sign of congestion (RFC 9000 section 14.4).
     pub is_probe: bool,
 }
 
-/// Why a packet was declared lost (RFC 9002 section 6.1).
+/// The rule by which a packet was declared lost (RFC 9002 section 6.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trigger {
     Reordering,
@@ -42,7 +42,7 @@ pub enum Trigger {
 pub struct Flight {
     spaces: [Unacknowledged; 3],
     bytes: u64,
-    /// The packets of the current batch.
+    /// The packets of the batch that is being made.
     batch: Vec<(Space, u64)>,
 }
 
@@ -86,7 +86,7 @@ impl Flight {
         self.batch.clear();
     }
 
-    /// Completes a batch. The state machine tracks its first `tracked` packets; the last one may be a probe.
+    /// Ends a batch. quinn-proto tracks the first `tracked` packets of it, and the last one if it is a probe.
     pub fn batched(&mut self, tracked: usize, has_probe: bool) {
         let mut batch = std::mem::take(&mut self.batch);
         for (space, number) in batch.drain(tracked.min(batch.len())..) {
@@ -114,7 +114,8 @@ impl Flight {
         }
     }
 
-    /// The packets that the state machine has just declared lost: `count` of them, and a probe if `has_probe`.
+    /// Removes and returns the packets that quinn-proto has just declared lost: `count` of them, and a probe if
+    /// `has_probe`.
     pub fn lost(&mut self, count: u64, has_probe: bool) -> Vec<(Sent, Trigger)> {
         let mut lost = Vec::new();
         for _ in 0..count {
@@ -134,7 +135,7 @@ impl Flight {
         lost
     }
 
-    /// Removes a packet number space that the state machine has discarded.
+    /// Removes all packets of a space that quinn-proto has discarded.
     pub fn discard(&mut self, space: Space) {
         let table = std::mem::take(&mut self.spaces[space as usize]);
         self.bytes -= table.packets.values().map(counted).sum::<u64>();
@@ -158,7 +159,7 @@ impl Flight {
 }
 
 impl Unacknowledged {
-    /// The oldest packet that may be lost, among probes or among others.
+    /// The oldest packet that may have been declared lost: a probe, or one that is no probe.
     fn oldest(&self, is_probe: bool) -> Option<(Sent, Trigger)> {
         let largest = self.largest_acked?;
         let mut below = self.packets.range(..largest).map(|(_, packet)| *packet);
@@ -177,9 +178,9 @@ fn counted(packet: &Sent) -> u64 {
     }
 }
 
-/// RFC 9002 section 6.1.1; the state machine's default.
+/// RFC 9002 section 6.1.1. quinn-proto uses this default.
 const REORDERING_THRESHOLD: u64 = 3;
-/// How many packets that are not ack-eliciting the state machine remembers after the last one that is.
+/// The number of packets after the last ack-eliciting one that quinn-proto remembers.
 const TAIL_MAX: u64 = 1_000;
 
 #[cfg(test)]
@@ -224,10 +225,10 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_unacknowledged_ones_are_lost() {
+    fn the_oldest_unacknowledged_packets_are_lost() {
         let mut flight = flight(0..10);
         assert_eq!(flight.bytes(), 1_000);
-        // Acknowledges 8, and 2 to 4.
+        // The ACK acknowledges 8 and 2 to 4.
         ack(&mut flight, &[0x02, 8, 0, 1, 0, 2, 2]);
         assert_eq!(flight.bytes(), 600);
         let lost = flight.lost(4, false);
@@ -235,7 +236,7 @@ mod tests {
         assert_eq!(numbers(&lost[..3]), expected);
         assert_eq!(numbers(&lost[3..]), [(6, Trigger::Time)]);
         assert_eq!(flight.bytes(), 200);
-        // Packet 9 is newer than the largest acknowledged packet, so it is not lost, regardless of the count.
+        // Packet 9 is newer than the largest acknowledged one, so it cannot be lost.
         assert_eq!(numbers(&flight.lost(5, false)), [(7, Trigger::Time)]);
         assert_eq!(flight.bytes(), 100);
         flight.discard(Space::Data);
@@ -244,14 +245,14 @@ mod tests {
     }
 
     #[test]
-    fn probes_are_lost_by_themselves() {
+    fn lost_mtu_probes_are_counted_apart() {
         let mut flight = flight(0..1);
         flight.batched(1, true);
         flight.sent(packet(Space::Data, 1, true));
         flight.batched(1, false);
         flight.sent(packet(Space::Data, 2, true));
         flight.sent(packet(Space::Data, 3, true));
-        // The state machine reports that it tracks only one of these two.
+        // quinn-proto tracks only one of these two packets.
         flight.batched(1, false);
         ack(&mut flight, &[0x02, 2, 0, 0, 0]);
         assert_eq!(numbers(&flight.lost(1, false)), [(1, Trigger::Time)]);
@@ -261,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn acknowledgements_of_our_own_are_forgotten_in_time() {
+    fn packets_that_are_not_ack_eliciting_are_forgotten() {
         let mut flight = flight(0..1);
         for number in 1..5_000 {
             flight.sent(packet(Space::Data, number, false));
@@ -294,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn bare_quinn_loses_the_oldest_packets_below_the_largest_one_acknowledged() {
+    fn bare_quinn_loses_the_oldest_packets_below_the_largest_acked() {
         let mut bare = BareQuinn::connected(quinn_proto::TransportConfig::default());
         let streams = bare
             .client
@@ -312,7 +313,7 @@ mod tests {
             .keys()
             .copied()
             .collect();
-        // Of ten packets the second, fifth and eighth are lost, and the last two are late.
+        // Of ten packets the second, the fifth and the eighth are lost, and the last two arrive late.
         let dropped = [1, 4, 7].map(|at: usize| numbers[at]);
         for at in [0, 2, 3, 5, 6] {
             bare.server_gets(&sent[at]);
@@ -353,16 +354,16 @@ mod tests {
         assert_eq!(
             named,
             dropped[..lost as usize],
-            "the oldest first, and none that arrived"
+            "the oldest packets are lost first, and none that has arrived"
         );
-        // Packets neither lost nor acknowledged by now are declared lost by time.
+        // All packets that are not acknowledged by now are declared lost by time.
         bare.sleep(std::time::Duration::from_secs(1));
         let all = bare.client.connection().stats().path.lost_packets - lost_before;
         assert_eq!(all, 3);
     }
 
     #[test]
-    fn bare_quinn_remembers_about_a_thousand_packets_that_ask_for_no_acknowledgement() {
+    fn bare_quinn_remembers_a_thousand_packets_that_are_not_ack_eliciting() {
         let mut cubic = quinn_proto::congestion::CubicConfig::default();
         cubic.initial_window(1 << 20);
         let mut transport = quinn_proto::TransportConfig::default();
@@ -370,7 +371,7 @@ mod tests {
         let mut bare = BareQuinn::connected(transport);
         bare.client.spy.sealed.lock().unwrap().clear();
         let lost_before = bare.client.connection().stats().path.lost_packets;
-        // The server's packets are acknowledged two by two, and no acknowledgement arrives.
+        // The client acknowledges every second packet of the server, and its ACKs are lost.
         for _ in 0..3_000 {
             bare.server.connection().ping();
             for datagram in bare.server.transmit(bare.now) {

@@ -1,10 +1,11 @@
-//! The largest UDP payload that the state machine can fill.
+//! The largest UDP payload with which quinn-proto does not panic.
 //!
-//! Packets with long headers have a length field, for which it reserves two bytes. 0-RTT data can fill such a packet.
+//! Packets with long headers have a length field, for which quinn-proto reserves two bytes. 0-RTT data can fill such
+//! a packet, so that the length needs more.
 //!
 //! Assumed of quinn-proto: a packet whose length exceeds a two-byte variable-length integer makes it panic.
 
-/// A little below the limit, so that an error message can name a round number.
+/// In bytes. It is a little below the real limit, so that an error message can name a round number.
 pub const UDP_PAYLOAD_MAX: u16 = 16_000;
 
 #[cfg(test)]
@@ -17,10 +18,10 @@ mod tests {
 
     use crate::seams::bare_quinn::BareQuinn;
 
-    /// True if a first flight whose 0-RTT data fills a datagram leaves on a path of this size.
+    /// True if quinn-proto sends a first flight with datagrams of this size, filled by 0-RTT data. False if it panics.
     fn leaves(udp_payload: u16) -> bool {
         let mut congestion = CubicConfig::default();
-        // A congestion window below one datagram never sends anything.
+        // With a congestion window below one datagram, quinn-proto would send nothing.
         congestion.initial_window(4 * u64::from(udp_payload));
         let mut transport = TransportConfig::default();
         transport
@@ -37,7 +38,7 @@ mod tests {
     }
 
     #[test]
-    fn bare_quinn_panics_on_a_first_flight_of_larger_packets() {
+    fn bare_quinn_panics_on_larger_udp_payloads() {
         assert!(leaves(UDP_PAYLOAD_MAX));
         assert!(!leaves((1 << 14) + 100));
     }

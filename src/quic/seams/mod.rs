@@ -1,31 +1,31 @@
-//! Workarounds for gaps of quinn-proto and rustls, one a file. The head of each file states its assumptions about the
-//! library and the reason.
+//! Workarounds for gaps of quinn-proto and rustls, one a file. The head of each file states the reason, and what the
+//! file assumes about the library.
 //!
 //! Of quinn-proto:
 //!
-//! - `version_2_packets`: packets of version 2 for a state machine that implements the layout of version 1.
+//! - `version_2_packets`: converts packets of version 2, because quinn-proto only has the layout of version 1.
 //! - `hidden_acks`: hides acknowledgements of a ServerHello.
 //! - `transport_close`: sends a CONNECTION_CLOSE of the transport instead of the application's.
-//! - `path_challenge`: sends a packet of our own instead of a PING.
-//! - `shortened_packet`: sends part of a packet to addresses that are not validated.
+//! - `path_challenge`: sends a packet of this crate instead of a PING.
+//! - `shortened_packet`: sends a part of a packet to an address that is not validated.
 //! - `reset_stream_at`: receives resets that keep the first bytes of a stream.
 //! - `acked_stream_prefix`: detects when the peer has the first bytes of a stream.
-//! - `padding_removal`: removes PADDING before the state machine reads it.
-//! - `max_udp_payload`: the largest UDP payload that the state machine can fill.
+//! - `padding_removal`: removes PADDING before quinn-proto reads it.
+//! - `max_udp_payload`: the largest UDP payload with which quinn-proto does not panic.
 //! - `authentic_datagrams`: detects if a datagram was authentic.
 //! - `duplicate_packets`: detects packets that have arrived before.
-//! - `lost_packets`: the packets that the state machine counts as lost, by number.
-//! - `congestion_gauge`: values of a congestion controller that the state machine does not report.
+//! - `lost_packets`: the packets that quinn-proto counts as lost, by number.
+//! - `congestion_gauge`: values of a congestion controller that quinn-proto does not report.
 //! - `fresh_connection_id`: switches to another connection ID of the peer, and reports if there was one.
-//! - `issued_connection_ids`: the sequence numbers of our connection IDs.
-//! - `incoming_leak`: new connections that wait for a decision.
-//! - `endpoint_table_memory`: memory of connections that have ended.
-//! - `datagram_send_buffer`: bytes of DATAGRAM frames in the state machine.
-//! - `datagram_frame_size`: the size of DATAGRAM frames that each side announces.
-//! - `received_offsets`: how far the data of each stream has arrived.
+//! - `issued_connection_ids`: the sequence numbers of this side's connection IDs.
+//! - `incoming_leak`: a new connection that is dropped without a decision leaks memory.
+//! - `endpoint_table_memory`: the memory of tables after connections have ended.
+//! - `datagram_send_buffer`: bytes of DATAGRAM frames in quinn-proto.
+//! - `datagram_frame_size`: the largest DATAGRAM frame that each side announces.
+//! - `received_offsets`: the offset up to which the data of each stream has arrived.
 //! - `receive_window`: a receive window that grows with its use and can be taken back.
 //! - `early_data`: rejected 0-RTT data, and the size of its DATAGRAM frames.
-//! - `forged_retry`: filters Retry packets that the server did not send.
+//! - `forged_retry`: drops Retry packets that the server did not send.
 //! - `stream_limits`: announces the limit of the peer's streams in two steps.
 //! - `key_update_guard`: delays a key update until the peer has the current keys.
 //! - `key_phases`: makes the keys of later phases when a packet needs them.

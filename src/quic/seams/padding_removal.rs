@@ -1,34 +1,35 @@
-//! Removes PADDING (RFC 9000 section 19.1) before the state machine reads it.
+//! Removes PADDING (RFC 9000 section 19.1) before quinn-proto reads it.
 //!
-//! quinn-proto reads PADDING one byte a frame, and a client's Initial packets are little else: an eighth of the cost of
-//! a handshake for a server. So bytes after the last frame are cut off between the key that opened the packet and the
-//! state machine. Observers of packets have seen them by then.
+//! quinn-proto reads each byte of PADDING as a frame, and a client's Initial packets are mostly PADDING: an eighth of
+//! a handshake's cost for a server. So, after a packet was opened, the bytes after its last frame are cut off before
+//! quinn-proto gets the payload. Observers of packets still see them.
 //!
-//! A client's Initial packets are not cut: for the one that begins a connection quinn-proto counts the opened
-//! bytes, and until the client's address is validated a server sends at most three times as many (RFC 9000 section
-//! 8.1). There the PADDING is written with a type of eight bytes, which reduces the number of frames to an eighth.
+//! A client's Initial packets are not cut. quinn-proto counts the opened bytes of the packet that begins a
+//! connection, and until the client's address is validated a server sends at most three times as many (RFC 9000
+//! section 8.1). In these packets PADDING is rewritten as frames whose type has eight bytes, so that there are an
+//! eighth as many frames.
 //!
-//! Zeros at the end may belong to a frame, so frames are parsed. A payload that fails to parse stays as it is, for the
-//! state machine to reject.
+//! Zeros at the end may belong to a frame, so frames are parsed. A payload that fails to parse stays as it is, and
+//! quinn-proto rejects it.
 //!
-//! Assumed of quinn-proto: it counts received bytes by the datagram, before packets are opened, except for that Initial
-//! packet; a frame type may have any form of a variable-length integer; any amount of PADDING is not ack-eliciting; a
-//! payload without any frame is an error, so one frame of PADDING is left if there is nothing else.
+//! Assumed of quinn-proto: it counts received bytes by the datagram, before packets are opened, except for that
+//! Initial packet; a frame type may have any form of a variable-length integer; any amount of PADDING is not
+//! ack-eliciting; a payload without any frame is an error, so one frame of PADDING is left if there is nothing else.
 //!
-//! By its source, it charges out-of-order data with the memory of its packet's whole payload; no test can check
-//! that. So a short rest of a payload is copied. If the assumption were wrong, the copy would be useless, or a peer
-//! could make us hold more memory than is counted.
+//! By its source, quinn-proto charges out-of-order data with the memory of its packet's whole payload; no test can
+//! check that. So a payload of which little is left is copied. Without the copy, a peer could make this side hold
+//! more memory than is counted.
 
 use bytes::BytesMut;
 use uringcore_wire::frames::Frames;
 
-/// Shorter PADDING is left in place.
+/// Fewer bytes of PADDING are left in place.
 const WORTH_IT: usize = 16;
 
-/// The type of PADDING in its longest form.
+/// A PADDING frame whose type has the longest form of a variable-length integer.
 const LONG: [u8; 8] = [0xc0, 0, 0, 0, 0, 0, 0, 0];
 
-/// Cuts the PADDING at the end of an opened packet.
+/// Cuts off the PADDING at the end of an opened packet.
 pub fn cut(payload: &mut BytesMut) {
     let Some(end) = begin(payload) else {
         return;
@@ -40,7 +41,7 @@ pub fn cut(payload: &mut BytesMut) {
     }
 }
 
-/// Merges the PADDING at the end of an opened packet into fewer frames. The packet keeps its length.
+/// Rewrites the PADDING at the end of an opened packet as fewer frames. The payload keeps its length.
 pub fn fold(payload: &mut [u8]) {
     if let Some(end) = begin(payload) {
         let frames = payload[end..].chunks_exact_mut(LONG.len());
@@ -48,7 +49,7 @@ pub fn fold(payload: &mut [u8]) {
     }
 }
 
-/// Where the PADDING at the end begins, if it is long enough.
+/// The offset at which the PADDING at the end begins. `None` if it is too short.
 fn begin(payload: &[u8]) -> Option<usize> {
     match payload.ends_with(&[0; WORTH_IT]) {
         true => Frames::new(payload).end(),
@@ -71,8 +72,8 @@ mod tests {
     }
 
     #[test]
-    fn padding_behind_the_last_frame_is_cut_and_nothing_else() {
-        // CRYPTO and ACK that end in zeros, with PADDING before and between them.
+    fn only_padding_after_the_last_frame_is_cut() {
+        // CRYPTO and ACK frames that end in zeros, with PADDING before and between them.
         let frames = [
             &[0, 0, 0x06, 0, 32][..],
             &[0; 32],
@@ -88,13 +89,13 @@ mod tests {
     }
 
     #[test]
-    fn of_a_packet_that_is_all_padding_one_frame_is_left() {
+    fn one_padding_frame_is_left_of_a_packet_full_of_padding() {
         assert_eq!(after_cut(&[0; 1_162]), [0]);
         assert_eq!(after_cut(&[0; 3]), [0; 3]);
     }
 
     #[test]
-    fn padding_that_is_folded_is_as_long_and_fewer_frames() {
+    fn folded_padding_has_the_same_length_and_fewer_frames() {
         for padding in [3, WORTH_IT, 50, 1_000] {
             let ping = [&[0x01][..], &vec![0; padding]].concat();
             let mut folded = ping.clone();
@@ -111,9 +112,9 @@ mod tests {
     }
 
     #[test]
-    fn a_payload_that_cannot_be_read_stays_as_it_is() {
+    fn a_malformed_payload_is_left_unchanged() {
         for start in [
-            // An unknown type; CRYPTO longer than the payload; an ACK with more ranges than the payload.
+            // An unknown type; CRYPTO that is longer than the payload; an ACK with more ranges than the payload.
             &[0x3f][..],
             &[0x06, 0, 0x7f, 0xff],
             &[0x02, 0, 0, 0x7f, 0xff],
@@ -121,13 +122,13 @@ mod tests {
             let payload = [start, &[0; 200]].concat();
             assert_eq!(after_cut(&payload), payload);
         }
-        // Data without a length extends to the end.
+        // A STREAM frame without a length extends to the end of the payload.
         let stream = [&[0x08, 0][..], &[0; 200]].concat();
         assert_eq!(after_cut(&stream), stream);
     }
 
     #[test]
-    fn what_is_left_of_a_payload_holds_no_more_memory_than_it_has_bytes() {
+    fn a_cut_payload_holds_no_spare_memory() {
         let mut payload = BytesMut::zeroed(1_200);
         payload[..4].copy_from_slice(&[0x06, 0, 1, 7]);
         let all = payload.as_ptr();
@@ -136,8 +137,8 @@ mod tests {
         assert_ne!(payload.as_ptr(), all);
     }
 
-    /// Runs a handshake of bare quinn-proto. Returns how many datagrams the server sends after each of the client's,
-    /// and the packets that its keys opened.
+    /// Runs a handshake of bare quinn-proto whose server edits opened payloads. Returns how many datagrams the server
+    /// sends after each datagram of the client, and the packets that the server has opened.
     fn handshake(names: usize, edit: fn(&mut BytesMut)) -> (Vec<usize>, Vec<Packet>) {
         let mut bare = BareQuinn::begin_with_names(1, TransportConfig::default(), names);
         *bare.server.spy.on_open.lock().unwrap() = Some(Box::new(move |_, payload| edit(payload)));
@@ -163,8 +164,8 @@ mod tests {
     }
 
     #[test]
-    fn bare_quinn_answers_as_much_whatever_form_the_padding_has() {
-        // A certificate that fits in a datagram, and one that fills the three that may be sent at once.
+    fn bare_quinn_answers_folded_padding_with_as_many_bytes() {
+        // A certificate that fits in one datagram, and one that fills the three that may be sent at once.
         for (names, at_once) in [(1, 1), (60, 3)] {
             let (plain, _) = handshake(names, |_| {});
             let (folded, opened) = handshake(names, |payload| fold(payload));
@@ -176,13 +177,13 @@ mod tests {
     }
 
     #[test]
-    fn bare_quinn_answers_less_to_a_first_packet_whose_padding_is_cut() {
+    fn bare_quinn_answers_a_cut_first_packet_with_fewer_bytes() {
         let (counts, _) = handshake(60, cut);
         assert_eq!(counts[0], 1, "{counts:?}");
     }
 
     #[test]
-    fn bare_quinn_wants_a_frame_in_each_packet_and_acknowledges_no_padding() {
+    fn bare_quinn_needs_a_frame_and_does_not_acknowledge_padding() {
         for (left, is_lost) in [(0, true), (1, false)] {
             let mut bare = BareQuinn::connected(TransportConfig::default());
             bare.server.spy.sealed.lock().unwrap().clear();

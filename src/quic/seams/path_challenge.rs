@@ -1,9 +1,9 @@
-//! Sends a packet of our own instead of a PING: probes a path that the state machine does not manage (RFC 9000 section
-//! 8.2).
+//! Sends a packet with a PATH_CHALLENGE in place of a PING of quinn-proto, to probe a path that quinn-proto does not
+//! manage (RFC 9000 section 8.2).
 //!
-//! A PING that the state machine sends alone reserves a packet number without other content. The key that would
-//! seal it seals another packet with that number, for another connection ID and with another payload. The PING
-//! itself must not be sent. The state machine later treats the PING as acknowledged or lost.
+//! quinn-proto is made to send a PING alone in a packet, which reserves a packet number. The key that would seal the
+//! PING seals another packet with that number, with another connection ID and other frames. The packet with the PING
+//! must not be sent. quinn-proto later treats the PING as acknowledged or lost.
 //!
 //! Assumed of quinn-proto: when nothing else is to be sent, `ping` produces one packet with a short header whose
 //! payload is a PING and no more padding than header protection needs; the packet key gets it, and right after that
@@ -19,10 +19,10 @@ use std::sync::{
 use rustls::quic;
 use uringcore_wire::header::{is_long, number_len};
 
-/// Passes probes to the keys of a connection, and sealed packets back.
+/// Passes probes to the keys of a connection, and sealed probes back.
 #[derive(Default)]
 pub struct ProbeSlot {
-    /// Separate from `state`, so that a packet costs one relaxed load.
+    /// True if a probe is wanted. Separate from `state`, so that a packet without a probe costs one relaxed load.
     is_wanted: AtomicBool,
     state: Mutex<State>,
 }
@@ -34,11 +34,11 @@ struct State {
 }
 
 pub struct Probe {
-    /// The connection ID of the packet. It must not be the one in use on the current path.
+    /// The destination connection ID of the packet. It must not be the one in use on the current path.
     pub destination: Vec<u8>,
-    /// The packet's frames.
+    /// The frames of the packet.
     pub payload: Vec<u8>,
-    /// The length of the whole packet.
+    /// The length of the whole packet in bytes.
     pub length: usize,
 }
 
@@ -48,7 +48,7 @@ struct Made {
 }
 
 impl ProbeSlot {
-    /// Replaces the next PING that is sealed alone by this probe, until [`take`](Self::take).
+    /// Replaces the next PING that is sealed alone by `probe`, until [`take`](Self::take) is called.
     pub fn want(&self, probe: Probe) {
         let mut state = self.state();
         state.wanted = Some(probe);
@@ -56,7 +56,7 @@ impl ProbeSlot {
         self.is_wanted.store(true, Ordering::Relaxed);
     }
 
-    /// The sealed packet, if there was a PING. The caller must then drop the state machine's own packet.
+    /// The sealed probe, if a PING was sealed. The caller must then drop quinn-proto's packet.
     pub fn take(&self) -> Option<Vec<u8>> {
         self.is_wanted.store(false, Ordering::Relaxed);
         let mut state = self.state();
@@ -64,7 +64,8 @@ impl ProbeSlot {
         state.made.take().map(|made| made.packet)
     }
 
-    /// True if a probe was sealed instead of this packet. Its header and payload are passed to `record` before that.
+    /// Seals the probe instead of this packet, if the packet is a PING alone. Returns true if it did. Header and
+    /// payload of the probe are passed to `record` first.
     pub fn seal(
         &self,
         key: &dyn quic::PacketKey,
@@ -96,7 +97,7 @@ impl ProbeSlot {
         true
     }
 
-    /// Protects the header of a sealed probe. `mask` gets the offset of the packet number.
+    /// Protects the header of a sealed probe. `mask` gets the offset of the packet number, and the packet.
     pub fn mask(&self, mask: impl FnOnce(usize, &mut [u8])) {
         if !self.is_wanted.load(Ordering::Relaxed) {
             return;
@@ -111,7 +112,7 @@ impl ProbeSlot {
     }
 }
 
-/// True if a packet's only frame is a PING of its own. An MTU probe has a PING, too, but is padded.
+/// True if a packet has a PING and no other frame. An MTU probe has a PING, too, but much PADDING.
 fn is_ping_alone(payload: &[u8]) -> bool {
     match payload.split_first() {
         Some((&PING, rest)) => rest.len() < SAMPLE_MAX && rest.iter().all(|byte| *byte == PADDING),
@@ -119,7 +120,7 @@ fn is_ping_alone(payload: &[u8]) -> bool {
     }
 }
 
-/// True if a short header has another connection ID than the probe will have.
+/// True if a packet's connection ID differs from the probe's.
 fn is_for_other(header: &[u8], probe: &Probe) -> bool {
     let Some((first, rest)) = header.split_first() else {
         return false;
@@ -130,7 +131,7 @@ fn is_for_other(header: &[u8], probe: &Probe) -> bool {
 
 const PADDING: u8 = 0;
 const PING: u8 = 1;
-/// A short packet is padded for the sample of header protection, which is shorter than this.
+/// A packet with only a PING is padded for the sample of header protection, to less than this many bytes.
 const SAMPLE_MAX: usize = 32;
 
 #[cfg(test)]
@@ -141,15 +142,15 @@ mod tests {
     use crate::seams::bare_quinn::BareQuinn;
 
     #[test]
-    fn bare_quinn_sends_a_ping_alone_and_can_do_without_its_answer() {
+    fn bare_quinn_sends_a_ping_alone_and_survives_its_loss() {
         let mut bare = BareQuinn::connected(quinn_proto::TransportConfig::default());
-        // A pending ACK is sent with the first PING.
+        // A pending ACK would leave together with the first PING.
         bare.client.connection().ping();
         bare.exchange();
         for _ in 0..3 {
             bare.client.spy.steps.lock().unwrap().clear();
             bare.client.connection().ping();
-            // The packet never arrives.
+            // The packet is lost.
             assert_eq!(bare.client.transmit(bare.now).len(), 1);
             let packet = bare.client.spy.last_sealed();
             assert!(
@@ -167,7 +168,7 @@ mod tests {
         assert_eq!(
             header.len(),
             1 + 8 + number_len,
-            "only a connection ID is between them"
+            "only the connection ID is between the first byte and the packet number"
         );
         bare.sleep(Duration::from_secs(2));
         bare.exchange();

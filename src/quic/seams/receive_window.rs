@@ -1,8 +1,9 @@
 //! A connection's receive window that begins small, grows when the peer uses it, and can be taken back.
 //!
-//! quinn-proto announces the whole window at first. Its `set_receive_window` grows the window at once, but shrinks it
-//! by a debt: bytes that are read pay the debt before the peer gets credit again. A window that shrinks and grows again
-//! would give the peer both. So the debt is tracked here as well, and the window does not grow before the debt is paid.
+//! quinn-proto announces the whole window at once. `set_receive_window` can grow it at once, but shrinks it by a
+//! debt: the next bytes that are read pay the debt, and give the peer no credit. If the window grew again before the
+//! debt is paid, the peer would get credit twice. So the debt is counted here as well, and the window does not grow
+//! before it is paid.
 //!
 //! Assumed of quinn-proto: the above, and that bytes which are read, stopped or reset pay the debt.
 
@@ -10,20 +11,20 @@ use std::time::{Duration, Instant};
 
 use quinn_proto::{self as quinn, VarInt};
 
-/// The initial window of a connection that may have `allowed`.
+/// The initial window of a connection that may have a window of `allowed` bytes later.
 pub fn first(allowed: u64) -> u64 {
     allowed.min(FIRST)
 }
 
-/// The receive window of one connection.
+/// The receive window of one connection, in bytes.
 #[derive(Debug)]
 pub struct Credit {
     allowed: u64,
     window: u64,
-    /// The debt: this many read bytes give the peer no credit.
+    /// The debt: this many bytes will be read without giving the peer credit.
     owed: u64,
     is_withheld: bool,
-    /// How much the peer had sent at its last change, and when that was seen.
+    /// How many bytes the peer had sent at the last call that saw a change, and the time of that call.
     used: Option<(u64, Instant)>,
 }
 
@@ -42,8 +43,8 @@ impl Credit {
         self.is_withheld
     }
 
-    /// How much the window would grow for a peer that has sent `received` bytes in all. It grows in one step, when half
-    /// of the first window has arrived.
+    /// By how much the window may grow for a peer that has sent `received` bytes in all. It grows once, to its full
+    /// size, after half of the first window has arrived. `None` if it must not grow.
     pub fn growth(&self, received: u64) -> Option<u64> {
         let may_grow = !self.is_withheld && self.owed == 0 && received > first(self.allowed) / 2;
         (may_grow && self.window < self.allowed).then_some(self.allowed - self.window)
@@ -53,19 +54,19 @@ impl Credit {
         self.set(quinn, self.allowed);
     }
 
-    /// Records bytes that were read, or never will be.
+    /// Counts bytes that were read, or that will never be read.
     pub fn released(&mut self, bytes: u64) {
         self.owed = self.owed.saturating_sub(bytes);
     }
 
-    /// Reduces the peer's credit to the minimum that lets it continue.
+    /// Reduces the peer's credit to the least with which it can continue.
     pub fn withhold(&mut self, quinn: &mut quinn::Connection) {
         self.is_withheld = true;
         self.set(quinn, self.window.min(LEAST));
     }
 
-    /// Records how much the peer has sent in all. Returns until when room should be kept for its unused credit. Packets
-    /// without stream data, sent to keep the connection alive, do not count.
+    /// Records that the peer has sent `received` bytes in all. Returns the time until which memory is reserved for its
+    /// unused credit. Packets that only keep the connection alive do not change it.
     pub fn kept_until(&mut self, received: u64, now: Instant) -> Instant {
         let since = match self.used {
             Some((before, since)) if before == received => since,
@@ -75,19 +76,19 @@ impl Credit {
         since + KEPT_FOR
     }
 
-    /// Takes back the credit beyond the first window, because the peer does not use it.
-    pub fn rest(&mut self, quinn: &mut quinn::Connection) {
+    /// Takes back the credit above the first window, because the peer does not use it.
+    pub fn take_back(&mut self, quinn: &mut quinn::Connection) {
         if self.window > first(self.allowed) {
             self.set(quinn, first(self.allowed));
         }
     }
 
-    /// True if the peer has no more than the initial credit, and the debt is paid.
+    /// True if the window is no larger than the first one, and the debt is paid.
     pub fn is_taken_back(&self) -> bool {
         self.window <= first(self.allowed) && self.owed == 0
     }
 
-    /// Restores the initial window. False if a debt is left and the caller must try again.
+    /// Restores the first window after credit was withheld. False if a debt is left, so that the caller must try again.
     pub fn restore(&mut self, quinn: &mut quinn::Connection) -> bool {
         let is_paid = self.owed == 0;
         if is_paid {
@@ -107,12 +108,14 @@ impl Credit {
     }
 }
 
-/// More than the first flights of a slow start, so the window grows before the peer is blocked.
+/// The first window in bytes. A slow start needs less in its first flights, so the window grows before the peer is
+/// blocked.
 const FIRST: u64 = 1 << 20;
-/// A peer with this little credit at a time proceeds slowly. With none, a stream of which a part was read could not
-/// deliver its rest.
+/// The least window in bytes. The peer proceeds slowly with it. With none, a stream of which a part was read could
+/// not deliver its rest.
 const LEAST: u64 = 64 << 10;
-/// How long a quiet peer's unused credit reserves room. Later there may be no room for it, and its streams are reset.
+/// How long memory is reserved for the unused credit of a quiet peer. If the peer uses the credit later and there is
+/// no memory, its streams are reset.
 const KEPT_FOR: Duration = Duration::from_secs(30);
 
 #[cfg(test)]
@@ -133,7 +136,7 @@ mod tests {
         (bare, id)
     }
 
-    /// How much the client may send until it has no credit.
+    /// How many bytes the client can send until its credit is used up.
     fn fill(bare: &mut BareQuinn, id: StreamId) -> u64 {
         let part = Bytes::from(vec![1; 10_000]);
         let mut sent = 0;
@@ -158,14 +161,18 @@ mod tests {
     }
 
     #[test]
-    fn bare_quinn_owes_what_a_window_shrinks_by_and_grows_at_once() {
+    fn bare_quinn_shrinks_a_window_by_a_debt_and_grows_it_at_once() {
         let (mut bare, id) = bare();
         assert_eq!(fill(&mut bare, id), WINDOW);
         let small = VarInt::from_u32(20_000);
         bare.server.connection().set_receive_window(small);
         bare.exchange();
         assert_eq!(read(&mut bare, id), WINDOW);
-        assert_eq!(fill(&mut bare, id), 20_000, "the rest paid the debt");
+        assert_eq!(
+            fill(&mut bare, id),
+            20_000,
+            "the other bytes have paid the debt"
+        );
         let large = VarInt::from_u64(WINDOW).unwrap();
         bare.server.connection().set_receive_window(large);
         bare.exchange();
@@ -173,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn bare_quinn_pays_with_what_it_drops_of_a_stopped_stream_and_what_its_reset_leaves_out() {
+    fn bare_quinn_pays_the_debt_with_dropped_data_of_stopped_and_reset_streams() {
         let (mut bare, id) = bare();
         let write = |bare: &mut BareQuinn, id, size: usize| {
             let client = bare.client.connection();
@@ -184,10 +191,10 @@ mod tests {
         bare.exchange();
         let small = VarInt::from_u32(20_000);
         bare.server.connection().set_receive_window(small);
-        // The debt is 80,000. Of that 40,000 are paid by the data that has arrived.
+        // The debt is 80,000 bytes, of which the data that has arrived pays 40,000.
         let server = bare.server.connection();
         server.recv_stream(id).stop(VarInt::from_u32(0)).unwrap();
-        // The client has not received STOP_SENDING yet and continues.
+        // STOP_SENDING has not arrived at the client yet, so it continues to send.
         write(&mut bare, id, 60_000);
         bare.exchange();
         let other = bare.client.connection().streams().open(Dir::Uni).unwrap();
@@ -195,12 +202,12 @@ mod tests {
     }
 
     #[test]
-    fn credit_that_is_taken_back_is_not_given_twice() {
+    fn credit_that_is_taken_back_is_not_granted_twice() {
         let (mut bare, id) = bare();
         let mut credit = Credit::new(WINDOW, WINDOW);
         credit.withhold(bare.server.connection());
         assert!(!credit.restore(bare.server.connection()));
-        // Credit that was given is not revoked.
+        // Credit that was announced is not revoked.
         assert_eq!(fill(&mut bare, id), WINDOW);
         let count = read(&mut bare, id);
         credit.released(count);
@@ -210,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_is_withheld_goes_on_slowly() {
+    fn a_peer_without_credit_can_still_proceed_slowly() {
         let (mut bare, id) = bare();
         let mut credit = Credit::new(WINDOW, WINDOW);
         fill(&mut bare, id);
@@ -222,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_window_grows_once_its_peer_makes_use_of_it() {
+    fn a_window_grows_once_the_peer_has_used_half_of_the_first() {
         let allowed = 8 * FIRST;
         let mut credit = Credit::new(allowed, first(allowed));
         assert_eq!(credit.growth(FIRST / 2), None);
@@ -232,12 +239,16 @@ mod tests {
         assert_eq!(credit.growth(FIRST), None);
         let now = Instant::now();
         assert_eq!(credit.kept_until(FIRST, now), now + KEPT_FOR);
-        credit.rest(bare.server.connection());
-        // Without more data the time stays.
+        credit.take_back(bare.server.connection());
+        // Without more data, the time does not change.
         let later = now + Duration::from_secs(7);
         assert_eq!(credit.kept_until(FIRST, later), now + KEPT_FOR);
         assert_eq!(credit.kept_until(FIRST + 1, later), later + KEPT_FOR);
-        assert_eq!(credit.growth(FIRST), None, "there is a debt");
+        assert_eq!(
+            credit.growth(FIRST),
+            None,
+            "the window must not grow before the debt is paid"
+        );
         credit.released(7 * FIRST);
         assert_eq!(credit.growth(FIRST), Some(7 * FIRST));
     }

@@ -1,43 +1,42 @@
-//! Records how far the data of each stream has arrived, to compute how much of it the state machine holds unread.
+//! Records the offset up to which the data of each stream has arrived, to compute how much unread data quinn-proto
+//! holds.
 //!
-//! quinn-proto gives credit within windows and does not report what it keeps. So the key that opens a packet records
-//! where the data of its STREAM frames ends, and `quic::streams` compares that with the bytes read. Data that arrives
-//! twice counts once, as it does for credit; data behind a gap counts with the gap.
+//! quinn-proto gives credit within windows and does not report how much it stores. So the key that opens a packet
+//! records where the data of its STREAM frames ends, and `quic::streams` compares that with the bytes read. Data that
+//! arrives twice counts once, as it does for credit; data behind a gap counts with the gap.
 //!
-//! The state machine also keeps the datagrams that the data arrived in: for small frames that is far more than the
-//! data. So the sizes of the packets are recorded as well.
+//! quinn-proto stores the whole datagrams, which are far larger than the data if the frames are small. So the sizes
+//! of the packets are recorded as well. For a stream that was stopped or reset, quinn-proto gives credit up to its
+//! final size, so that size is recorded, too.
 //!
-//! Bounds: neighbouring frames of one stream share an entry. So there are at most as many entries as STREAM frames
-//! arrived since the connection last took them, which it does in each turn. Most turns bring data of one stream, so the
-//! first entry is kept in atomics and takes no lock.
-//!
-//! The final size of a stream is recorded too: for a stream that was stopped or reset, the state machine gives
-//! credit for all of it.
+//! Bounds: consecutive frames of one stream share an entry. So there are at most as many entries as STREAM frames
+//! arrived since the connection last took them, which it does in each turn. Most turns bring data of one stream, so
+//! the first entry is kept in atomics and takes no lock.
 //!
 //! Assumed of quinn-proto: it rejects data beyond its windows, and closes the connection; of small frames it keeps no
-//! more than two and a half times their data and 32 KiB a stream (`Assembler::insert`); data that it drops of a stopped
-//! stream, and data that a RESET_STREAM leaves out, gives credit (`StreamsState::received_reset`).
+//! more than two and a half times their data and 32 KiB a stream (`Assembler::insert`); data that it drops of a
+//! stopped stream, and data that a RESET_STREAM leaves out, gives credit (`StreamsState::received_reset`).
 
 use std::sync::{
     Mutex, MutexGuard, PoisonError,
     atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
 };
 
-/// Data that arrived on one stream.
+/// Data that has arrived on one stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Arrived {
     pub stream_id: u64,
-    /// The offset after the last byte that has arrived, with [`FINAL`] if that is the stream's final size.
+    /// The offset after the last byte that has arrived. The bit [`FINAL`] is set if it is the stream's final size.
     end: u64,
-    /// Bytes of the packets with this data, counted once for each frame.
+    /// Bytes of the packets with this data. A packet with two frames of the stream counts twice.
     pub packet_bytes: usize,
 }
 
-/// Data that arrived on the streams of one connection since it was last taken.
+/// The data that has arrived on the streams of one connection since the last [`take_each`](Self::take_each).
 #[derive(Default)]
 pub struct ReceivedOffsets {
     is_enabled: AtomicBool,
-    /// True if there is a first entry.
+    /// True if `first` is an entry.
     is_used: AtomicBool,
     first: First,
     /// True if there are entries in `others`.
@@ -45,7 +44,7 @@ pub struct ReceivedOffsets {
     others: Mutex<Vec<Arrived>>,
 }
 
-/// One entry. A connection and its keys work on one thread at a time, so its fields change together.
+/// One entry. A connection and its keys are used by one thread at a time, so the three values belong together.
 #[derive(Default)]
 struct First {
     stream_id: AtomicU64,
@@ -85,14 +84,14 @@ impl Arrived {
         self.end & !FINAL
     }
 
-    /// True if [`end`](Self::end) is the final size.
+    /// True if [`end`](Self::end) is the final size of the stream.
     pub fn is_final(&self) -> bool {
         self.end & FINAL != 0
     }
 
-    /// Adds more data of the stream.
+    /// Adds more data of the same stream.
     fn extend(&mut self, end: u64, packet_bytes: usize) {
-        // No data is beyond a final size: the state machine closes the connection for that.
+        // There is no data beyond a final size, because quinn-proto closes the connection for it.
         self.end = self.end.max(end);
         self.packet_bytes = self.packet_bytes.saturating_add(packet_bytes);
     }
@@ -104,8 +103,8 @@ impl ReceivedOffsets {
         self.is_enabled.store(true, Ordering::Relaxed);
     }
 
-    /// Stops recording. After the connection has ended, its key still opens packets, whose frames the state machine
-    /// ignores.
+    /// Stops recording. After the connection has ended, its key still opens packets, but quinn-proto ignores their
+    /// frames.
     pub fn disable(&self) {
         self.is_enabled.store(false, Ordering::Relaxed);
     }
@@ -114,7 +113,7 @@ impl ReceivedOffsets {
         self.is_enabled.load(Ordering::Relaxed)
     }
 
-    /// Records data of a stream.
+    /// Records data that has arrived on a stream.
     pub fn note(&self, arrived: Arrived) {
         let Arrived {
             stream_id,
@@ -139,7 +138,7 @@ impl ReceivedOffsets {
         self.has_others.store(true, Ordering::Relaxed);
     }
 
-    /// Takes what was recorded since the last call.
+    /// Passes each entry since the last call to `take`, and removes it.
     pub fn take_each(&self, mut take: impl FnMut(Arrived)) {
         if !self.is_used.load(Ordering::Relaxed) {
             return;
@@ -152,17 +151,18 @@ impl ReceivedOffsets {
         self.has_others.store(false, Ordering::Relaxed);
         let mut others = self.others();
         others.drain(..).for_each(&mut take);
-        // Frees the capacity of a burst.
+        // Frees the capacity after a burst.
         others.shrink_to(ENTRIES_KEPT);
     }
 
     fn others(&self) -> MutexGuard<'_, Vec<Arrived>> {
-        // No code that holds this lock panics, so the entries are whole.
+        // No code that holds this lock panics, so the entries are valid.
         self.others.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Above all offsets (RFC 9000 section 4.5), so the final size is the largest end of a stream.
+/// A bit above all offsets, which are below 2^62 (RFC 9000 section 4.5). So an end with this bit is the largest of a
+/// stream.
 const FINAL: u64 = 1 << 63;
 const ENTRIES_KEPT: usize = 8;
 
@@ -175,7 +175,7 @@ mod tests {
     use crate::seams::bare_quinn::BareQuinn;
 
     #[test]
-    fn frames_of_one_stream_in_a_row_share_an_entry() {
+    fn consecutive_frames_of_a_stream_share_an_entry() {
         let received_offsets = ReceivedOffsets::default();
         for (stream_id, end) in [(0, 10), (0, 30), (0, 20), (4, 5), (0, 40), (8, 1), (8, 2)] {
             received_offsets.note(Arrived::new(stream_id, end, false, 100));
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn bare_quinn_keeps_what_is_not_read_and_gives_no_credit_for_it() {
+    fn bare_quinn_gives_no_credit_for_unread_data() {
         let mut transport = quinn::TransportConfig::default();
         transport.stream_receive_window(10_000u32.into());
         let mut bare = BareQuinn::connected(transport);

@@ -1,20 +1,20 @@
-//! Receives RESET_STREAM_AT (draft-ietf-quic-reliable-stream-reset): resets a stream but keeps its first bytes.
+//! Receives RESET_STREAM_AT (draft-ietf-quic-reliable-stream-reset): the frame resets a stream, but the first bytes
+//! of the stream, up to its *reliable size*, are still delivered.
 //!
-//! The state machine does not support the frame. So the key that opens a packet replaces it by an empty STREAM
-//! frame, which opens the stream if the peer's first data is lost, and passes its content to `quic::streams`. That
-//! reads up to the reliable size, treats it as the end, and stops the stream. Then a RESET_STREAM with the final
-//! size is inserted before the frames of the next packet that is opened; it looks like the peer's answer to the
-//! STOP_SENDING, if no other arrives first. It is inserted again until one was accepted, because an opened packet
-//! may be a duplicate.
+//! quinn-proto does not support the frame. So the key that opens a packet passes the frame to `quic::streams` and
+//! puts an empty STREAM frame in its place, which opens the stream if the peer's first data was lost. `quic::streams`
+//! reads up to the reliable size and then stops the stream. After that a RESET_STREAM with the final size is inserted
+//! into the next opened packet. To quinn-proto it looks like the peer's answer to the STOP_SENDING. An opened packet
+//! may be a duplicate, which quinn-proto drops, so the frame is inserted into each packet until one was accepted.
 //!
 //! Bounds: a connection takes the received frames after each datagram, so there are never more than fit in one; one
 //! RESET_STREAM is due for each stream that was stopped.
 //!
 //! Assumed of quinn-proto: a packet key may return a payload that is longer than the sealed one; an empty STREAM
-//! frame opens a stream, and is ignored on one that has ended; a RESET_STREAM ends a stream that was stopped;
-//! `stats` counts the accepted ones.
+//! frame opens a stream, and is ignored on one that has ended; a RESET_STREAM ends a stream that was stopped; `stats`
+//! counts the accepted ones.
 //!
-//! Not here: sending the frame, for which the state machine would have to retransmit a part of a stream.
+//! Not here: sending the frame, for which quinn-proto would have to retransmit a part of a stream.
 
 use std::sync::{
     Mutex, MutexGuard, PoisonError,
@@ -27,11 +27,13 @@ use uringcore_wire::varint;
 
 use super::received_offsets::{Arrived, ReceivedOffsets};
 
-/// Frames that a connection's keys have found, and frames that they must insert.
+/// RESET_STREAM_AT frames that were found in received packets, and RESET_STREAM frames that must be inserted into
+/// them.
 #[derive(Default)]
 pub struct ResetSlot {
     is_enabled: AtomicBool,
-    /// True if `found` or `due` has entries; separate from them, so that a packet costs one relaxed load.
+    /// True if `found` or `due` has entries. Separate from them, so that a packet without such frames costs one relaxed
+    /// load.
     is_used: AtomicBool,
     state: Mutex<State>,
 }
@@ -43,12 +45,13 @@ struct State {
 }
 
 impl ResetSlot {
-    /// Starts to process the frame.
+    /// Starts to replace RESET_STREAM_AT frames.
     pub fn enable(&self) {
         self.is_enabled.store(true, Ordering::Relaxed);
     }
 
-    /// Reads the payload of an opened packet. The iteration over its frames serves `received_offsets`, too.
+    /// Reads the payload of an opened packet. Also records arrived stream data in `received_offsets`, because that
+    /// needs the same iteration over the frames.
     pub fn opened(&self, payload: &mut BytesMut, received_offsets: &ReceivedOffsets) {
         let (is_enabled, counts) = (
             self.is_enabled.load(Ordering::Relaxed),
@@ -67,7 +70,7 @@ impl ResetSlot {
                 received_offsets.note(Arrived::new(stream_id, end, fin, length));
                 None
             }
-            // The stream has no data, and its final size is known.
+            // The frame has no data, but states the stream's final size.
             Frame::ResetStream {
                 stream_id,
                 final_size,
@@ -75,7 +78,7 @@ impl ResetSlot {
                 received_offsets.note(Arrived::new(stream_id, final_size, true, 0));
                 None
             }
-            // Other frames are invalid: the state machine rejects the unknown type with FRAME_ENCODING_ERROR.
+            // An invalid RESET_STREAM_AT stays, and quinn-proto rejects its unknown type with FRAME_ENCODING_ERROR.
             Frame::ResetStreamAt(reset)
                 if is_enabled && reset.reliable_size <= reset.final_size =>
             {
@@ -83,12 +86,12 @@ impl ResetSlot {
             }
             _ => None,
         });
-        // Most packets have none, and then nothing is allocated.
+        // Most packets have no such frame, and then `collect` allocates nothing.
         let found: Vec<_> = resets.collect();
         for (start, end, reset) in &found {
             let frame = &mut payload[*start..*end];
             frame.fill(0);
-            // The frame has a length and no offset, so it is not longer than the replaced frame.
+            // The STREAM frame has a length and no offset, so it is not longer than the frame in whose place it is put.
             frame[0] = 0x0a;
             let size = varint::size(reset.stream_id);
             varint::fill(&mut frame[1..=size], reset.stream_id);
@@ -116,7 +119,7 @@ impl ResetSlot {
         self.is_used.load(Ordering::Relaxed)
     }
 
-    /// Takes the frames found since the last call.
+    /// Removes and returns the frames that were found since the last call.
     pub fn take_found(&self) -> Vec<ResetAt> {
         if !self.is_used() {
             return Vec::new();
@@ -126,13 +129,13 @@ impl ResetSlot {
         std::mem::take(&mut state.found)
     }
 
-    /// Inserts RESET_STREAM frames for the state machine, until it has accepted them.
+    /// Inserts RESET_STREAM frames into each opened packet, until [`accepted`](Self::accepted) is called.
     pub fn insert(&self, resets: impl IntoIterator<Item = ResetAt>) {
         self.state().due.extend(resets);
         self.is_used.store(true, Ordering::Relaxed);
     }
 
-    /// The state machine has accepted RESET_STREAM frames, the due ones among them.
+    /// Called when quinn-proto has accepted the inserted RESET_STREAM frames.
     pub fn accepted(&self) {
         let mut state = self.state();
         state.due = Vec::new();
@@ -140,18 +143,19 @@ impl ResetSlot {
             .store(!state.found.is_empty(), Ordering::Relaxed);
     }
 
-    /// True if a frame must be inserted.
+    /// True if a RESET_STREAM frame must be inserted.
     pub fn is_due(&self) -> bool {
         self.is_used() && !self.state().due.is_empty()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // No code that holds this lock panics, so the state is whole.
+        // No code that holds this lock panics, so the state is valid.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The transport parameter that announces support, empty (section 3), in the final number and the draft's.
+/// Appends the transport parameter that announces support (section 3 of the draft), with its final number and with
+/// the number that drafts used. It has no value.
 pub fn append_parameters(parameters: &mut Vec<u8>) {
     for id in [PARAMETER, PARAMETER_OF_DRAFTS] {
         varint::put(parameters, id);
@@ -171,8 +175,8 @@ mod tests {
     use super::*;
     use crate::seams::bare_quinn::BareQuinn;
 
-    /// Two ends of the bare library; the client may have one stream open. Its resets with code 64 are converted to code
-    /// 7 and a reliable size of 6, which takes as many bytes.
+    /// Two endpoints of bare quinn-proto, of which the client may open one stream. A RESET_STREAM of the client with
+    /// code 64 is rewritten as a RESET_STREAM_AT with code 7 and a reliable size of 6, which has the same length.
     fn resetting() -> (BareQuinn, Arc<ResetSlot>) {
         let mut transport = quinn::TransportConfig::default();
         transport.max_concurrent_uni_streams(1u8.into());
@@ -212,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn bare_quinn_reads_a_reset_in_front_of_the_next_packet() {
+    fn bare_quinn_accepts_an_inserted_reset_stream() {
         let (mut bare, slot) = resetting();
         let id = written(&mut bare);
         bare.exchange();
@@ -240,15 +244,15 @@ mod tests {
         bare.exchange();
         assert!(bare.server.connection().stats().frame_rx.reset_stream > 0);
         slot.accepted();
-        // The stream has ended, and the limit allows another one.
+        // The stream has ended, so the limit allows another one.
         assert!(bare.client.connection().streams().open(Dir::Uni).is_some());
     }
 
     #[test]
-    fn bare_quinn_opens_a_stream_for_the_frame_that_takes_its_place() {
+    fn bare_quinn_opens_a_stream_for_an_empty_stream_frame() {
         let (mut bare, slot) = resetting();
         let id = written(&mut bare);
-        // The stream's data is lost.
+        // The packet with the stream's data is lost.
         bare.client.transmit(bare.now);
         reset(&mut bare, id);
         assert_eq!(slot.take_found().len(), 1);
@@ -264,11 +268,16 @@ mod tests {
     }
 
     #[test]
-    fn the_frame_becomes_one_that_opens_the_stream_and_is_kept() {
+    fn reset_stream_at_is_replaced_by_an_empty_stream_frame() {
         let slot = ResetSlot::default();
-        // A PING; stream 0x41, code 7, final size 100, reliable size 5; a STREAM frame to the end.
+        // A PING; RESET_STREAM_AT of stream 0x41 with code 7, final size 100 and reliable size 5; a STREAM frame to the
+        // end.
         let payload = b"\x01\x24\x40\x41\x07\x40\x64\x05\x08\x04abc";
-        assert_eq!(opened(&slot, payload), payload, "it is not enabled");
+        assert_eq!(
+            opened(&slot, payload),
+            payload,
+            "the replacement of frames is not enabled"
+        );
         slot.enable();
         let expected = b"\x01\x0a\x40\x41\x00\x00\x00\x00\x08\x04abc";
         assert_eq!(opened(&slot, payload), expected);
@@ -281,7 +290,7 @@ mod tests {
         assert_eq!(slot.take_found(), [reset]);
         assert_eq!(slot.take_found(), []);
         slot.insert([reset]);
-        // The frame is inserted into every packet until it was accepted.
+        // The frame is inserted into every packet until quinn-proto has accepted it.
         for _ in 0..2 {
             assert_eq!(opened(&slot, b"\x01"), b"\x04\x40\x41\x07\x40\x64\x01");
         }
@@ -290,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_cannot_be_is_left_for_the_state_machine_to_refuse() {
+    fn an_invalid_reset_stream_at_is_left_for_quinn_to_reject() {
         let slot = ResetSlot::default();
         slot.enable();
         let payload = b"\x24\x04\x07\x05\x06";

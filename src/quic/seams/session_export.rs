@@ -1,22 +1,22 @@
-//! Exports and imports sessions of clients.
+//! Exports and imports TLS sessions of clients.
 //!
-//! rustls resumes from a value of its own without an export or import: no field but the suite and the transport
-//! parameters is public, and the value is bound to the certificate verifier of one configuration by address. Two
-//! parts of rustls are accessible, though: the HKDF of a cipher suite, which derives a ticket's secret, is
-//! replaceable; and in QUIC the handshake's messages pass through this crate in plain text.
+//! rustls resumes from a value that cannot be exported or imported: of its fields only the suite and the transport
+//! parameters are public, and it is bound to the certificate verifier of one configuration by address. But two parts
+//! of rustls are accessible: the HKDF of a cipher suite, which derives the secret of a ticket, can be replaced; and
+//! in QUIC the messages of a handshake pass through this crate in plain text.
 //!
-//! - *Export* reads NewSessionTicket messages along with rustls and records each secret as it is derived.
-//! - *Import* runs a client's handshake with a server in memory, gives it a NewSessionTicket with the ticket, and
-//!   answers the derivation of its secret with the ticket's. The session that rustls then stores is the ticket's,
-//!   bound to the verifier that the connection will use.
+//! - *Export* reads NewSessionTicket messages beside rustls, and records each secret when it is derived.
+//! - *Import* runs a client's handshake with a server in memory and sends the client a NewSessionTicket with the
+//!   imported ticket. When rustls derives the ticket's secret, the wrapped HKDF returns the imported one. Then rustls
+//!   stores a session with that ticket and secret, which is bound to the verifier that the connection will use.
 //!
-//! Assumed of rustls: a client derives the secret of each NewSessionTicket that it reads, at once, by
-//! `expand_block` of the resumption master secret with the label "tls13 resumption" and the nonce (RFC 8446 section
-//! 4.6.1), and puts the session into its store before `read_hs` returns; a verifier that accepts everything, and a
-//! signature that it does not check, are enough for a handshake.
+//! Assumed of rustls: a client derives the secret of each NewSessionTicket that it reads, at once, by `expand_block`
+//! of the resumption master secret with the label "tls13 resumption" and the nonce (RFC 8446 section 4.6.1), and puts
+//! the session into its store before `read_hs` returns; a verifier that accepts everything, and a signature that it
+//! does not check, are enough for a handshake.
 //!
-//! The handling of a derivation is set for the thread, because a cipher suite is static and has no reference to a
-//! connection. The calls into rustls are synchronous, so the setting affects no other call.
+//! The wrapped HKDF finds out by a thread-local value what to do, because a cipher suite is static and has no
+//! reference to a connection. Calls into rustls are synchronous, so the value affects no other call.
 
 use std::{
     cell::RefCell,
@@ -44,14 +44,13 @@ use uringcore_wire::tls::{NEW_SESSION_TICKET, message, session_ticket::NewSessio
 
 use super::hkdf_wrapper;
 
-/// The handling of ticket secrets that are derived on this thread. Calls into rustls are synchronous, so it affects no
-/// other call.
-enum Seam {
-    Closed,
-    /// Nonces and secrets are recorded.
-    Listening(Vec<Derived>),
-    /// This secret replaces the next one.
-    Answering(Vec<u8>),
+/// What the wrapped HKDF does when a ticket secret is derived on this thread.
+enum SecretHook {
+    Off,
+    /// It records nonces and secrets (export).
+    Recording(Vec<Derived>),
+    /// It returns this secret (import).
+    Replacing(Vec<u8>),
 }
 
 struct Derived {
@@ -60,43 +59,44 @@ struct Derived {
 }
 
 thread_local! {
-    static SEAM: RefCell<Seam> = const { RefCell::new(Seam::Closed) };
+    static SECRET_HOOK: RefCell<SecretHook> = const { RefCell::new(SecretHook::Off) };
 }
 
-/// Runs `run` with the seam set, and returns the seam afterwards.
-fn with_seam<R>(seam: Seam, run: impl FnOnce() -> R) -> (R, Seam) {
-    struct Restore(Option<Seam>);
+/// Sets the thread's `SecretHook` to `hooked`, calls `run`, and restores the former one. Returns `hooked` as it is after the
+/// call.
+fn with_hook<R>(hooked: SecretHook, run: impl FnOnce() -> R) -> (R, SecretHook) {
+    struct Restore(Option<SecretHook>);
     impl Drop for Restore {
         fn drop(&mut self) {
             if let Some(before) = self.0.take() {
-                SEAM.replace(before);
+                SECRET_HOOK.replace(before);
             }
         }
     }
-    let mut restore = Restore(Some(SEAM.replace(seam)));
+    let mut restore = Restore(Some(SECRET_HOOK.replace(hooked)));
     let result = run();
-    let before = restore.0.take().unwrap_or(Seam::Closed);
-    (result, SEAM.replace(before))
+    let before = restore.0.take().unwrap_or(SecretHook::Off);
+    (result, SECRET_HOOK.replace(before))
 }
 
-/// True if this thread is importing a ticket: the certificate to verify is not the peer's, but part of a handshake in
-/// memory.
+/// True if this thread is importing a ticket. Then the certificate to verify is not the peer's, but belongs to the
+/// handshake in memory.
 pub fn is_importing() -> bool {
-    SEAM.with_borrow(|seam| matches!(seam, Seam::Answering(_)))
+    SECRET_HOOK.with_borrow(|hooked| matches!(hooked, SecretHook::Replacing(_)))
 }
 
-/// `suite` with the seam in its key derivation.
-pub fn seamed(suite: SupportedCipherSuite) -> SupportedCipherSuite {
-    hkdf_wrapper::with_expanders(suite, seam)
+/// A copy of `suite` whose HKDF records or replaces ticket secrets.
+pub fn with_secret_hook(suite: SupportedCipherSuite) -> SupportedCipherSuite {
+    hkdf_wrapper::with_expanders(suite, hooked)
 }
 
-struct SeamedExpander(Box<dyn HkdfExpander>);
+struct HookedExpander(Box<dyn HkdfExpander>);
 
-fn seam(expander: Box<dyn HkdfExpander>) -> Box<dyn HkdfExpander> {
-    Box::new(SeamedExpander(expander))
+fn hooked(expander: Box<dyn HkdfExpander>) -> Box<dyn HkdfExpander> {
+    Box::new(HookedExpander(expander))
 }
 
-impl HkdfExpander for SeamedExpander {
+impl HkdfExpander for HookedExpander {
     fn expand_slice(&self, info: &[&[u8]], output: &mut [u8]) -> Result<(), OutputLengthError> {
         self.0.expand_slice(info, output)
     }
@@ -104,14 +104,14 @@ impl HkdfExpander for SeamedExpander {
     fn expand_block(&self, info: &[&[u8]]) -> OkmBlock {
         let block = self.0.expand_block(info);
         match nonce_of_ticket(info) {
-            Some(nonce) => SEAM.with_borrow_mut(|seam| match seam {
-                Seam::Closed => block,
-                Seam::Listening(derived) => {
+            Some(nonce) => SECRET_HOOK.with_borrow_mut(|hooked| match hooked {
+                SecretHook::Off => block,
+                SecretHook::Recording(derived) => {
                     let secret = block.as_ref().to_vec();
                     derived.push(Derived { nonce, secret });
                     block
                 }
-                Seam::Answering(secret) => OkmBlock::new(secret),
+                SecretHook::Replacing(secret) => OkmBlock::new(secret),
             }),
             None => block,
         }
@@ -122,7 +122,8 @@ impl HkdfExpander for SeamedExpander {
     }
 }
 
-/// The context of an HKDF label (RFC 8446 section 7.1) if the label is a ticket's (section 4.6.1).
+/// The context of an HkdfLabel (RFC 8446 section 7.1), which is the nonce of the ticket (section 4.6.1). `None` if
+/// the label is not that of ticket secrets.
 fn nonce_of_ticket(info: &[&[u8]]) -> Option<Vec<u8>> {
     const LABEL: &[u8] = b"tls13 resumption";
     let joined = info.concat();
@@ -131,7 +132,7 @@ fn nonce_of_ticket(info: &[&[u8]]) -> Option<Vec<u8>> {
     is_ticket.then(|| context.get(1..).map(<[u8]>::to_vec))?
 }
 
-/// Reads the tickets of a client along with rustls.
+/// Reads NewSessionTicket messages of a client beside rustls.
 #[derive(Default)]
 pub struct Exporter {
     /// The beginning of an incomplete message.
@@ -139,15 +140,15 @@ pub struct Exporter {
 }
 
 impl Exporter {
-    /// Runs `read`, in which rustls processes `messages` that follow the handshake. Returns the tickets among them,
-    /// with their secrets.
+    /// Calls `read`, in which rustls processes `messages`, which follow the handshake. Returns the tickets among them,
+    /// each with its secret.
     pub fn read<R>(
         &mut self,
         messages: &[u8],
         read: impl FnOnce() -> R,
     ) -> (R, Vec<(NewSessionTicket, Vec<u8>)>) {
-        let (result, seam) = with_seam(Seam::Listening(Vec::new()), read);
-        let Seam::Listening(mut derived) = seam else {
+        let (result, hooked) = with_hook(SecretHook::Recording(Vec::new()), read);
+        let SecretHook::Recording(mut derived) = hooked else {
             return (result, Vec::new());
         };
         self.unfinished.extend_from_slice(messages);
@@ -161,44 +162,44 @@ impl Exporter {
             }
             self.unfinished = rest.to_vec();
         }
-        // rustls rejects longer messages, and then nothing more is read.
+        // rustls rejects a longer message, and then reads nothing more.
         self.unfinished.truncate(MESSAGE_MAX);
         (result, tickets)
     }
 }
 
-/// The objects that rustls binds a session to.
-pub type Judges<'a> = (
+/// The objects that verify a session's peer. rustls binds a session to their addresses.
+pub type Verifiers<'a> = (
     &'a Arc<dyn ServerCertVerifier>,
     &'a Arc<dyn ResolvesClientCert>,
 );
 
-/// A session from elsewhere.
-pub struct Foreign<'a> {
-    /// The session's NewSessionTicket message as of now, with an empty nonce.
+/// A session that is imported.
+pub struct ImportedSession<'a> {
+    /// Its NewSessionTicket message, with the present age and an empty nonce.
     pub message: &'a [u8],
-    /// The secret to derive for it.
+    /// The secret that belongs to the ticket.
     pub secret: &'a [u8],
-    /// The session's suite, [`seamed`].
+    /// Its cipher suite, wrapped by [`with_secret_hook`].
     pub suite: SupportedCipherSuite,
-    /// The server's.
+    /// The transport parameters of the server.
     pub transport_params: &'a [u8],
-    /// The server's, DER, leaf first; empty if unknown.
+    /// The certificate chain of the server in DER, leaf first. Empty if it is unknown.
     pub certificates: &'a [Vec<u8>],
 }
 
-/// The session as rustls stores it, for connections whose configuration has these `judges`. `None` if rustls does not
-/// accept it.
+/// The session in the form in which rustls stores it, for connections whose configuration has these `verifiers`. `None`
+/// if rustls rejects the session.
 pub fn import(
-    foreign: &Foreign<'_>,
+    imported: &ImportedSession<'_>,
     name: &ServerName<'static>,
-    judges: Judges<'_>,
+    verifiers: Verifiers<'_>,
     clock: Arc<dyn TimeProvider>,
 ) -> Option<Tls13ClientSessionValue> {
     let slot = Arc::new(Slot::default());
-    let (client, _) = with_seam(Seam::Answering(foreign.secret.to_vec()), || {
-        let mut client = shake_hands(foreign, name, judges, clock, slot.clone())?;
-        client.read_hs(foreign.message)
+    let (client, _) = with_hook(SecretHook::Replacing(imported.secret.to_vec()), || {
+        let mut client = shake_hands(imported, name, verifiers, clock, slot.clone())?;
+        client.read_hs(imported.message)
     });
     if let Err(error) = client {
         log::debug!("a session ticket cannot be used: {error}");
@@ -207,16 +208,17 @@ pub fn import(
     slot.take()
 }
 
-/// A client after a handshake with a server in memory. `verifier` is called, and can check [`is_importing`].
+/// Returns a client after a handshake with a server in memory. The handshake calls `verifier`, which can use
+/// [`is_importing`].
 fn shake_hands(
-    foreign: &Foreign<'_>,
+    imported: &ImportedSession<'_>,
     name: &ServerName<'static>,
-    (verifier, credentials): Judges<'_>,
+    (verifier, credentials): Verifiers<'_>,
     clock: Arc<dyn TimeProvider>,
     slot: Arc<Slot>,
 ) -> Result<quic::ClientConnection, Error> {
     let provider = Arc::new(CryptoProvider {
-        cipher_suites: vec![foreign.suite],
+        cipher_suites: vec![imported.suite],
         kx_groups: vec![provider::kx_group::X25519],
         ..provider::default_provider()
     });
@@ -229,9 +231,9 @@ fn shake_hands(
     let mut client =
         quic::ClientConnection::new(Arc::new(config), quic::Version::V1, name.clone(), vec![])?;
 
-    let chain = match foreign.certificates.is_empty() {
+    let chain = match imported.certificates.is_empty() {
         true => vec![CertificateDer::from(UNKNOWN_CERTIFICATE)],
-        false => foreign
+        false => imported
             .certificates
             .iter()
             .cloned()
@@ -244,7 +246,7 @@ fn shake_hands(
         .with_no_client_auth()
         .with_cert_resolver(Arc::new(Always(Arc::new(identity))));
     config.send_tls13_tickets = 0;
-    let params = foreign.transport_params.to_vec();
+    let params = imported.transport_params.to_vec();
     let mut server = quic::ServerConnection::new(Arc::new(config), quic::Version::V1, params)?;
 
     let mut hello = Vec::new();
@@ -261,12 +263,12 @@ fn shake_hands(
     Ok(client)
 }
 
-/// True for the placeholder of a certificate that a ticket does not contain.
+/// True for the certificate that stands for the unknown chain of an imported session.
 pub fn is_unknown(certificate: &[u8]) -> bool {
     certificate == UNKNOWN_CERTIFICATE
 }
 
-/// Stores the one session of an import.
+/// A session store for the one session of an import.
 #[derive(Debug, Default)]
 struct Slot(Mutex<Option<Tls13ClientSessionValue>>);
 
@@ -309,7 +311,7 @@ impl ResolvesServerCert for Always {
     }
 }
 
-/// Signs nothing; the verifier does not check the signature.
+/// A signing key whose signatures are empty. The verifier does not check them.
 #[derive(Debug)]
 struct NoKey;
 
@@ -340,10 +342,10 @@ impl Signer for NoSigner {
     }
 }
 
-/// The limit of rustls for one message.
+/// The longest handshake message that rustls accepts, in bytes.
 const MESSAGE_MAX: usize = 1 << 16;
 const NO_KEY_SCHEME: SignatureScheme = SignatureScheme::ECDSA_NISTP256_SHA256;
-/// An empty SEQUENCE: no certificate is that short.
+/// An empty SEQUENCE. No certificate is that short.
 const UNKNOWN_CERTIFICATE: &[u8] = &[0x30, 0x00];
 
 #[cfg(test)]
@@ -362,7 +364,11 @@ mod tests {
 
     impl HkdfExpander for Recording {
         fn expand_slice(&self, info: &[&[u8]], out: &mut [u8]) -> Result<(), OutputLengthError> {
-            assert_eq!(nonce_of_ticket(info), None, "it is derived as a block");
+            assert_eq!(
+                nonce_of_ticket(info),
+                None,
+                "rustls derives the secret by `expand_block`"
+            );
             self.0.expand_slice(info, out)
         }
 
@@ -407,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn bare_rustls_derives_the_secret_of_a_ticket_and_stores_it_before_it_returns() {
+    fn bare_rustls_derives_and_stores_a_tickets_secret_at_once() {
         let plain = provider::cipher_suite::TLS13_AES_128_GCM_SHA256;
         let suite = hkdf_wrapper::with_expanders(plain, |expander| Box::new(Recording(expander)));
         let (mut client, server) = bare_quinn::tls(vec![suite]);
@@ -440,6 +446,10 @@ mod tests {
         let derived = DERIVED.take();
         let secret = derived.iter().find(|(nonce, _)| *nonce == ticket.nonce);
         assert_eq!(secret.unwrap().1.len(), 32);
-        assert_eq!(PUT.get(), derived.len(), "as many sessions as secrets");
+        assert_eq!(
+            PUT.get(),
+            derived.len(),
+            "rustls has stored a session for each derived secret"
+        );
     }
 }

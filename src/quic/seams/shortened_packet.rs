@@ -1,18 +1,18 @@
-//! Sends only a part of a packet.
+//! Sends only a part of a packet, to stay within the amplification limit.
 //!
-//! An address that is not validated gets at most three times the bytes that arrived from it (RFC 9000 section 8.1).
-//! The state machine does not count exactly: while any of the budget is left it sends a whole datagram, and it
+//! An address that is not validated gets at most three times the bytes that have arrived from it (RFC 9000 section
+//! 8.1). quinn-proto does not keep the limit exactly: while any of it is left it sends a whole datagram, and it
 //! expands each datagram with a PATH_CHALLENGE or PATH_RESPONSE to 1,200 bytes, which section 8.2 forbids if the
-//! budget does not allow it. So the packet key seals a shorter packet: the frames about the path, and those others
-//! that fit, without padding.
+//! limit is smaller. So the packet key seals a shorter packet, without PADDING: the frames for path validation, and
+//! those others that fit.
 //!
-//! A packet from which a frame was left out must not count as acknowledged: the state machine would take data for
-//! delivered that was never sent. Its number is therefore removed from the ACK frames that the peer sends
-//! ([`Withheld`]), until the state machine has declared it lost and has sent its frames again.
+//! A packet from which a frame was left out must not be acknowledged, because quinn-proto would count data as
+//! delivered that was never sent. So its number is removed from the peer's ACK frames ([`Withheld`]), until
+//! quinn-proto has declared the packet lost and sent its frames again.
 //!
-//! Assumed of quinn-proto: each packet on a path that it validates has a PATH_CHALLENGE; a response for another address
-//! is alone in its packet; a lost packet is forgotten as soon as later ones are acknowledged; and a datagram that is
-//! shorter than it was made does no harm.
+//! Assumed of quinn-proto: each packet on a path that it validates has a PATH_CHALLENGE; a response for another
+//! address is alone in its packet; a lost packet is forgotten as soon as later ones are acknowledged; and a datagram
+//! that is shorter than it was made does no harm.
 
 use bytes::{BufMut, BytesMut};
 use uringcore_wire::{
@@ -20,7 +20,7 @@ use uringcore_wire::{
     varint,
 };
 
-/// The remaining part of a payload.
+/// The result of [`cut`]: the part of a payload that remains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Part {
     pub length: usize,
@@ -28,10 +28,10 @@ pub struct Part {
     pub is_whole: bool,
 }
 
-/// Moves the frames that fit into `room` bytes to the front of `payload`, with PADDING up to `least`. Frames that are
-/// not about the path get half of the room, so that a lost challenge can be sent again. Returns `None` and leaves the
-/// payload as it was if the packet is not about a path, if its path frames do not fit, or if frames would be left out
-/// and `may_be_partial` is false.
+/// Moves the frames that fit into `room` bytes to the front of `payload`, with PADDING up to `least` bytes. Frames
+/// that are not for path validation get half of the room, so that a lost challenge can be sent again. Returns `None`
+/// and leaves the payload unchanged if it has no path frames, if its path frames do not fit, or if frames would be
+/// left out and `may_be_partial` is false.
 pub fn cut(payload: &mut [u8], room: usize, least: usize, may_be_partial: bool) -> Option<Part> {
     Frames::new(payload).end()?;
     let frames: Vec<_> = Frames::new(payload).collect();
@@ -80,8 +80,8 @@ fn is_about_path(frame: &Frame<'_>) -> bool {
     )
 }
 
-/// True if a frame has a length. STREAM and DATAGRAM frames may extend to the packet's end instead, so that PADDING
-/// would be taken for their data (RFC 9000 section 19.8, RFC 9221 section 4).
+/// True if a frame has a length. Without one, a STREAM or DATAGRAM frame extends to the end of the packet, so that
+/// PADDING after it would be taken for data (RFC 9000 section 19.8, RFC 9221 section 4).
 fn has_length(frame: &[u8]) -> bool {
     match frame.first() {
         Some(kind @ 0x08..=0x0f) => kind & 0x02 != 0,
@@ -90,7 +90,7 @@ fn has_length(frame: &[u8]) -> bool {
     }
 }
 
-/// Numbers of packets with frames left out, for which the state machine would still accept an acknowledgement.
+/// The numbers of packets from which frames were left out, and for which quinn-proto would accept an acknowledgement.
 #[derive(Debug, Default)]
 pub struct Withheld(Vec<u64>);
 
@@ -107,8 +107,8 @@ impl Withheld {
         self.0.is_empty()
     }
 
-    /// Removes the numbers from the ACK frames of an opened packet, and drops the numbers that the state machine has
-    /// forgotten.
+    /// Removes the numbers from the ACK frames of an opened packet. Forgets numbers that quinn-proto does not track any
+    /// more.
     pub fn hide(&mut self, payload: &mut BytesMut) {
         let acks = Frames::new(payload).filter_map(|(start, end, frame)| match frame {
             Frame::Ack(ack) => Some((start, end, ack)),
@@ -129,7 +129,7 @@ impl Withheld {
             }
             edited.extend_from_slice(&payload[done..]);
             if edited.is_empty() {
-                // RFC 9000 section 12.4: a packet without a frame is an error.
+                // RFC 9000 section 12.4: a packet without frames is an error.
                 edited.put_u8(PADDING);
             }
             *payload = edited;
@@ -137,7 +137,7 @@ impl Withheld {
         self.0.retain(|number| number + FORGOTTEN_AFTER > largest);
     }
 
-    /// Writes an ACK frame without the numbers.
+    /// Appends an ACK frame to `out`, without the withheld numbers.
     fn put_rest(&self, out: &mut BytesMut, frame: &[u8], ack: &Ack<'_>) {
         let mut ranges: Vec<_> = ack.ranges().collect();
         for number in &self.0 {
@@ -164,7 +164,7 @@ impl Withheld {
         varint::put(out, first.end() - first.start());
         let mut last = *first.start();
         for range in further {
-            // RFC 9000 section 19.3.1.
+            // RFC 9000 section 19.3.1: a gap and a range length.
             varint::put(out, last - range.end() - 2);
             varint::put(out, range.end() - range.start());
             last = *range.start();
@@ -174,15 +174,15 @@ impl Withheld {
 }
 
 const PADDING: u8 = 0;
-/// The shortest packet number, and a tag that is long enough for the sample of header protection (RFC 9001 section
-/// 5.4.2).
+/// The shortest payload in bytes. With it, the packet has enough for the sample of header protection (RFC 9001
+/// section 5.4.2).
 const SHORTEST: usize = 4;
-/// How many packets of a path that is not validated may lack frames at a time.
+/// The number of packets with frames left out that may be outstanding at a time.
 const WITHHELD_MAX: usize = 8;
-/// A gap and a length.
+/// The largest size of an ACK range: a gap and a length.
 const ACK_RANGE_MAX: usize = 2 * varint::SIZE_MAX;
-/// The reordering threshold is three (RFC 9002 section 6.1.1). This is larger, because the packets above may be ones
-/// that the state machine does not track.
+/// A number is forgotten after this many later ones. The reordering threshold is three (RFC 9002 section 6.1.1); this
+/// is larger, because quinn-proto may not track all packets above the number.
 const FORGOTTEN_AFTER: u64 = 64;
 
 #[cfg(test)]
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_about_the_path_is_kept_and_what_fits_beside_it() {
+    fn path_frames_are_kept_and_others_if_they_fit() {
         let ack = [0x02, 9, 0, 0, 3];
         let stream = [&[0x0a, 0, 40][..], &[7; 40]].concat();
         let all = payload(&[&ack, &CHALLENGE, &stream, &[PING]]);
@@ -227,17 +227,25 @@ mod tests {
         assert!(!is_whole);
         let (part, is_whole) = part_of(&all, 120, 0).unwrap();
         assert_eq!((part.len(), is_whole), (9 + 1 + 5 + 43, true));
-        assert_eq!(part_of(&all, 9, 0), None, "the PING must be sent, too");
+        assert_eq!(
+            part_of(&all, 9, 0),
+            None,
+            "the other frames must be sent, too"
+        );
         let (part, is_whole) = part_of(&payload(&[&RESPONSE]), 60, 60).unwrap();
         assert_eq!((part.len(), is_whole), (60, true));
         let mut rest = all.clone();
-        assert_eq!(cut(&mut rest, 32, 0, false), None, "the STREAM frame");
+        assert_eq!(
+            cut(&mut rest, 32, 0, false),
+            None,
+            "the STREAM frame without a length"
+        );
         assert_eq!(rest, all);
         assert!(is_response_alone(&part) && !is_response_alone(&all));
     }
 
     #[test]
-    fn a_probe_of_the_mtu_and_data_that_reach_to_the_end_are_not_cut() {
+    fn mtu_probes_and_frames_without_a_length_are_not_cut() {
         assert_eq!(part_of(&payload(&[&[PING]]), 500, 0), None);
         let to_the_end = [&CHALLENGE[..], &[0x08, 0], &[7; 100]].concat();
         let (part, is_whole) = part_of(&to_the_end, 110, 110).unwrap();
@@ -257,8 +265,8 @@ mod tests {
     }
 
     #[test]
-    fn withheld_numbers_are_taken_out_of_acks_and_nothing_else_is() {
-        // Largest 20, delay 5, two further ranges: 20 to 16, 13 to 10, 7.
+    fn only_withheld_numbers_are_removed_from_acks() {
+        // An ACK with largest 20, delay 5 and two further ranges: 20 to 16, 13 to 10, and 7.
         let ack = [0x03, 20, 5, 2, 4, 1, 3, 1, 0, 61, 62, 63];
         let all: Vec<u64> = [7].into_iter().chain(10..=13).chain(16..=20).collect();
         assert_eq!(acked(&ack), all);
@@ -291,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_withheld_number_is_forgotten_when_later_ones_were_acknowledged() {
+    fn withheld_numbers_are_forgotten_after_later_acks() {
         let mut withheld = Withheld(vec![3]);
         let mut at = |largest: u64| {
             let mut payload = BytesMut::new();
@@ -313,7 +321,8 @@ mod tests {
         matches!(frame, Frame::PathChallenge(_))
     }
 
-    /// A server that got a PING from another address, and the packets it sends then.
+    /// A server that got a PING from another address of its client, that address, and the packets that the server sends
+    /// then.
     fn moved() -> (BareQuinn, SocketAddr, Vec<Vec<u8>>) {
         let mut bare = BareQuinn::connected(TransportConfig::default());
         let elsewhere = "192.0.2.9:9".parse().unwrap();
@@ -331,10 +340,14 @@ mod tests {
     }
 
     #[test]
-    fn bare_quinn_asks_the_old_address_first_and_the_new_one_with_each_packet_until_it_answers() {
+    fn bare_quinn_challenges_the_old_address_once_and_the_new_one_with_each_packet() {
         let (mut bare, elsewhere, sent) = moved();
         let sealed = bare.server.spy.sealed.lock().unwrap().clone();
-        assert_eq!((sealed.len(), sent.len()), (2, 2), "the budget is used up");
+        assert_eq!(
+            (sealed.len(), sent.len()),
+            (2, 2),
+            "the amplification limit is used up"
+        );
         let mut first = Frames::new(&sealed[0].payload);
         assert!(is_challenge(first.next().unwrap().2) && first.next().is_none());
         assert!(has(&sealed[1], is_challenge));
@@ -352,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn bare_quinn_sends_again_what_was_in_a_packet_whose_acknowledgement_is_hidden() {
+    fn bare_quinn_resends_packets_whose_acks_are_hidden() {
         let mut bare = BareQuinn::connected(TransportConfig::default());
         let server = bare.server.connection();
         let id = server.streams().open(Dir::Uni).unwrap();

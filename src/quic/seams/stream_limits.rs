@@ -1,8 +1,8 @@
-//! The limit of streams that the peer may have open (RFC 9000 section 4.6).
+//! The limit of streams that the peer may have open (RFC 9000 section 4.6), announced in two steps.
 //!
-//! The state machine allocates an entry for every stream that the peer may open, and most peers open few. So a
-//! lower limit is announced at first, if the configured one is much higher, and the full limit as soon as half of
-//! the lower one is open. A peer that opens more at once waits for one round trip, once.
+//! quinn-proto allocates an entry for every stream that the peer may open, and most peers open few. So a high limit
+//! is not announced at first, but a lower one; the full limit follows as soon as half of the lower one is open. A
+//! peer that opens more streams at once waits for one round trip, once.
 //!
 //! Assumed of quinn-proto: it does not announce a rise of at most an eighth of the new limit; it counts the streams
 //! that the peer has open, even if nothing has arrived on them yet. If it allocated entries as streams are opened,
@@ -10,27 +10,28 @@
 
 use quinn_proto::{self as quinn, Dir, VarInt};
 
-/// Announced at first. RFC 9114 section 6.1 recommends a hundred streams for requests, and section 6.2 three for HTTP/3
-/// itself; there is room for as many of other kinds.
+/// The limits that are announced first, for bidirectional and unidirectional streams. RFC 9114 recommends a hundred
+/// streams for requests (section 6.1), and needs three unidirectional ones (section 6.2).
 const FIRST: [u64; 2] = [100, 12];
 
-/// The limit of a peer that gets no more streams. HTTP/3's own streams (RFC 9114 section 6.2) fit in it.
+/// The limits of a peer that gets no more streams. HTTP/3's unidirectional streams (RFC 9114 section 6.2) fit in
+/// them.
 const WITHHELD: [u64; 2] = [8, 8];
 
-/// The limit in the transport parameters for an `allowed` number in a direction.
+/// The limit in the transport parameters, if `allowed` streams of a direction are configured.
 pub fn first(dir: Dir, allowed: u64) -> u64 {
     let first = FIRST[dir as usize];
-    // The state machine does not announce a rise of an eighth or less.
+    // quinn-proto would not announce a rise of an eighth or less, so the full limit is announced at once.
     match allowed.saturating_sub(first) > allowed / 8 {
         true => first,
         false => allowed,
     }
 }
 
-/// The allowed number in each direction.
+/// The configured limits of the peer's streams, by direction.
 pub struct PeersLimits {
     allowed: [u64; 2],
-    /// True while a lower limit is announced.
+    /// True while a lower limit than the configured one is announced.
     is_less: [bool; 2],
     is_withheld: bool,
 }
@@ -52,13 +53,13 @@ impl PeersLimits {
         self.allowed[dir as usize]
     }
 
-    /// Sets another number, which is announced as it is.
+    /// Sets another limit and announces it.
     pub fn allow(&mut self, quinn: &mut quinn::Connection, dir: Dir, count: u64) {
         self.allowed[dir as usize] = count;
         self.announce(quinn, dir);
     }
 
-    /// Updates the limit after the peer has opened streams.
+    /// Announces the full limit if the peer has opened half of the first one.
     pub fn opened(&mut self, quinn: &mut quinn::Connection, dir: Dir) {
         if self.is_less[dir as usize]
             && quinn.streams().remote_open_streams(dir) > FIRST[dir as usize] / 2
@@ -71,7 +72,8 @@ impl PeersLimits {
         self.is_withheld
     }
 
-    /// Withholds further streams from the peer, or allows as many again as configured.
+    /// With `is_withheld`, announces the limits of a peer that gets no more streams; otherwise the configured ones
+    /// again.
     pub fn withhold(&mut self, quinn: &mut quinn::Connection, dir: Dir, is_withheld: bool) {
         self.is_withheld = is_withheld;
         self.announce(quinn, dir);
@@ -96,11 +98,11 @@ mod tests {
     use crate::seams::bare_quinn::BareQuinn;
 
     #[test]
-    fn what_is_announced_at_first_can_be_raised_and_is_what_is_allowed_where_that_is_little() {
+    fn a_low_limit_is_announced_at_once_and_a_high_one_in_two_steps() {
         for (dir, allowed, announced) in [
             (Dir::Bi, 0, 0),
             (Dir::Bi, 100, 100),
-            // 114 - 100 is no more than an eighth.
+            // 114 is at most an eighth above 100, so it is announced at once.
             (Dir::Bi, 114, 114),
             (Dir::Bi, 115, 100),
             (Dir::Bi, 1 << 20, 100),
@@ -113,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn bare_quinn_announces_no_rise_by_an_eighth_or_less() {
+    fn bare_quinn_does_not_announce_a_rise_by_an_eighth() {
         for (raised, is_announced) in [(114, false), (115, true)] {
             let mut transport = TransportConfig::default();
             transport.max_concurrent_bidi_streams(VarInt::from_u32(100));
@@ -127,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn bare_quinn_counts_streams_that_the_peer_has_opened_by_a_later_one() {
+    fn bare_quinn_counts_streams_opened_by_a_later_one() {
         let mut bare = BareQuinn::connected(TransportConfig::default());
         let client = bare.client.connection();
         let opened = [(); 3].map(|()| client.streams().open(Dir::Uni).unwrap());

@@ -1,27 +1,25 @@
-//! Sends a CONNECTION_CLOSE of the transport, which names a frame type (RFC 9000 section 19.19), instead of the
-//! application's.
+//! Sends a CONNECTION_CLOSE of the transport, which names a frame type (RFC 9000 section 19.19).
 //!
-//! quinn-proto offers no way to close as the transport. So the packet key turns the frame from type 0x1d into type 0x1c
-//! without changing its length: the frame type replaces filler bytes before the reason.
+//! quinn-proto can only send the application's CONNECTION_CLOSE. So the packet key turns the frame from type 0x1d
+//! into type 0x1c. The frame keeps its length: the frame type takes the place of filler bytes before the reason.
 //!
-//! Before the handshake is complete quinn-proto sends a transport close with APPLICATION_ERROR instead of an
-//! application's (section 10.2.3). There is nothing to hide here, but no room for large numbers either, so that frame
-//! stays as it is.
+//! Before the handshake is complete, quinn-proto replaces the application's close by one of the transport with the
+//! code APPLICATION_ERROR (section 10.2.3). That frame stays as it is, because it has no room for a large frame type.
 //!
-//! Assumed of quinn-proto: once the handshake is complete `close` is sent as a frame of type 0x1d with the code and the
-//! whole reason, if that fits in a packet; and it seals the payload that a packet key has edited.
+//! Assumed of quinn-proto: once the handshake is complete `close` is sent as a frame of type 0x1d with the code and
+//! the whole reason, if that fits in a packet; and it seals the payload that a packet key has edited.
 
 use uringcore_wire::{
     frames::{Frame, Frames},
     varint,
 };
 
-/// How many filler bytes the reason of a close needs to name `frame_type`.
+/// The number of filler bytes with which the reason of a close must begin, to have room for `frame_type`.
 pub fn filler(frame_type: u64) -> usize {
     varint::size(frame_type)
 }
 
-/// Rewrites the close in `payload`, if there is one.
+/// Rewrites the application's close in `payload`, if there is one.
 pub fn rewrite(payload: &mut [u8], frame_type: u64) {
     let frame = Frames::new(payload).find(|(_, _, frame)| *frame == Frame::ApplicationClose);
     if let Some((start, end, _)) = frame {
@@ -53,7 +51,7 @@ mod tests {
     use crate::seams::bare_quinn::BareQuinn;
 
     #[test]
-    fn application_close_becomes_a_transport_close_of_the_same_length() {
+    fn an_application_close_becomes_a_transport_close_of_the_same_length() {
         for (frame_type, reason) in [(6_u64, &b"bad"[..]), (0x31, b""), (0xaf, &[b'x'; 63])] {
             let filler = vec![0; filler(frame_type)];
             let length = filler.len() + reason.len();
@@ -74,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn bare_quinn_closes_with_the_whole_reason_and_seals_what_is_made_of_it() {
+    fn bare_quinn_sends_the_whole_reason_and_seals_the_edited_close() {
         let mut bare = BareQuinn::connected(quinn_proto::TransportConfig::default());
         let (code, frame_type) = (VarInt::from_u32(0x0a), 0x31_u64);
         let reason = [&vec![0; filler(frame_type)][..], &[b'x'; 512]].concat();

@@ -1,24 +1,26 @@
-//! Version 2 packets for a state machine that implements the layout of version 1 and one version a connection.
+//! Converts packets of version 2 for quinn-proto, which has only the packet layout of version 1 and one version a
+//! connection.
 //!
-//! On receipt, a packet of version 2 gets the type bits of version 1. Its version field stays, so that the packet keys
-//! can read it. Packets that the state machine would skip because of their version are passed to it as a datagram of
-//! their own. On sending, a packet key writes the version and type bits of the wire; after that nothing changes these
-//! bytes, header protection included.
+//! A received packet of version 2 gets the type bits of version 1. Its version field stays, so that the packet keys
+//! can read it. In a datagram, quinn-proto skips packets whose version differs from the first packet's, so these are
+//! passed to it as a datagram of their own. On sending, a packet key writes the real version and type bits before it
+//! seals the packet. Nothing changes these bytes after that, header protection included.
 //!
 //! Assumed of quinn-proto: it reads and writes the type bits of version 1 for any version field that is among the
-//! endpoint's versions; a packet key gets the whole packet, header included, before it is sealed, and the header
-//! key gets it after that; after the first packet of a datagram it skips packets of another version.
+//! endpoint's versions; a packet key gets the whole packet, header included, before it is sealed, and the header key
+//! gets it after that; after the first packet of a datagram it skips packets of another version.
 
 use bytes::BytesMut;
 use uringcore_wire::header::{
     Extent, KNOWN_VERSIONS, PacketType, VERSION_2, shift_type, unshift_type, version_of,
 };
 
-/// Splits off the part that the state machine can process at once. The packets in it get the layout of version 1.
+/// Splits off the first packets of a datagram, which quinn-proto can process together, and gives them the type bits
+/// of version 1.
 ///
-/// A cut is made before a packet whose version may differ from the connection's. 0-RTT packets never need a cut: their
-/// version is the original one. A server gets Initial packets of one version together, because the size of the first
-/// datagram is checked (RFC 9000 section 14.1).
+/// A cut is made before a packet whose version may differ from the connection's. 0-RTT packets never need a cut,
+/// because their version is the original one. A server gets all Initial packets of one version together, because the
+/// size of the first datagram is checked (RFC 9000 section 14.1).
 pub fn next_piece(datagram: &mut BytesMut, is_server: bool) -> BytesMut {
     let end = end_of_piece(datagram, is_server);
     datagram.split_to(end)
@@ -29,7 +31,7 @@ fn end_of_piece(datagram: &mut [u8], is_server: bool) -> usize {
     let mut at = 0;
     loop {
         let packet = &mut datagram[at..];
-        // A packet with a short header is the last one; packets of unknown versions are ignored.
+        // A packet with a short header is the last one of a datagram. Packets of unknown versions are ignored.
         let Some(version) = version_of(packet).filter(|version| KNOWN_VERSIONS.contains(version))
         else {
             return total;
@@ -51,13 +53,13 @@ fn end_of_piece(datagram: &mut [u8], is_server: bool) -> usize {
             PacketType::Initial
                 if is_server && kind == PacketType::Initial && next_version == version => {}
             PacketType::Initial | PacketType::Handshake => return at,
-            // Retry never follows another packet.
+            // A Retry never follows another packet.
             PacketType::Retry | PacketType::OneRtt => return total,
         }
     }
 }
 
-/// Converts a long-header packet of the state machine to `version`.
+/// Gives a packet of quinn-proto with a long header the version and the type bits of `version`.
 pub fn show(packet: &mut [u8], version: u32) {
     if version_of(packet).is_none() {
         return;
@@ -66,7 +68,7 @@ pub fn show(packet: &mut [u8], version: u32) {
     show_type(packet);
 }
 
-/// The header as it was on the wire, which the peer has sealed.
+/// The header as the peer has sealed it: with the type bits of its version.
 pub fn received(header: &[u8]) -> Vec<u8> {
     let mut header = header.to_vec();
     show_type(&mut header);
@@ -80,7 +82,7 @@ pub fn show_type(packet: &mut [u8]) {
     }
 }
 
-/// Gives a packet the type bits of version 1, which the state machine and its keys expect. The version field stays.
+/// Gives a packet the type bits of version 1, which quinn-proto and its keys expect. The version field stays.
 pub fn hide_type(packet: &mut [u8]) {
     if version_of(packet) == Some(VERSION_2) {
         packet[0] = unshift_type(packet[0]);
@@ -96,7 +98,7 @@ mod tests {
     use super::*;
     use crate::seams::bare_quinn::{BareQuinn, OTHER_VERSION};
 
-    /// A packet of `version` whose type, in the numbers of version 1, is `kind`.
+    /// A packet of `version`. `kind` is its type in the type bits of version 1.
     fn packet(kind: u8, version: u32, payload: usize) -> Vec<u8> {
         let kind = match version {
             VERSION_2 => (kind + 1) % 4,
@@ -131,7 +133,7 @@ mod tests {
     const HANDSHAKE: u8 = 2;
 
     #[test]
-    fn packets_that_may_be_of_another_version_come_alone() {
+    fn packets_of_another_version_are_split_off() {
         let initial = packet(INITIAL, VERSION_2, 100);
         let handshake = packet(HANDSHAKE, VERSION_2, 200);
         let mut short = vec![0x40];
@@ -153,13 +155,17 @@ mod tests {
     }
 
     #[test]
-    fn type_bits_become_those_of_version_1() {
+    fn type_bits_are_converted_to_version_1() {
         for kind in [INITIAL, ZERO_RTT, HANDSHAKE, 3] {
             for version in KNOWN_VERSIONS {
                 let mut datagram = BytesMut::from(&packet(kind, version, 50)[..]);
                 let piece = next_piece(&mut datagram, false);
                 assert_eq!(piece[0], 0xc0 | kind << 4);
-                assert_eq!(version_of(&piece), Some(version), "it marks the keys");
+                assert_eq!(
+                    version_of(&piece),
+                    Some(version),
+                    "the version field selects the keys"
+                );
             }
         }
         let two = [
@@ -173,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn no_datagram_is_too_odd_to_cut() {
+    fn random_datagrams_are_split_without_a_panic() {
         let mut seed = 1_u64;
         let mut random = || {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
@@ -206,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn bare_quinn_writes_and_reads_the_type_bits_of_version_1_whatever_the_version() {
+    fn bare_quinn_uses_the_type_bits_of_version_1_for_every_version() {
         let mut bare = BareQuinn::begin(VERSION_2, quinn_proto::TransportConfig::default());
         bare.exchange();
         assert!(!bare.client.connection().is_handshaking());
@@ -222,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn bare_quinn_seals_the_header_that_a_packet_key_leaves_and_masks_it_after_that() {
+    fn bare_quinn_seals_the_edited_header_and_then_masks_it() {
         let mut bare = BareQuinn::begin(VERSION_2, quinn_proto::TransportConfig::default());
         *bare.client.spy.on_header.lock().unwrap() = Some(|header| show(header, VERSION_2));
         let datagram = bare.client.transmit(bare.now).remove(0);
@@ -231,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn bare_quinn_passes_over_what_has_another_version_behind_the_first_packet() {
+    fn bare_quinn_skips_later_packets_of_another_version() {
         let server_flight = || {
             let mut bare = BareQuinn::begin(VERSION_1, quinn_proto::TransportConfig::default());
             let first_flight = bare.client.transmit(bare.now);
@@ -258,10 +264,18 @@ mod tests {
         let (mut bare, mut datagram, second) = server_flight();
         datagram[second + 1..second + 5].copy_from_slice(&OTHER_VERSION.to_be_bytes());
         bare.client_gets(&datagram);
-        assert_eq!(tried(&bare), both[..1], "so it has to come alone");
+        assert_eq!(
+            tried(&bare),
+            both[..1],
+            "quinn-proto skips a packet of another version"
+        );
         let (mut bare, mut datagram, second) = server_flight();
         datagram[1..5].copy_from_slice(&OTHER_VERSION.to_be_bytes());
         bare.client_gets(&datagram[..second]);
-        assert_eq!(tried(&bare), [OTHER_VERSION], "alone it is tried");
+        assert_eq!(
+            tried(&bare),
+            [OTHER_VERSION],
+            "quinn-proto tries to open the packet if it is alone"
+        );
     }
 }

@@ -13,48 +13,48 @@ use crate::{
     tls::{self, CipherSuite, ConfigError, Group, Roots, SessionTicket, WallClock},
 };
 
-/// A client's settings.
+/// A client's settings, as plain data.
 #[derive(Clone)]
 pub struct ClientSettings {
-    /// The time of day, for the validity of certificates and tickets.
+    /// The clock for the validity of certificates and tickets.
     pub clock: Arc<dyn WallClock>,
     pub transport: TransportSettings,
-    /// Application protocols in order of preference (RFC 7301).
+    /// Application protocols (RFC 7301), the preferred one first.
     pub alpn: Vec<Vec<u8>>,
     pub roots: Roots,
-    /// True if the server's certificate is verified.
+    /// True to verify the server's certificate.
     pub verify: bool,
-    /// True if the certificate must be for the name connected to. Only used with `verify`.
+    /// True to require that the certificate is valid for the server's name. Used only with `verify`.
     pub check_hostname: bool,
-    /// SHA-256 hashes of the DER certificates that the server may have. A listed certificate is accepted for any
-    /// name and from any issuer while its dates are valid, and no other is accepted. Only used with `verify`.
+    /// SHA-256 hashes of DER certificates. If set, exactly these certificates are accepted, for any name and from any
+    /// issuer, while their dates are valid. Used only with `verify`.
     pub certificate_hashes: Option<Vec<[u8; 32]>>,
     pub client_cert: Option<(Vec<CertificateDer<'static>>, Arc<PrivateKeyDer<'static>>)>,
-    /// Only these suites, in this order. `None`: all, AES-128-GCM first.
+    /// The allowed cipher suites, the preferred one first. `None`: all, AES-128-GCM first.
     pub cipher_suites: Option<Vec<CipherSuite>>,
-    /// Groups for the key exchange, only these, in this order. `None`: X25519, P-256 and P-384, for
-    /// whose first one a key share is sent.
+    /// The allowed key exchange groups, the preferred one first; a key share of that is sent. `None`: X25519, P-256 and
+    /// P-384.
     pub groups: Option<Vec<Group>>,
     pub key_log: Option<Arc<dyn rustls::KeyLog>>,
-    /// The session to resume, if it is one of the server connected to and has not expired. If it allows 0-RTT, data
+    /// The session to resume. Ignored if it belongs to another server or has expired. If it allows 0-RTT, data that is
     /// written before the handshake is complete is sent as 0-RTT data.
     pub session_ticket: Option<SessionTicket>,
-    /// The token that proves the client's address to the server (RFC 9000 section 8.1.3). If empty, a token of an
+    /// The token that proves the client's address to the server (RFC 9000 section 8.1.3). If it is empty, a token of an
     /// earlier connection with the same setup is used, if there is one.
     pub token: Bytes,
-    /// The version that `token` is for: only a connection that begins with this version sends the token (RFC 9369
-    /// section 5). `None`: the host guarantees that it fits.
+    /// The QUIC version that `token` is for. Only a connection that begins with this version sends the token (RFC 9369
+    /// section 5). `None`: the token is sent with every version.
     pub token_version: Option<u32>,
-    /// QUIC versions in order of preference: the server may choose among them, and Version Negotiation continues
-    /// with one of them. Unknown ones are offered and never used.
+    /// QUIC versions, the preferred one first. The server may choose one of them, and so may this client after a
+    /// Version Negotiation packet. Versions that this crate does not implement are offered and never used.
     pub supported_versions: Vec<u32>,
-    /// The version of the first packets; `None`: the first of `supported_versions`. An unknown one provokes a
-    /// Version Negotiation packet.
+    /// The QUIC version of the first packets. `None`: the first of `supported_versions`. A version that the server does
+    /// not support provokes a Version Negotiation packet.
     pub original_version: Option<u32>,
 }
 
 impl ClientSettings {
-    /// A client without roots.
+    /// The default settings, which trust no certificate authority.
     pub fn new(clock: Arc<dyn WallClock>) -> Self {
         Self {
             clock,
@@ -77,7 +77,8 @@ impl ClientSettings {
     }
 }
 
-/// A client's settings, checked and built. Cheap to clone; connections made with clones share session tickets.
+/// A client's settings, checked and built. Cheap to clone. Connections that are made with clones share session
+/// tickets.
 #[derive(Clone)]
 pub struct ClientSetup {
     pub(crate) config: quinn::ClientConfig,
@@ -137,13 +138,13 @@ impl ClientSetup {
         ConnectionTokens::new(self.token.clone(), earlier, self.version)
     }
 
-    /// The configuration after a Version Negotiation packet that led to `version`.
-    pub(crate) fn reported(
+    /// The configuration of a connection that restarts with `version` after a Version Negotiation packet.
+    pub(crate) fn after_version_negotiation(
         &self,
         version: u32,
         packet_log: Option<Arc<Recorder>>,
     ) -> quinn::ClientConfig {
-        let crypto = Arc::new(self.crypto.reported(packet_log));
+        let crypto = Arc::new(self.crypto.after_version_negotiation(packet_log));
         client_config(crypto, &self.quinn_transport, version)
     }
 }

@@ -1,4 +1,5 @@
-//! Congestion controllers by name. The controllers are quinn-proto's, each wrapped in a gauge (`seams::congestion_gauge`).
+//! Congestion controllers by name. The controllers are quinn-proto's, each wrapped in a gauge
+//! (`seams::congestion_gauge`).
 
 use std::sync::Arc;
 
@@ -6,7 +7,7 @@ use quinn_proto::congestion::{BbrConfig, ControllerFactory, CubicConfig, NewReno
 
 use crate::seams::congestion_gauge;
 
-/// The congestion controller (RFC 9002 section 7).
+/// The congestion control algorithm (RFC 9002 section 7).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Congestion {
     #[default]
@@ -15,7 +16,7 @@ pub enum Congestion {
     Bbr,
 }
 
-/// Makes controllers with an initial window of `initial_window` bytes.
+/// Returns a factory of controllers whose initial window has `initial_window` bytes.
 pub(crate) fn factory(
     congestion: Congestion,
     initial_window: u64,

@@ -1,4 +1,4 @@
-//! Limits of an endpoint.
+//! The limits of an endpoint.
 
 use std::{sync::Arc, time::Duration};
 
@@ -7,51 +7,52 @@ use uringcore_limits::{memory_budget::Budget, token_bucket::Rate};
 use super::{EmptyPlaces, Worker};
 use crate::tls::{ConfigError, RESET_KEYS_MAX};
 
-/// Limits of an endpoint, independent of its connections' settings.
-///
-/// [`Retry::Auto`]: super::Retry::Auto
+/// The limits of an endpoint. They apply to all of its connections together.
 #[derive(Debug, Clone)]
 pub struct EndpointSettings {
-    /// The length of the connection IDs that we issue, 0 to 20 bytes. With 0, packets are dispatched by address.
+    /// The length of this side's connection IDs, 0 to 20 bytes. With 0, packets are dispatched by address.
     pub connection_id_length: usize,
-    /// Connections at a time, clients' and servers' together. Above that a server answers with CONNECTION_REFUSED,
-    /// and `connect` returns [`ConnectError::TooManyConnections`](crate::ConnectError::TooManyConnections).
+    /// The largest number of connections, clients' and servers' together. A server refuses further ones with
+    /// CONNECTION_REFUSED; `connect` returns
+    /// [`ConnectError::TooManyConnections`](crate::ConnectError::TooManyConnections).
     pub max_connections: usize,
-    /// A server's connections at a time from one IPv4 address or one IPv6 /64. Further ones are refused; with
-    /// [`Retry::Auto`], the upper half must prove the address.
+    /// The largest number of a server's connections from one IPv4 address or one IPv6 /64. Further ones are refused.
+    /// With `Retry::Auto`, a client must prove its address when half of them are open.
     pub max_connections_per_address: Option<usize>,
-    /// Connections that a server accepts per second. Further first packets are dropped, and an honest client sends
-    /// them again; with [`Retry::Auto`], the second half of a burst must prove the address.
+    /// The number of connections that a server accepts per second. Further first packets are dropped, and an honest
+    /// client sends them again. With `Retry::Auto`, a client must prove its address when half of a burst is used up.
     pub accept_rate: Option<Rate>,
-    /// Incoming handshakes in progress at a time. Further ones are refused.
+    /// The largest number of incoming handshakes in progress. Further ones are refused.
     pub max_handshakes: usize,
-    /// The number of incoming handshakes from which on [`Retry::Auto`] requires clients to prove their address.
+    /// With `Retry::Auto`, clients must prove their address when this many incoming handshakes are in progress.
     pub retry_handshakes: usize,
-    /// How long an incoming handshake may take before its state is dropped.
+    /// How long an incoming handshake may take. Then its state is dropped.
     pub handshake_timeout: Duration,
-    /// The largest UDP payload that we accept (RFC 9000 section 18.2), 1,200 to 65,527.
+    /// The largest UDP payload that this side accepts (RFC 9000 section 18.2), from 1,200 to 65,527 bytes.
     pub max_udp_payload_size: u16,
-    /// True if the socket forbids fragmentation, without which path MTU discovery would find wrong sizes.
+    /// True if the socket forbids fragmentation. Otherwise path MTU discovery is off, because it would find wrong
+    /// sizes.
     pub dont_fragment: bool,
-    /// The secrets that the keys of stateless reset tokens are derived from: the first one is for new connection IDs,
-    /// the others for those that were issued before a restart. Empty generates a random one.
+    /// The secrets for stateless reset tokens. New connection IDs use the first one; the others belong to IDs that were
+    /// issued before a restart. If the list is empty, a random secret is generated.
     pub reset_keys: Vec<[u8; 32]>,
-    /// The name of the endpoint's socket, which the key is derived from as well: two live endpoints may have the
-    /// same name only if they are workers of one port.
+    /// The name of the endpoint's socket, from which the keys of stateless resets are derived as well. Two live
+    /// endpoints may have the same name only if they are workers of one port.
     pub socket_name: Vec<u8>,
-    /// The endpoint's place among several workers on the port, which its connection IDs contain.
+    /// The endpoint's place among several workers on the port. Its connection IDs contain it.
     pub worker: Option<Worker>,
-    /// The places on the port without a live worker, for which this worker answers; `None`: only its own place.
+    /// The places on the port that have no live worker. This worker answers packets for these. `None`: only for its own
+    /// place.
     pub empty_places: Option<Arc<dyn EmptyPlaces>>,
-    /// The first connection ID to issue, if the host has chosen it. It has `connection_id_length` bytes.
+    /// The first connection ID to issue, of `connection_id_length` bytes. `None`: it is random.
     pub first_connection_id: Option<Vec<u8>>,
-    /// True if `ConnectionIdIssued` and `ConnectionIdRetired` report a connection's IDs besides the first: for a
-    /// host that routes packets to connections itself.
+    /// True to emit `ConnectionIdIssued` and `ConnectionIdRetired` for all connection IDs but the first, for an
+    /// application that routes packets to connections itself.
     pub reports_connection_ids: bool,
-    /// The budget for the memory of a server's clients, possibly shared with other servers. `None`: only the limits
-    /// of the connections apply.
+    /// The memory budget for a server's clients, which several servers may share. `None`: only the limits of each
+    /// connection apply.
     pub budget: Option<Arc<Budget>>,
-    /// Seeds the endpoint's random choices, for tests.
+    /// The seed of the endpoint's random choices, for tests.
     pub rng_seed: Option<[u8; 32]>,
 }
 
@@ -80,7 +81,7 @@ impl Default for EndpointSettings {
 }
 
 impl EndpointSettings {
-    /// Checks the ranges that [`Endpoint::new`](crate::Endpoint::new) relies on.
+    /// Checks the ranges of the settings. [`Endpoint::new`](crate::Endpoint::new) panics if this fails.
     pub fn check(&self) -> Result<(), ConfigError> {
         if self.connection_id_length > 20 {
             let message = format!("must be from 0 to 20, not {}", self.connection_id_length);
@@ -126,7 +127,7 @@ impl EndpointSettings {
     }
 }
 
-/// Defaults of a server's limits (`accept_policy`).
+/// The defaults of a server's limits (`accept_policy`).
 const CONNECTIONS_MAX: usize = 65_536;
 const HANDSHAKES_MAX: usize = 4_096;
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);

@@ -1,11 +1,11 @@
-//! Settings of connections and endpoints, checked and built once into shared configurations.
+//! Settings of connections and endpoints, checked and built once into configurations that connections share.
 //!
 //! - `transport`: limits and timings of a connection; `congestion`: its congestion controller.
 //! - `client`, `server`: settings of one side.
 //! - `endpoint`: limits of all connections of an endpoint together; `worker`: its place among several workers.
 //! - `versions`: the QUIC versions that may be set.
 //!
-//! Not here: the TLS half (`tls::config`).
+//! Not here: the TLS configuration (`tls::config`).
 
 mod client;
 mod congestion;

@@ -13,56 +13,56 @@ use crate::{
     address_tokens::ServerTokens,
     seams::address_token_context::TokenContext,
     tls::{
-        self, CipherSuite, ClientAuth, ConfigError, Group, HostClock, Identity, MemorySessions,
-        NamedIdentity, ServerCrypto, SessionStore, WallClock,
+        self, ApplicationClock, CipherSuite, ClientAuth, ConfigError, Group, Identity,
+        MemorySessions, NamedIdentity, ServerCrypto, SessionStore, WallClock,
     },
 };
 
-/// A server's settings.
+/// A server's settings, as plain data.
 #[derive(Clone)]
 pub struct ServerSettings {
-    /// The time of day, for the validity of certificates, tickets and tokens.
+    /// The clock for the validity of certificates, tickets and tokens.
     pub clock: Arc<dyn WallClock>,
     pub transport: TransportSettings,
-    /// Application protocols in order of preference (RFC 7301).
+    /// Application protocols (RFC 7301), the preferred one first.
     pub alpn: Vec<Vec<u8>>,
     pub cert_chain: Vec<CertificateDer<'static>>,
     pub key: Arc<PrivateKeyDer<'static>>,
-    /// Used instead of `cert_chain` for clients that request one of their names.
+    /// Certificates for clients that request one of their names. Other clients get `cert_chain`.
     pub named: Vec<NamedIdentity>,
     pub client_auth: ClientAuth,
-    /// Only these suites, in this order. `None`: all, AES-128-GCM first.
+    /// The allowed cipher suites, the preferred one first. `None`: all, AES-128-GCM first.
     pub cipher_suites: Option<Vec<CipherSuite>>,
-    /// Groups for the key exchange, only these, in this order. `None`: X25519, P-256 and P-384, and
-    /// X25519MLKEM768 for clients that sent a key share of it.
+    /// The allowed key exchange groups, the preferred one first. `None`: X25519, P-256 and P-384, and X25519MLKEM768
+    /// for clients that have sent a key share of it.
     pub groups: Option<Vec<Group>>,
     pub key_log: Option<Arc<dyn rustls::KeyLog>>,
     pub retry: Retry,
-    /// The store of sessions for resumption. `None`: clients get no tickets.
+    /// The store of TLS sessions for resumption. `None`: clients get no tickets.
     pub sessions: Option<Arc<dyn SessionStore>>,
-    /// True if the host must look up sessions before a handshake that may resume one begins, because `sessions` has
-    /// only entries that the host puts there.
+    /// True if the application must look up sessions before a handshake that may resume one begins. `sessions` then has
+    /// only entries that the application has put there.
     pub asks_for_sessions: bool,
-    /// True if the host must also look up if an address validation token was used before, at all servers that share
-    /// its log. A server itself only detects tokens that it has accepted.
+    /// True if the application must also look up whether an address validation token was used before, at any of several
+    /// servers. A server by itself only detects tokens that it has accepted itself.
     pub asks_for_tokens: bool,
-    /// True if 0-RTT data is read. Each ticket is good for it once, as long as the store returns each session once.
-    /// The application's use of the data should still be safe to replay (RFC 9001 section 9.2).
+    /// True to accept 0-RTT data. Each ticket is valid for it once, if the store returns each session once. Even so, an
+    /// application should only use 0-RTT data in ways that are safe to replay (RFC 9001 section 9.2).
     pub early_data: bool,
-    /// Supported QUIC versions. The client's preference decides among them (RFC 9368 section 2.3).
+    /// The supported QUIC versions. The client's preference decides among them (RFC 9368 section 2.3).
     pub supported_versions: Vec<u32>,
-    /// The keys of address validation tokens (RFC 9000 section 8.1.4): the first one seals, all of them open. An
-    /// empty list generates a random one. Servers that share a port share the keys.
+    /// The keys of address validation tokens (RFC 9000 section 8.1.4). The first key seals tokens, all of them open
+    /// tokens. If the list is empty, a random key is generated. Servers that share a port must share the keys.
     pub token_keys: Vec<Vec<u8>>,
 }
 
-/// When clients must prove their address by a Retry first (RFC 9000 section 8.1.2).
+/// Selects when a client must first prove its address by a Retry (RFC 9000 section 8.1.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Retry {
     Always,
     Never,
-    /// When `retry_handshakes` handshakes are in progress, or half of an address's limit or of the accept rate is
-    /// used up.
+    /// When `retry_handshakes` handshakes are in progress, or when half of the limit of an address or of the accept
+    /// rate is used up.
     #[default]
     Auto,
 }
@@ -104,7 +104,7 @@ impl ServerSettings {
 /// A server's settings, checked and built. Cheap to clone.
 #[derive(Clone)]
 pub struct ServerSetup {
-    /// The configuration without the tokens, which belong to an endpoint.
+    /// The configuration without the token key, which an endpoint adds.
     config: quinn::ServerConfig,
     crypto: Arc<ServerCrypto>,
     tokens: ServerTokens,
@@ -137,7 +137,7 @@ impl ServerSetup {
         let crypto = Arc::new(crypto);
         let mut config = quinn::ServerConfig::new(crypto.clone(), tokens.key.clone());
         config
-            .time_source(Arc::new(HostClock(settings.clock.clone())))
+            .time_source(Arc::new(ApplicationClock(settings.clock.clone())))
             .transport_config(Arc::new(settings.transport.build_server()?))
             .preferred_address_v4(settings.transport.preferred_v4)
             .preferred_address_v6(settings.transport.preferred_v6)
@@ -157,23 +157,24 @@ impl ServerSetup {
 }
 
 impl ServerSetup {
-    /// A copy for one connection whose ClientHello (with its type and length) the host has read: a handshake that
-    /// begins with another hello fails.
+    /// A copy for one connection whose ClientHello, with its type and length, the application has read. A handshake
+    /// that begins with another ClientHello fails.
     pub fn expecting(mut self, hello: &[u8]) -> Self {
         self.crypto = Arc::new(self.crypto.expecting(hello));
         self.config.crypto = self.crypto.clone();
         self
     }
 
-    /// The configuration for an endpoint with this context.
+    /// The configuration for an endpoint that has this token context.
     pub(crate) fn config(&self, context: &TokenContext) -> Arc<quinn::ServerConfig> {
         let mut config = self.config.clone();
         self.tokens.enter(&mut config, context);
         Arc::new(config)
     }
 
-    /// A replacement of `other`, whose random token keys are kept: a client that has just received a token by a
-    /// Retry packet could not connect otherwise. Keys that the host gave are not copied.
+    /// Returns this setup for an endpoint whose setup was `other`. A random token key of `other` is kept: otherwise a
+    /// client that has just received a token in a Retry packet could not connect. Keys that the application has set are
+    /// not copied.
     pub(crate) fn in_place_of(self, other: &Self) -> Self {
         Self {
             tokens: self.tokens.in_place_of(&other.tokens),
@@ -191,11 +192,11 @@ impl fmt::Debug for ServerSetup {
     }
 }
 
-/// About 300 bytes each.
+/// The number of sessions in the default store. Each has about 300 bytes.
 const SESSIONS_MAX: usize = 4_096;
 
-/// The buffer of the state machine for packets after a first one, for one connection: the rest of the hello and a
-/// first flight of 0-RTT data. Further packets are dropped, and the client sends them again.
+/// For one new connection, the bytes that quinn-proto stores of packets after the first one: the rest of the
+/// ClientHello and a first flight of 0-RTT data. Further packets are dropped, and the client sends them again.
 const FOLLOWERS_MAX: u64 = 64 << 10;
-/// The bound for all connections together.
+/// The bound on these bytes for all new connections together.
 const FOLLOWERS_OF_ALL_MAX: u64 = 4 << 20;

@@ -20,63 +20,62 @@ use crate::{
     tls::{ConfigError, PacketOptions},
 };
 
-/// The request to the peer by draft-ietf-quic-ack-frequency.
+/// How the peer should delay its ACKs (draft-ietf-quic-ack-frequency).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AckFrequency {
-    /// How many ack-eliciting packets may arrive without an ACK; 0 requests an ACK for each.
+    /// How many ack-eliciting packets may arrive without an ACK. 0 requests an ACK for each packet.
     pub packets: u64,
-    /// How long an ACK may be delayed; `None`: the peer's own max_ack_delay.
+    /// How long an ACK may be delayed. `None`: the peer's own max_ack_delay.
     pub max_delay: Option<Duration>,
-    /// The reordering threshold for an immediate ACK; 0: reordering causes none.
+    /// The reordering threshold at which an ACK is sent at once. 0: reordering causes no ACK.
     pub reordering: u64,
 }
 
 /// Limits and timings of a connection. Sizes are in bytes.
 #[derive(Debug, Clone)]
 pub struct TransportSettings {
-    /// The idle time-out of the connection; zero disables it.
+    /// The idle time-out. Zero disables it.
     pub idle_timeout: Duration,
-    /// The peer's limits on all streams together, and on one. A server's clients begin with a mebibyte on all of
-    /// them, and get the rest when they have used half of that (`seams::receive_window`).
+    /// The receive windows: of all streams together, and of one stream. A server's client gets one MiB for all streams
+    /// at first, and the rest after it has used half of that (`seams::receive_window`).
     pub max_data: u64,
     pub max_stream_data: u64,
-    /// The limits of streams that the peer may have open at a time. Lower ones are announced at first if these are
-    /// high (`seams::stream_limits`).
+    /// How many streams the peer may have open. High limits are announced in two steps (`seams::stream_limits`).
     pub max_streams_bidi: u64,
     pub max_streams_uni: u64,
-    /// The limit of sent bytes that are not acknowledged. Less is used while the congestion window is small.
+    /// The largest number of sent bytes that are not acknowledged. The congestion window may allow fewer.
     pub send_window: u64,
-    /// The initial UDP payload size of sent datagrams.
+    /// The UDP payload size of the first datagrams that are sent. MTU discovery may raise it.
     pub max_datagram_size: u16,
-    /// True if larger sizes are probed (RFC 8899).
+    /// True to find out if the path carries larger datagrams (RFC 8899).
     pub mtu_discovery: bool,
     pub initial_rtt: Duration,
     pub congestion: Congestion,
-    /// The limit of received DATAGRAM bytes that wait for the host; the oldest are dropped. `None` disables
-    /// DATAGRAM frames (RFC 9221 section 3).
+    /// The largest number of bytes of received datagrams that wait for the application. Above it the oldest are
+    /// dropped. `None` disables DATAGRAM frames (RFC 9221 section 3).
     pub datagram_recv_bytes: Option<usize>,
-    /// The largest DATAGRAM frame that the peer may send, with its type and length, 65,535 at most. Unused if
-    /// DATAGRAM frames are disabled.
+    /// The largest DATAGRAM frame that the peer may send, type and length included, 65,535 at most. Unused if DATAGRAM
+    /// frames are disabled.
     pub datagram_frame_bytes: u64,
-    /// The limit of DATAGRAM bytes that wait to be sent.
+    /// The largest number of bytes of datagrams that wait to be sent.
     pub datagram_send_bytes: usize,
-    /// The interval of pings on an idle connection.
+    /// The interval of PINGs on an idle connection. `None`: there are none.
     pub keep_alive: Option<Duration>,
     /// True if a client migrates to its server's preferred address (RFC 9000 section 9.6).
     pub use_preferred_address: bool,
-    /// The preferred addresses of a server, which its clients use after the handshake. The endpoint must receive
-    /// there.
+    /// A server's preferred addresses, to which its clients migrate after the handshake. The endpoint must receive
+    /// packets there.
     pub preferred_v4: Option<SocketAddrV4>,
     pub preferred_v6: Option<SocketAddrV6>,
-    /// The ACK frequency that is requested from the peer, if it supports the extension.
+    /// The ACK frequency that is requested from the peer. Ignored if the peer does not support the extension.
     pub ack_frequency: Option<AckFrequency>,
-    /// The number of packets after which the keys are updated (RFC 9001 section 6); `None`: near the limit of the
+    /// The number of packets after which the keys are updated (RFC 9001 section 6). `None`: near the limit of the
     /// cipher.
     pub key_update_packets: Option<u64>,
-    /// True if packets are recorded for a qlog trace: `Connection::packet_log`.
+    /// True to record packets for a qlog trace (`Connection::packet_log`).
     pub packet_log: bool,
-    /// True if support of RESET_STREAM_AT is announced (draft-ietf-quic-reliable-stream-reset): the peer may reset
-    /// streams but keep their first bytes. We never send it.
+    /// True to announce support of RESET_STREAM_AT (draft-ietf-quic-reliable-stream-reset), so that the peer may reset
+    /// streams but keep their first bytes. This side never sends the frame.
     pub reset_stream_at: bool,
 }
 
@@ -109,7 +108,7 @@ impl Default for TransportSettings {
 }
 
 impl TransportSettings {
-    /// The receive window of this side's connections: a server's begins small.
+    /// The receive window of all streams, which is smaller at the beginning of a server's connection.
     pub(crate) fn credit(&self, side: Side) -> Credit {
         let window = match side {
             Side::Server => receive_window::first(self.max_data),
@@ -118,18 +117,17 @@ impl TransportSettings {
         Credit::new(self.max_data, window)
     }
 
-    /// The options that the keys of packets need. The state machine itself rejects any DATAGRAM frame if it has no
-    /// buffer.
+    /// The options of the packet keys. If DATAGRAM frames are disabled, quinn-proto itself rejects them.
     pub(super) fn packet_options(&self) -> PacketOptions {
         let room = self.datagram_recv_bytes.unwrap_or_default();
         PacketOptions {
             is_recorded: self.packet_log,
-            takes_reset_at: self.reset_stream_at,
+            accepts_reset_at: self.reset_stream_at,
             datagram_limit: DatagramLimit::new(self.datagram_frame_bytes, room),
         }
     }
 
-    /// The limits that clients remember for 0-RTT data (RFC 9000 section 7.4.1), as bytes.
+    /// The limits that clients remember for 0-RTT data (RFC 9000 section 7.4.1), as bytes that can be compared.
     pub(super) fn limits(&self) -> Vec<u8> {
         let datagrams = self
             .datagram_recv_bytes
@@ -146,7 +144,7 @@ impl TransportSettings {
         .collect()
     }
 
-    /// Builds the configuration of a server.
+    /// Builds quinn-proto's configuration for a server.
     pub(crate) fn build_server(&self) -> Result<quinn::TransportConfig, ConfigError> {
         let mut config = self.build()?;
         config.receive_window(varint("max_data", receive_window::first(self.max_data))?);
@@ -196,7 +194,7 @@ impl TransportSettings {
         Ok(config)
     }
 
-    /// RFC 9000 section 14: a path must carry 1,200 bytes.
+    /// RFC 9000 section 14: each path carries datagrams of 1,200 bytes.
     fn udp_payload_size(&self) -> Result<u16, ConfigError> {
         match self.max_datagram_size {
             1_200..=UDP_PAYLOAD_MAX => Ok(self.max_datagram_size),
@@ -207,8 +205,8 @@ impl TransportSettings {
         }
     }
 
-    /// RFC 9002 section 7.2: ten datagrams, at most 14,720 bytes, and never less than two datagrams: a window below
-    /// one datagram would never send anything.
+    /// RFC 9002 section 7.2: the initial window has ten datagrams, at most 14,720 bytes, and at least two datagrams.
+    /// With a window below one datagram, nothing would ever be sent.
     fn congestion_factory(&self) -> Arc<dyn quinn::congestion::ControllerFactory + Send + Sync> {
         let size = u64::from(self.max_datagram_size);
         let window = (10 * size).min(14_720.max(2 * size));
@@ -220,7 +218,7 @@ fn varint(field: &'static str, value: u64) -> Result<quinn::VarInt, ConfigError>
     quinn::VarInt::from_u64(value).map_err(|_| ConfigError::new(field, "must be below 2^62"))
 }
 
-/// The state machine keeps a map entry for every stream that the peer may open.
+/// The limit is bounded, because quinn-proto has a map entry for every stream that the peer may open.
 fn stream_count(field: &'static str, dir: Dir, value: u64) -> Result<quinn::VarInt, ConfigError> {
     match value {
         0..=1_000_000 => varint(field, stream_limits::first(dir, value)),

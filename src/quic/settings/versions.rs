@@ -1,4 +1,4 @@
-//! The QUIC versions that a host may set.
+//! The QUIC versions that an application may set.
 //!
 //! Not here: the negotiation (`endpoint::version_negotiation`, `tls::versions`).
 
@@ -6,10 +6,10 @@ use uringcore_wire::header::{KNOWN_VERSIONS, VERSION_1, VERSION_2};
 
 use crate::tls::ConfigError;
 
-/// The default versions of both sides, the preferred one first.
+/// The versions of both sides by default, the preferred one first.
 pub(super) const DEFAULT_VERSIONS: [u32; 2] = [VERSION_1, VERSION_2];
 
-/// The versions with known keys, in order. At least one.
+/// The versions among `supported` that this crate implements, in their order. An error if there are none.
 pub(super) fn known_versions(supported: &[u32]) -> Result<Vec<u32>, ConfigError> {
     let known: Vec<u32> = supported
         .iter()
@@ -25,8 +25,8 @@ pub(super) fn known_versions(supported: &[u32]) -> Result<Vec<u32>, ConfigError>
     }
 }
 
-/// The version of a client's state machine, and the version in its packets if that has no known keys: such a first
-/// flight is answered with a Version Negotiation packet.
+/// The version of quinn-proto's connection, and the version in its first packets if this crate does not implement
+/// that one. Such packets are answered with a Version Negotiation packet.
 pub(super) fn first_version(
     supported: &[u32],
     original: Option<u32>,
@@ -39,7 +39,7 @@ pub(super) fn first_version(
             "0 is that of Version Negotiation packets",
         )),
         first if KNOWN_VERSIONS.contains(&first) => Ok((first, None)),
-        // An unsupported version has the layout of version 1.
+        // The packets have the layout of version 1.
         first => Ok((VERSION_1, Some(first))),
     }
 }

@@ -1,32 +1,32 @@
-//! The place of an endpoint among several workers on a port, and the places without a worker.
+//! The place of an endpoint among several workers on one port, and the places that have no worker.
 //!
 //! Not here: the connection IDs that contain the place (`endpoint::connection_id_generator`).
 
 use std::fmt;
 
-/// The places on a port without a live worker. Other workers answer packets for these.
+/// Finds the places on a port that have no live worker. Other workers answer packets for these places.
 pub trait EmptyPlaces: fmt::Debug + Send + Sync {
-    /// True only if no process has the place: a stateless reset would end the connections of a process that has it
+    /// True only if no process has the place. A stateless reset for it would otherwise end connections of that process
     /// (RFC 9000 section 21.11).
     fn is_empty(&self, index: u8) -> bool;
 }
 
-/// One of several workers on a port.
+/// The place of one of several workers on a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Worker {
-    /// Counts from 0.
+    /// The number of the place, from 0.
     pub index: u8,
     /// The number of workers, at least 1.
     pub count: u8,
 }
 
 impl Worker {
-    /// The place that a connection ID with this first byte belongs to.
+    /// The place to which a connection ID with this first byte belongs.
     pub(crate) fn place_of(self, first: u8) -> u8 {
         first % self.count
     }
 
-    /// True if there are other workers.
+    /// True if the port has other workers.
     pub(crate) fn has_others(self) -> bool {
         self.count > 1
     }
@@ -39,7 +39,7 @@ impl Worker {
         Self { index, ..self }
     }
 
-    /// A first byte that belongs to this worker, as random as `random`.
+    /// A first byte of connection IDs that belongs to this worker. `random` makes it random.
     pub(crate) fn mark(self, random: u8) -> u8 {
         let choices = (u8::MAX - self.index) / self.count;
         let choice = match choices {

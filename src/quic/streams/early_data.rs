@@ -1,8 +1,8 @@
-//! Streams in 0-RTT data (RFC 9001 section 4.6): keeps their data until the server has accepted it.
+//! Streams in 0-RTT data (RFC 9001 section 4.6): keeps a copy of their data until the server has accepted it.
 //!
-//! The state machine discards a rejected flight (`seams::early_data`): its streams are unopened and their data is
-//! gone. So early data is kept here as well, and after a rejection it is queued again before all other data; the
-//! host does not notice. The limits that the ticket remembers bound the kept data.
+//! If the server rejects 0-RTT data, quinn-proto discards it: the streams are not open any more, and their data is
+//! gone (`seams::early_data`). Then the copies are queued again before all other data, and the application notices
+//! nothing. The limits that the ticket remembers bound the copies.
 
 use bytes::Bytes;
 
@@ -10,8 +10,8 @@ use super::{Streams, dir, index};
 use super::{rejected_0rtt_limit::EarlyLimit, send_queue::SendQueue, stream::SendState};
 
 impl Streams {
-    /// Allows streams to be opened and written to, although the server may reject all of it. `max_data` is the
-    /// ticket's limit on all streams' data.
+    /// Allows streams to be opened and written to before the server has accepted 0-RTT data. `max_data` is the ticket's
+    /// limit on all streams' data, in bytes.
     pub fn begin_early(&mut self, max_data: u64) {
         self.is_early = true;
         self.early_limit = EarlyLimit::new(max_data);
@@ -22,7 +22,7 @@ impl Streams {
         &mut self.early_limit
     }
 
-    /// The server accepted the data: the copies are dropped.
+    /// Drops the copies, because the server has accepted 0-RTT data.
     pub fn early_accepted(&mut self) {
         self.is_early = false;
         for id in self.own_ids() {
@@ -38,8 +38,7 @@ impl Streams {
         }
     }
 
-    /// The server rejected the data: all streams wait to be opened again, with all data that was ever queued on
-    /// them.
+    /// Queues the copies again, because the server has rejected 0-RTT data. All streams wait to be opened again.
     pub fn early_rejected(&mut self) {
         self.is_early = false;
         self.ready.clear();
@@ -59,8 +58,10 @@ impl Streams {
                     send.state = SendState::Waiting;
                     send.fin = true;
                 }
-                // The stream is reset as soon as it is opened.
-                SendState::Reset | SendState::GivenUp | SendState::Absent => send.early = None,
+                // The stream is reset as soon as it is opened, so it needs no data.
+                SendState::Reset | SendState::ResetDeferred | SendState::Absent => {
+                    send.early = None
+                }
             }
             let Some(early) = send.early.take() else {
                 continue;
@@ -89,8 +90,8 @@ impl Streams {
     }
 }
 
-/// Appends the first `bytes` bytes of `pieces` to the kept data.
-pub(crate) fn keep(early: &mut Vec<Bytes>, pieces: Vec<Bytes>, mut bytes: usize) {
+/// Appends the first `bytes` bytes of `pieces` to the copies.
+pub(crate) fn keep_copy(early: &mut Vec<Bytes>, pieces: Vec<Bytes>, mut bytes: usize) {
     for mut piece in pieces {
         if bytes == 0 {
             break;

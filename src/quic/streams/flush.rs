@@ -1,4 +1,4 @@
-//! Passes stream data to the state machine: the order, the time and the amount.
+//! Passes data of streams to quinn-proto: decides the order, the time and the amount.
 
 use std::cmp::Reverse;
 
@@ -10,19 +10,19 @@ use super::{
     stream::{Flushed, SendState, Stream, stream_id, varint},
 };
 
-/// The result of a flush.
+/// The result of [`Streams::flush`].
 #[derive(Default)]
 struct Outcome {
-    /// Streams whose queue fell to the low watermark.
+    /// The IDs of streams whose send queue has fallen to the low watermark.
     drained: Vec<u64>,
-    /// The window of the most urgent stream with data left.
+    /// The window of the most urgent stream that has data left. `None` if none has.
     blocked: Option<u64>,
     /// The window of the streams that are being served.
     window: u64,
 }
 
 impl Streams {
-    /// Passes data to the state machine, up to its window. Returns the streams whose queue fell to the low
+    /// Passes data to quinn-proto, up to its window. Returns the streams whose send queue has fallen to the low
     /// watermark.
     pub fn flush(&mut self, conn: &mut quinn::Connection) -> Vec<u64> {
         self.open_waiting(conn);
@@ -50,7 +50,7 @@ impl Streams {
             while !group.is_empty() {
                 group.retain(|&id| {
                     let flushed = self.serve(conn, id, &mut outcome);
-                    if flushed == Flushed::UnreadData {
+                    if flushed == Flushed::OverLimit {
                         held.push(id);
                     }
                     flushed == Flushed::Share
@@ -58,24 +58,24 @@ impl Streams {
             }
         }
         self.group = group;
-        // No stream became ready meanwhile: the vector keeps its capacity for the next call.
+        // No stream became ready meanwhile, so the vector keeps its capacity for the next call.
         if !held.is_empty() {
             self.ready.append(&mut held);
         } else if self.ready.is_empty() {
             ready.clear();
             self.ready = ready;
         }
-        // Otherwise every acknowledged packet would admit one packet's worth of data, and the state machine would
-        // end up with a list of small pieces. See `send_queue`.
+        // A full window opens again in steps. Otherwise each acknowledged packet would admit as much data, and
+        // quinn-proto would have a long list of small pieces (`send_queue`).
         let step = (congestion_window / 4).clamp(WINDOW_STEP_MIN, WINDOW_STEP_MAX);
         let step = step.min(base / 4);
         conn.set_send_window(outcome.blocked.map_or(base, |window| window - step));
         outcome.drained
     }
 
-    /// The limit of the state machine's data when a stream of this rank is served. There is one window for all
-    /// streams, and its data leaves by priority. So each urgency has some room that less urgent streams cannot
-    /// fill; otherwise its data would wait here until theirs is acknowledged.
+    /// The limit on data in quinn-proto while a stream of this rank is served, in bytes. All streams share one window,
+    /// and quinn-proto sends its data by priority. So each urgency has a part of the window that less urgent streams
+    /// cannot fill. Otherwise urgent data would wait here until their data is acknowledged.
     fn window(&self, base: u64, rank: i32) -> u64 {
         let less_urgent = self.handed_over >> urgency_of(rank) >> 1;
         base + base / 2 * u64::from(less_urgent.count_ones())
@@ -85,7 +85,7 @@ impl Streams {
         self.table.get(&id).map_or(0, |stream| stream.send.rank)
     }
 
-    /// The ready streams, the most urgent first. Within a rank the stream that has waited longest is first.
+    /// The ready streams, the most urgent first. Of streams with equal rank, the one that has waited longest is first.
     fn take_ready(&mut self) -> Vec<u64> {
         let mut ready = std::mem::take(&mut self.ready);
         let order = |id: &u64| {
@@ -93,13 +93,13 @@ impl Streams {
             send.map_or((Reverse(0), 0), |send| (Reverse(send.rank), send.served_at))
         };
         if ready.len() > 1 {
-            // Each stream is looked up once, not once for each comparison.
+            // The key is computed once for each stream, and not for each comparison.
             ready.sort_by_cached_key(order);
         }
         ready
     }
 
-    /// Passes on one share of a stream.
+    /// Passes one share of a stream's data to quinn-proto.
     fn serve(&mut self, conn: &mut quinn::Connection, id: u64, outcome: &mut Outcome) -> Flushed {
         let Some(Stream { send, .. }) = self.table.get_mut(&id) else {
             return Flushed::Done;
@@ -126,12 +126,12 @@ impl Streams {
         if flushed == Flushed::Blocked {
             outcome.blocked = outcome.blocked.max(Some(outcome.window));
         }
-        send.ready = matches!(flushed, Flushed::Share | Flushed::UnreadData);
+        send.ready = matches!(flushed, Flushed::Share | Flushed::OverLimit);
         flushed
     }
 
-    /// Opens the waiting streams that the peer's limit allows. The state machine opens streams only in order, so
-    /// skipped IDs are opened too, as RFC 9000 section 2.1 requires of the peer.
+    /// Opens the waiting streams that the peer's limit allows. quinn-proto opens streams only in order, so skipped IDs
+    /// are opened as well, which RFC 9000 section 2.1 expects.
     pub(super) fn open_waiting(&mut self, conn: &mut quinn::Connection) {
         if self
             .local_ids
@@ -179,9 +179,9 @@ impl Streams {
     }
 }
 
-/// The state machine holds the data in flight and as much again to be sent next; more would only make
-/// `StreamWritable` early. The window is never smaller than this.
+/// The least window in bytes. quinn-proto holds the data in flight and as much again to be sent next; more would only
+/// make `StreamWritable` too early.
 const WINDOW_MIN: u64 = 256 << 10;
-/// The free room at which a full window is refilled.
+/// A full window is refilled when this many bytes are free.
 const WINDOW_STEP_MIN: u64 = 16 << 10;
 const WINDOW_STEP_MAX: u64 = 128 << 10;

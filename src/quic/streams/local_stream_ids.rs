@@ -1,18 +1,18 @@
-//! The IDs of this side's streams of one direction (RFC 9000 section 2.1): used IDs, streams that the state machine
-//! has opened, and streams that wait for the peer's limit.
+//! The IDs of this side's streams of one direction (RFC 9000 section 2.1): those that are used, those that
+//! quinn-proto has opened, and those that wait for the peer's limit.
 
 use std::{collections::BTreeSet, ops::Range};
 
-/// Our streams of one direction, by index.
+/// This side's streams of one direction, by index (the ID without its two lowest bits).
 #[derive(Default)]
 pub(crate) struct LocalStreamIds {
-    /// The index after the highest used one.
+    /// The highest used index plus one.
     pub next: u64,
-    /// How many the state machine has opened.
+    /// The number of streams that quinn-proto has opened.
     pub opened: u64,
-    /// Used, but not opened because of the peer's limit.
+    /// Indices that are used, but whose streams the peer's limit does not allow yet.
     pub waiting: BTreeSet<u64>,
-    /// Skipped indices below `next` that may still be used.
+    /// Indices below `next` that were skipped and may still be used.
     skipped: Vec<Range<u64>>,
 }
 
@@ -36,7 +36,7 @@ impl LocalStreamIds {
         true
     }
 
-    /// True if `index` was ever used.
+    /// True if `index` was used, even if its stream has ended.
     pub fn was_claimed(&self, index: u64) -> bool {
         index < self.next && !self.skipped.iter().any(|range| range.contains(&index))
     }

@@ -1,15 +1,15 @@
-//! The streams of a connection as the host sees them (RFC 9000 sections 2 and 3).
+//! The streams of a connection as the application sees them (RFC 9000 sections 2 and 3).
 //!
-//! They extend the state machine's streams by IDs that exist before the stream may be opened, data that waits for the
-//! peer's limits, watermarks, and pausing of reading.
+//! They add to quinn-proto's streams: IDs that can be used before the peer's limit allows the stream, data that waits
+//! for the peer's limits, watermarks, and pauses of reading.
 //!
 //! - `stream`: one stream; `local_stream_ids`: this side's stream IDs; `send_queue`: data that waits.
-//! - `flush`: passes data to the state machine; `priority`: RFC 9218's urgencies for that.
+//! - `flush`: passes data to quinn-proto; `priority`: RFC 9218's urgencies for that.
 //! - `unread_data`: unread data of streams, and shedding.
 //! - `reset_stop`: resets and stops, by either side.
 //! - `early_data`: 0-RTT data; `rejected_0rtt_limit`: the limit on all streams after it was rejected.
 //!
-//! Not here: the state machine's own handling of bytes, and events, which `connection` makes from the results.
+//! Not here: the transfer of bytes, which is quinn-proto's, and events, which `connection` makes from the results.
 
 use std::collections::BTreeSet;
 
@@ -29,11 +29,11 @@ mod unread_data;
 
 use uringcore_wire::frames::ResetAt;
 
-use early_data::keep;
+use early_data::keep_copy;
 use local_stream_ids::LocalStreamIds;
 use rejected_0rtt_limit::EarlyLimit;
 use stream::{Receive, Send, SendState, Stream, dir, index, read_stream, stream_id, varint};
-pub(super) use unread_data::Shedding;
+pub(super) use unread_data::ShedCandidate;
 use unread_data::UnreadData;
 
 use super::{Priority, Received, StreamEnd, StreamError};
@@ -43,63 +43,62 @@ use crate::seams::acked_stream_prefix::Head;
 pub(super) struct Streams {
     side: Side,
     table: FxHashMap<u64, Stream>,
-    /// Our own streams, per direction.
+    /// The IDs of this side's streams, by direction.
     local_ids: [LocalStreamIds; 2],
-    /// How many streams the peer has opened, per direction.
+    /// The number of streams that the peer has opened, by direction.
     peers_opened: [u64; 2],
-    /// Streams that were reset while the host may have waited for `StreamWritable`.
+    /// Streams that were reset while a `StreamWritable` was due.
     abandoned: Vec<u64>,
-    /// Streams with data or a FIN to pass on, that nothing is known to block.
+    /// Streams that may have data or a FIN to pass to quinn-proto.
     ready: Vec<u64>,
-    /// Reused storage for the streams of one rank while they are served.
+    /// A reused vector for the streams of one rank while they are served.
     group: Vec<u64>,
-    /// Counts visits, so that the last served streams come last.
+    /// Grows with each stream that is served, so that the last served streams come last.
     clock: u64,
     high_water: usize,
     low_water: usize,
-    /// The watermarks of all streams together.
+    /// The watermarks of the sum of all streams, in bytes.
     total_high_water: usize,
     total_low_water: usize,
     send_window: u64,
     queued_bytes: usize,
     unread: UnreadData,
-    /// A bit for each urgency of which the state machine may hold data.
+    /// Has a bit for each urgency of which quinn-proto may hold data.
     handed_over: u8,
-    /// The server may reject all data sent now. See `early_data`.
+    /// True while the server may still reject the data that is sent now (`early_data`).
     is_early: bool,
     early_limit: EarlyLimit,
-    /// The host reads on demand and only gets `StreamReadable` events.
+    /// True if the application reads on demand, and gets `StreamReadable` events instead of data.
     read_on_demand: bool,
-    /// Streams to be reset, with their codes, once the peer has their heads.
-    given_up: Vec<(u64, VarInt)>,
-    /// The peer may send RESET_STREAM_AT.
-    takes_reset_at: bool,
-    /// Stopped streams without a recorded end: the state machine has it, or will get it when a
-    /// RESET_STREAM_AT arrives. No event reports the others that have ended, so above a bound the oldest are
-    /// dropped.
+    /// Streams that will be reset with these codes when the peer has acknowledged their heads (first bytes).
+    deferred_resets: Vec<(u64, VarInt)>,
+    /// True if the peer may send RESET_STREAM_AT.
+    accepts_reset_at: bool,
+    /// Stopped streams whose end is unknown here, because a RESET_STREAM_AT may end them. No event reports that one of
+    /// them has ended in another way, so above a bound the oldest are dropped.
     awaited: BTreeSet<u64>,
-    /// Ends by RESET_STREAM_AT that the state machine must be given, one for each stream.
+    /// Streams for which quinn-proto must get a RESET_STREAM, because a RESET_STREAM_AT has ended them. Each once.
     resets_due: Vec<ResetAt>,
 }
 
 /// The state of a stream that has not ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StreamState {
-    /// The peer's end has not been read.
+    /// True if the end of the peer's data was not read yet.
     pub is_receiving: bool,
-    /// Data of ours, or its FIN, is not sent or not acknowledged.
+    /// True if data of this side, or its FIN, is not sent or not acknowledged.
     pub is_sending: bool,
-    /// Our side was reset, by either side's decision.
+    /// True if the sending part was reset, by this side or after STOP_SENDING.
     pub is_reset: bool,
 }
 
-/// The result of handling the state machine's event that a stream is readable.
+/// The result of handling quinn-proto's event that a stream is readable.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Readiness {
-    /// Nothing to report now.
+    /// Nothing must be reported now.
     Nothing,
     Readable,
-    /// The peer reset a paused stream, which would otherwise be noticed only at the next read.
+    /// The peer has reset a paused stream. Without a report, the reset would be noticed only at the next read.
     Reset {
         error_code: u64,
     },
@@ -127,16 +126,16 @@ impl Streams {
             is_early: false,
             early_limit: EarlyLimit::default(),
             read_on_demand: false,
-            given_up: Vec::new(),
-            takes_reset_at: false,
+            deferred_resets: Vec::new(),
+            accepts_reset_at: false,
             awaited: BTreeSet::new(),
             resets_due: Vec::new(),
         }
     }
 
-    /// We have announced support of RESET_STREAM_AT.
-    pub fn take_reset_at(&mut self) {
-        self.takes_reset_at = true;
+    /// Records that this side has announced support of RESET_STREAM_AT.
+    pub fn accept_reset_at(&mut self) {
+        self.accepts_reset_at = true;
     }
 
     /// Switches to reading streams by [`take`](Self::take).
@@ -148,14 +147,14 @@ impl Streams {
         self.read_on_demand
     }
 
-    /// Exempts one stream from reading on demand.
+    /// Delivers the data of one stream by events, although the others are read on demand.
     pub fn deliver(&mut self, id: u64) {
         if let Some(stream) = self.table.get_mut(&id) {
             stream.receive.delivered = true;
         }
     }
 
-    /// True if the host reads this stream on demand.
+    /// True if the application reads this stream on demand.
     pub fn is_on_demand(&self, id: u64) -> bool {
         let stream = self.table.get(&id);
         self.read_on_demand && stream.is_none_or(|stream| !stream.receive.delivered)
@@ -196,11 +195,14 @@ impl Streams {
         Some(StreamState {
             is_receiving: stream.receive.open,
             is_sending: stream.send.is_open(),
-            is_reset: matches!(stream.send.state, SendState::Reset | SendState::GivenUp),
+            is_reset: matches!(
+                stream.send.state,
+                SendState::Reset | SendState::ResetDeferred
+            ),
         })
     }
 
-    /// Grows whenever data is passed to the state machine.
+    /// A counter that grows whenever data is passed to quinn-proto.
     pub fn served(&self) -> u64 {
         self.clock
     }
@@ -217,7 +219,7 @@ impl Streams {
         self.queued_bytes <= self.total_low_water
     }
 
-    /// Treats the stream's queue as if it had grown to the high watermark, if it is above the low one.
+    /// Makes the stream report when its send queue is at the low watermark, even if it never reached the high one.
     pub fn report_when_low(&mut self, id: u64) {
         let low_water = self.low_water;
         if let Some(stream) = self.table.get_mut(&id) {
@@ -225,7 +227,7 @@ impl Streams {
         }
     }
 
-    /// True if the stream's queue grew to the high watermark and has not fallen to the low one.
+    /// True if the stream's send queue has reached the high watermark and has not fallen to the low one since.
     pub fn is_full(&self, id: u64) -> bool {
         self.table
             .get(&id)
@@ -247,13 +249,13 @@ impl Streams {
         StreamId::new(self.side, dir, self.local_ids[dir as usize].next).into()
     }
 
-    /// Queues data, and a FIN after it.
+    /// Queues data, and a FIN after it if `fin`.
     pub fn send(&mut self, id: u64, data: Bytes, fin: bool) -> Result<(), StreamError> {
         let high_water = self.high_water;
         let send = &mut self.for_sending(id)?.send;
         match send.state {
             SendState::Absent => return Err(StreamError::Finished),
-            SendState::Reset | SendState::GivenUp => return Err(StreamError::Reset),
+            SendState::Reset | SendState::ResetDeferred => return Err(StreamError::Reset),
             SendState::Finished => return Err(StreamError::Finished),
             SendState::Waiting | SendState::Open if send.fin => return Err(StreamError::Finished),
             SendState::Waiting | SendState::Open => {}
@@ -267,8 +269,8 @@ impl Streams {
         Ok(())
     }
 
-    /// Begins a stream that was just opened with `head`; the caller keeps no other reference to it. The head
-    /// is delivered even if the stream is reset, as with RESET_STREAM_AT.
+    /// Begins a stream that was just opened with the bytes `head`. They are delivered even if the stream is reset. The
+    /// caller must keep no other reference to them.
     pub fn send_head(&mut self, id: u64, head: Bytes) {
         if let Some(stream) = self.table.get_mut(&id) {
             stream.send.head = Some(Head::new(head));
@@ -285,13 +287,13 @@ impl Streams {
         let send = &mut self.for_sending(id)?.send;
         send.rank = priority.rank(id);
         match send.state {
-            // The state machine orders data by the stream's rank when the data became its first pending data; data
-            // that it already holds leaves in the old order.
+            // quinn-proto applies the new priority to data that it gets from now on. Data that it has already leaves in
+            // the old order.
             SendState::Open | SendState::Finished => {
                 let _ = conn.send_stream(stream_id(id)).set_priority(send.rank);
             }
             SendState::Waiting => {}
-            SendState::Absent | SendState::Reset | SendState::GivenUp => {
+            SendState::Absent | SendState::Reset | SendState::ResetDeferred => {
                 return Err(StreamError::Finished);
             }
         }
@@ -304,7 +306,7 @@ impl Streams {
         }
     }
 
-    /// Returns true if data had been held back and should be read now.
+    /// Ends a pause. Returns true if data has arrived meanwhile and should be read now.
     pub fn resume(&mut self, id: u64) -> bool {
         let Some(stream) = self.table.get_mut(&id) else {
             return false;
@@ -313,7 +315,7 @@ impl Streams {
         std::mem::take(&mut stream.receive.held_back) && stream.receive.announce()
     }
 
-    /// Records a stream that the peer opened.
+    /// Records a stream that the peer has opened.
     pub fn accepted(&mut self, id: u64) {
         let opened = &mut self.peers_opened[dir(id) as usize];
         *opened = (*opened).max(index(id) + 1);
@@ -333,7 +335,7 @@ impl Streams {
         );
     }
 
-    /// Handles a readable stream; `early_data` if its data came as 0-RTT data.
+    /// Handles a stream that has become readable. `early` is true if its data has arrived as 0-RTT data.
     pub fn readable(&mut self, conn: &mut quinn::Connection, id: u64, early: bool) -> Readiness {
         let read_on_demand = self.is_on_demand(id);
         let Some(stream) = self.table.get_mut(&id) else {
@@ -353,15 +355,15 @@ impl Streams {
         }
     }
 
-    /// Handles a readable stream that is paused. Only its end by a reset is reported: a reset lets the receiver
-    /// drop unread data (RFC 9000 section 3.2).
+    /// Handles a paused stream that has become readable. Only a reset is reported, because it lets the receiver drop
+    /// unread data (RFC 9000 section 3.2).
     fn hold_back(&mut self, conn: &mut quinn::Connection, id: u64) -> Readiness {
         let Some(stream) = self.table.get_mut(&id) else {
             return Readiness::Nothing;
         };
         match conn.recv_stream(stream_id(id)).received_reset() {
             Ok(Some(code)) => {
-                // The frame's final size may not have been recorded yet.
+                // The final size in the RESET_STREAM may not have been recorded yet.
                 self.unread.stop(id, &mut stream.receive);
                 self.forget_if_over(id);
                 let error_code = code.into_inner();
@@ -374,7 +376,7 @@ impl Streams {
         }
     }
 
-    /// After the end of the connection: ends all pauses. Returns the streams that may still hold data.
+    /// Ends all pauses, after the end of the connection. Returns the streams that may have unread data.
     pub fn end_pauses(&mut self) -> Vec<u64> {
         let read_on_demand = std::mem::take(&mut self.read_on_demand);
         let held_back = |(id, stream): (&u64, &mut Stream)| {
@@ -392,7 +394,7 @@ impl Streams {
         ids
     }
 
-    /// Reads all data in order, unless the stream is paused.
+    /// Reads all data that has arrived in order. Reads nothing if the stream is paused.
     pub fn read(&mut self, conn: &mut quinn::Connection, id: u64) -> Received {
         let is_paused = |stream: &Stream| stream.receive.open && stream.receive.paused;
         if !self.table.get(&id).is_some_and(is_paused) {
@@ -411,7 +413,7 @@ impl Streams {
         }
     }
 
-    /// Reads at most `max` bytes in order.
+    /// Reads at most `max` bytes that have arrived in order.
     pub fn take(&mut self, conn: &mut quinn::Connection, id: u64, max: usize) -> Received {
         let Some(stream) = self.table.get_mut(&id) else {
             return Received::default();
@@ -437,8 +439,8 @@ impl Streams {
         {
             let error_code = reset.code;
             received.end = Some(StreamEnd::Reset { error_code });
-            // The peer has ended the stream: stopping frees unread data in the state machine, and the pending reset
-            // ends it there.
+            // A RESET_STREAM_AT has ended the stream. Stopping the stream frees unread data in quinn-proto, and the
+            // pending RESET_STREAM ends it there.
             let _ = conn.recv_stream(stream_id(id)).stop(varint(error_code));
             self.resets_due.push(reset);
         }
@@ -452,7 +454,8 @@ impl Streams {
         received
     }
 
-    /// Everything up to our FIN was acknowledged. Returns true if the host must be notified.
+    /// Handles the acknowledgement of all data of this side and its FIN. Returns true if the application must be
+    /// notified.
     pub fn finished(&mut self, id: u64) -> bool {
         let Some(stream) = self.table.get_mut(&id) else {
             return false;
@@ -463,7 +466,7 @@ impl Streams {
         was_finished
     }
 
-    /// True if data of ours on this stream, or its FIN, is not acknowledged.
+    /// True if data of this side on the stream, or its FIN, is not acknowledged.
     pub fn is_sending(&self, id: u64) -> bool {
         self.table
             .get(&id)
@@ -475,15 +478,15 @@ impl Streams {
         stream.is_some_and(|stream| stream.receive.open)
     }
 
-    /// True if a stream that we have finished is not wholly acknowledged.
+    /// True if a stream with a FIN of this side still waits for acknowledgements.
     pub fn is_finishing(&self) -> bool {
         let mut streams = self.table.values();
         streams.any(|stream| stream.send.fin && stream.send.is_open())
     }
 
-    /// Opens the next stream of ours; `None` if the peer does not allow it now.
+    /// Opens the next stream of this side. `None` if the peer's limit does not allow it now.
     pub fn open(&mut self, conn: &mut quinn::Connection, dir: Dir) -> Option<u64> {
-        // IDs that were used before they could be opened come first.
+        // Streams whose IDs were used before they could be opened come first.
         self.open_waiting(conn);
         let local_ids = &mut self.local_ids[dir as usize];
         if local_ids.opened < local_ids.next {
@@ -501,12 +504,12 @@ impl Streams {
         Some(id.into())
     }
 
-    /// The state machine may accept more data of this stream.
+    /// Called when quinn-proto can take more data of this stream.
     pub fn writable(&mut self, id: u64) {
         self.make_ready(id);
     }
 
-    /// The stream, created if it is ours and new.
+    /// The stream for sending. A stream of this side that is not in use yet is created.
     fn for_sending(&mut self, id: u64) -> Result<&mut Stream, StreamError> {
         if id > VarInt::MAX.into_inner() {
             return Err(StreamError::OutOfRange);
@@ -524,7 +527,7 @@ impl Streams {
         self.table.get_mut(&id).ok_or(StreamError::Unknown)
     }
 
-    /// Why a stream is not in the table: it never existed, or has ended.
+    /// The error for a stream that is not in the table: it never existed, or has ended.
     fn missing(&self, id: u64) -> StreamError {
         let was_there = match self.is_local(id) {
             true => self.local_ids[dir(id) as usize].was_claimed(index(id)),
@@ -573,7 +576,7 @@ impl Streams {
     }
 
     fn forget_if_over(&mut self, id: u64) {
-        // A stream that has to be opened again also has to be reset again.
+        // If the server rejects 0-RTT data, the stream must be opened and reset again.
         if self.is_early && self.is_local(id) {
             return;
         }
@@ -581,7 +584,7 @@ impl Streams {
             return;
         };
         let sending_over = matches!(stream.send.state, SendState::Absent | SendState::Reset);
-        // A stream that waits to be opened must be kept, even if it will only be reset.
+        // A stream that waits to be opened is kept, even if it will only be reset.
         let waits = self.is_local(id)
             && self.local_ids[dir(id) as usize]
                 .waiting
@@ -596,7 +599,7 @@ impl Streams {
     }
 }
 
-/// asyncio's default watermarks are 64 and 16 KiB, for one kernel socket with a buffer of its own behind it. Here
-/// the state machine's window is that buffer.
+/// The default watermarks in bytes. asyncio's are 64 and 16 KiB, for a socket that has a buffer in the kernel; here
+/// quinn-proto's window is that buffer.
 const HIGH_WATER: usize = 256 << 10;
 const LOW_WATER: usize = 64 << 10;

@@ -1,9 +1,8 @@
-//! Stream priorities in the terms of RFC 9218, and as the integers that the state machine sorts by.
+//! Stream priorities in the terms of RFC 9218, and as the integers by which quinn-proto sorts streams.
 //!
-//! Not here: scheduling (`streams`, and the state machine for data that it has taken).
-//!
-//! The state machine holds data of less urgent streams as well. Its window for each urgency has a part that less
-//! urgent streams cannot fill, so an urgent stream waits for no more than the congestion window (`flush`).
+//! Not here: scheduling. `streams` schedules data before quinn-proto has taken it, quinn-proto after that.
+//! quinn-proto's window has a part for each urgency that less urgent streams cannot fill, so an urgent stream waits
+//! for no more than the congestion window (`flush`).
 
 /// A stream's priority within its connection (RFC 9218 section 4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -13,7 +12,7 @@ pub struct Priority {
 }
 
 impl Priority {
-    /// `urgency` is 0, the most urgent, to 7; `None` otherwise.
+    /// `urgency` is a number from 0, the most urgent, to 7. Returns `None` for another number.
     pub fn new(urgency: u8, incremental: bool) -> Option<Self> {
         (urgency <= URGENCY_MAX).then_some(Self {
             urgency,
@@ -21,9 +20,9 @@ impl Priority {
         })
     }
 
-    /// The state machine's sort key, larger ones first. Strictly by urgency. Within an urgency, streams that are
-    /// not incremental come first, in the order of their IDs, and incremental ones share the rest in turn. IDs
-    /// beyond 2^28 have one key, and such streams take turns too.
+    /// quinn-proto's sort key; streams with larger keys are sent first. Urgency decides first. Within an urgency,
+    /// streams that are not incremental come first, in the order of their IDs; incremental streams have equal keys and
+    /// take turns. IDs beyond 2^28 have one key, so such streams take turns, too.
     pub(crate) fn rank(self, stream_id: u64) -> i32 {
         let base = (i32::from(URGENCY_DEFAULT) - i32::from(self.urgency)) * SPAN;
         match self.incremental {
@@ -33,8 +32,8 @@ impl Priority {
     }
 }
 
-/// Streams without a priority share with each other. This is not RFC 9218's default, which is for responses: a QUIC
-/// stream may never end.
+/// Streams without a priority take turns. RFC 9218's default (not incremental) is meant for responses; a QUIC stream
+/// may never end.
 impl Default for Priority {
     fn default() -> Self {
         Self {
@@ -49,7 +48,7 @@ pub(crate) fn urgency_of(rank: i32) -> u8 {
     (i32::from(URGENCY_DEFAULT) - rank.div_euclid(SPAN)) as u8
 }
 
-/// RFC 9218 section 4.1.
+/// RFC 9218 section 4.1: the default and the range of urgencies.
 const URGENCY_DEFAULT: u8 = 3;
 const URGENCY_MAX: u8 = 7;
 /// The number of ranks of one urgency.
@@ -72,17 +71,13 @@ mod tests {
                 }
             }
         }
-        // The two largest IDs share a rank.
+        // The two largest IDs have the same rank.
         assert!(ranks.windows(2).all(|pair| pair[0] >= pair[1]), "{ranks:?}");
         ranks.dedup();
         assert_eq!(ranks.len(), 8 * 6);
         let incremental = |urgency| Priority::new(urgency, true).unwrap();
         assert_eq!(incremental(5).rank(0), incremental(5).rank(4));
-        assert_eq!(
-            Priority::default().rank(8),
-            0,
-            "the state machine's own default"
-        );
+        assert_eq!(Priority::default().rank(8), 0, "quinn-proto's own default");
         assert_eq!(Priority::new(8, true), None);
     }
 }

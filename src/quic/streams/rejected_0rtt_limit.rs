@@ -1,11 +1,11 @@
-//! The peer's limit on all streams' data, after it has rejected 0-RTT data.
+//! The server's limit on all streams' data, after it has rejected 0-RTT data.
 //!
-//! The state machine keeps the larger of two limits: the ticket's and the server's. The server's replaces the
-//! ticket's (RFC 9000 section 7.4.1). So while it is the smaller one it is counted here.
+//! quinn-proto keeps the larger of two limits: the ticket's and the server's. But the server's replaces the ticket's
+//! (RFC 9000 section 7.4.1). So while the server's limit is the smaller one, it is counted here.
 
 #[derive(Debug, Default)]
 pub(crate) struct EarlyLimit {
-    /// The limit that 0-RTT data was sent with, which the state machine keeps.
+    /// The ticket's limit in bytes, with which 0-RTT data was sent and which quinn-proto keeps.
     assumed: u64,
     counted: Option<Counted>,
 }
@@ -13,7 +13,7 @@ pub(crate) struct EarlyLimit {
 #[derive(Debug)]
 struct Counted {
     allowed: u64,
-    /// The part of it that is not used up.
+    /// The bytes of the limit that are not used up.
     room: u64,
 }
 
@@ -25,20 +25,20 @@ impl EarlyLimit {
         }
     }
 
-    /// The rest of the limit; `u64::MAX` if only the state machine counts.
+    /// The bytes that may still be sent. `u64::MAX` if quinn-proto's own limit is right.
     pub fn room(&self) -> u64 {
         self.counted.as_ref().map_or(u64::MAX, |it| it.room)
     }
 
-    /// Counts data that is passed to the state machine.
+    /// Counts data that is passed to quinn-proto.
     pub fn take(&mut self, bytes: u64) {
         if let Some(counted) = &mut self.counted {
             counted.room = counted.room.saturating_sub(bytes);
         }
     }
 
-    /// The peer has rejected the 0-RTT data, and allows `allowed` bytes in all. Returns true if they are counted
-    /// here.
+    /// Starts counting after the server has rejected 0-RTT data and allows `allowed` bytes in all. Returns false if
+    /// quinn-proto's own limit is right, because the server allows as much as the ticket.
     pub fn rejected(&mut self, allowed: u64) -> bool {
         let is_less = allowed < self.assumed;
         self.counted = is_less.then_some(Counted {
@@ -53,7 +53,7 @@ impl EarlyLimit {
         self.counted.is_some()
     }
 
-    /// The peer allows `allowed` bytes now. Returns true if the state machine's own count is right from here on.
+    /// Raises the limit to `allowed` bytes. Returns true if quinn-proto's own limit is right from now on.
     pub fn raise(&mut self, allowed: u64) -> bool {
         let Some(counted) = &mut self.counted else {
             return true;
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_as_large_as_the_tickets_is_the_state_machines() {
+    fn a_limit_as_large_as_the_tickets_is_not_counted() {
         let mut limit = EarlyLimit::new(100);
         assert!(!limit.rejected(100) && !limit.is_counted());
         assert!(!EarlyLimit::default().rejected(0));

@@ -1,9 +1,11 @@
-//! Streams that end early, by either side: resets and stops (RFC 9000 sections 3.4 and 3.5).
+//! Streams that end early, by either side: RESET_STREAM and STOP_SENDING (RFC 9000 sections 3.4 and 3.5).
 //!
-//! Not here: frames, which the state machine writes, and RESET_STREAM_AT, which is a seam (`reset_stream_at`).
+//! A reset must not overtake the *head* of a stream, its first bytes that the peer needs in any case. So the reset
+//! waits until these bytes are acknowledged (`seams::acked_stream_prefix`), which has the effect of RESET_STREAM_AT.
+//! RESET_STREAM_AT itself is never sent. Support of receiving it is announced if `TransportSettings` enable it.
 //!
-//! RESET_STREAM_AT is announced if `TransportSettings` enable it, and is never sent: a reset that must not overtake
-//! the first bytes of its stream waits until these are acknowledged (`seams::acked_stream_prefix`).
+//! Not here: the frames, which quinn-proto writes, and the handling of RESET_STREAM_AT in packets
+//! (`seams::reset_stream_at`).
 
 use quinn_proto::{self as quinn, Dir, VarInt};
 use uringcore_wire::frames::ResetAt;
@@ -24,17 +26,17 @@ impl Streams {
         let send = &mut self.for_sending(id)?.send;
         match send.state {
             SendState::Absent => return Err(StreamError::Finished),
-            // The peer's STOP_SENDING may have arrived first; then the stream is reset already.
-            SendState::Reset | SendState::GivenUp => return Ok(()),
+            // A STOP_SENDING of the peer may have arrived first, which has reset the stream already.
+            SendState::Reset | SendState::ResetDeferred => return Ok(()),
             SendState::Waiting => send.reset_when_opened = Some(code),
-            SendState::Open | SendState::Finished if send.owes_head() && !is_early => {
-                self.given_up.push((id, error_code));
-                self.abandon_sending(id, SendState::GivenUp);
+            SendState::Open | SendState::Finished if send.has_unacked_head() && !is_early => {
+                self.deferred_resets.push((id, error_code));
+                self.abandon_sending(id, SendState::ResetDeferred);
                 return Ok(());
             }
             SendState::Open | SendState::Finished => {
                 send.reset_when_opened = is_early.then_some(code);
-                // The stream is closed if everything was acknowledged a moment ago.
+                // If everything has just been acknowledged the stream is closed, and the error does not matter.
                 let _ = conn.send_stream(stream_id(id)).reset(error_code);
             }
         }
@@ -42,19 +44,19 @@ impl Streams {
         Ok(())
     }
 
-    /// Sends deferred resets whose head the peer has received.
-    pub fn reset_given_up(&mut self, conn: &mut quinn::Connection) {
-        for (id, error_code) in std::mem::take(&mut self.given_up) {
+    /// Sends resets that have waited until the peer acknowledged the heads of their streams.
+    pub fn send_deferred_resets(&mut self, conn: &mut quinn::Connection) {
+        for (id, error_code) in std::mem::take(&mut self.deferred_resets) {
             match self.table.get_mut(&id).map(|stream| &mut stream.send) {
-                Some(send) if send.state == SendState::GivenUp && send.owes_head() => {
-                    self.given_up.push((id, error_code));
+                Some(send) if send.state == SendState::ResetDeferred && send.has_unacked_head() => {
+                    self.deferred_resets.push((id, error_code));
                 }
-                Some(send) if send.state == SendState::GivenUp => {
+                Some(send) if send.state == SendState::ResetDeferred => {
                     send.state = SendState::Reset;
                     let _ = conn.send_stream(stream_id(id)).reset(error_code);
                     self.forget_if_over(id);
                 }
-                // The stream has ended in another way.
+                // The stream has ended in another way meanwhile.
                 _ => {}
             }
         }
@@ -88,7 +90,7 @@ impl Streams {
         }
         match reported {
             Some(reset) => self.resets_due.push(reset),
-            None if self.takes_reset_at => self.note_stopped(conn, id),
+            None if self.accepts_reset_at => self.note_stopped(conn, id),
             None => {}
         }
         self.forget_if_over(id);
@@ -105,19 +107,19 @@ impl Streams {
         }
     }
 
-    /// Handles a RESET_STREAM_AT. True if the host may need an event.
+    /// Handles a RESET_STREAM_AT. Returns true if the application may need an event.
     pub fn reset_at(&mut self, reset: ResetAt) -> bool {
-        // The state machine gives credit for the whole stream when it gets the reset.
+        // quinn-proto gives credit for the whole stream when it gets the RESET_STREAM.
         self.arrived(Arrived::new(reset.stream_id, reset.final_size, true, 0));
         let stream = self.table.get_mut(&reset.stream_id);
         match stream.filter(|stream| stream.receive.open) {
             Some(stream) => {
-                // A repeated frame may only reduce the reliable size.
+                // RESET_STREAM_AT may be repeated, but only with a smaller reliable size.
                 let known = stream.receive.reset_at.get_or_insert(reset);
                 known.reliable_size = known.reliable_size.min(reset.reliable_size);
                 true
             }
-            // The stream is not read any more. The state machine waits for its end only if it was stopped.
+            // The stream is not read any more. quinn-proto needs a RESET_STREAM for it only if it was stopped.
             None => {
                 let is_awaited = self.awaited.remove(&reset.stream_id);
                 self.resets_due.extend(is_awaited.then_some(reset));
@@ -131,13 +133,13 @@ impl Streams {
         !self.resets_due.is_empty()
     }
 
-    /// Resets that the state machine must be given.
+    /// Removes and returns the resets for which quinn-proto must get a RESET_STREAM.
     pub fn take_resets_due(&mut self) -> Vec<ResetAt> {
         std::mem::take(&mut self.resets_due)
     }
 
-    /// Handles STOP_SENDING. RFC 9000 section 3.5: the answer is a RESET_STREAM, and its code should be the peer's.
-    /// Returns true if the host must be notified.
+    /// Handles STOP_SENDING. RFC 9000 section 3.5: the answer is a RESET_STREAM, with the peer's code. Returns true if
+    /// the application must be notified.
     pub fn stopped(&mut self, conn: &mut quinn::Connection, id: u64, error_code: VarInt) -> bool {
         let _ = conn.send_stream(stream_id(id)).reset(error_code);
         let Some(stream) = self.table.get(&id) else {
@@ -145,13 +147,13 @@ impl Streams {
         };
         let state = stream.send.state;
         let was_sending = matches!(state, SendState::Open | SendState::Finished);
-        if was_sending || state == SendState::GivenUp {
+        if was_sending || state == SendState::ResetDeferred {
             self.abandon_sending(id, SendState::Reset);
         }
         was_sending
     }
 
-    /// Drops queued data; `state` is the remaining state of the sending side.
+    /// Drops queued data. `state` is the new state of the sending part.
     fn abandon_sending(&mut self, id: u64, state: SendState) {
         let Some(stream) = self.table.get_mut(&id) else {
             return;
@@ -165,14 +167,14 @@ impl Streams {
         self.forget_if_over(id);
     }
 
-    /// The streams whose `StreamWritable` will not come, each once.
+    /// The streams that were reset while a `StreamWritable` was due, each once.
     pub fn take_abandoned(&mut self) -> Vec<u64> {
         std::mem::take(&mut self.abandoned)
     }
 }
 
-/// How many stopped streams are remembered beside those that the peer has open. The peer answers within a round
-/// trip or two, and cannot open so many others in that time.
+/// The number of stopped streams that are remembered besides those that the peer has open. The peer answers a
+/// STOP_SENDING within one or two round trips, and cannot open so many other streams in that time.
 const STOPPED_MAX: usize = 1024;
 
 #[cfg(test)]
@@ -188,11 +190,11 @@ mod tests {
     fn server() -> (BareQuinn, Streams) {
         let bare = BareQuinn::connected(quinn::TransportConfig::default());
         let mut streams = Streams::new(Side::Server, 1 << 20);
-        streams.take_reset_at();
+        streams.accept_reset_at();
         (bare, streams)
     }
 
-    /// A hundred streams of the client that the server has received.
+    /// Opens a hundred streams on the client, and accepts them on the server.
     fn opened(bare: &mut BareQuinn, streams: &mut Streams, fin: bool) -> Vec<u64> {
         let client = bare.client.connection();
         for _ in 0..100 {
@@ -221,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn of_streams_that_are_over_no_reset_is_remembered() {
+    fn resets_of_ended_streams_are_not_stored() {
         let (mut bare, mut streams) = server();
         for _ in 0..10 {
             for id in opened(&mut bare, &mut streams, true) {
@@ -236,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn the_reset_of_a_stream_that_was_stopped_is_remembered_once() {
+    fn the_reset_of_a_stopped_stream_is_stored_once() {
         let (mut bare, mut streams) = server();
         let ids = opened(&mut bare, &mut streams, false);
         for &id in &ids {
@@ -252,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn streams_that_were_stopped_and_end_otherwise_are_forgotten_in_the_end() {
+    fn stopped_streams_that_end_otherwise_are_forgotten() {
         let (mut bare, mut streams) = server();
         for _ in 0..15 {
             for id in opened(&mut bare, &mut streams, true) {

@@ -1,9 +1,8 @@
-//! Data of one stream that waits before the state machine.
+//! Data of one stream that waits to be passed to quinn-proto.
 //!
 //! quinn-proto keeps written data until it is acknowledged, in a list that it searches from the front for every
-//! packet. So many small pieces make it slow (10.4 Gbit/s with 64 KiB pieces, 1.6 with 1,000 bytes, 16 MB
-//! outstanding), and small writes are joined here. Large ones are never copied.
-//! copied.
+//! packet. So many small pieces make it slow (with 16 MB outstanding: 10.4 Gbit/s with pieces of 64 KiB, 1.6 with
+//! 1,000 bytes). Therefore small writes are joined here. Large ones are never copied.
 
 use std::collections::VecDeque;
 
@@ -11,9 +10,9 @@ use bytes::{Bytes, BytesMut};
 
 #[derive(Debug, Default)]
 pub(crate) struct SendQueue {
-    /// Complete pieces, before `tail`.
+    /// Complete pieces. They come before `tail`.
     pieces: VecDeque<Bytes>,
-    /// Small writes being joined.
+    /// Small writes that are being joined.
     tail: BytesMut,
     len: usize,
 }
@@ -52,18 +51,19 @@ impl SendQueue {
             self.tail.extend_from_slice(&last);
             self.tail.extend_from_slice(&data);
         } else {
-            // Often the only write of a turn: nothing to join, so it is not copied.
+            // Often this is the only write of a turn, with which nothing can be joined, so it is not copied.
             self.pieces.push_back(data);
         }
     }
 
-    /// All data, in pieces to be taken from the front. Report the taken part to [`taken`](Self::taken).
+    /// All queued data, as pieces to take from the front. The caller reports what it has taken to
+    /// [`taken`](Self::taken).
     pub fn pieces(&mut self) -> &mut [Bytes] {
         self.complete_tail();
         self.pieces.make_contiguous()
     }
 
-    /// Ends a piece after `bytes` bytes, if there are more.
+    /// Splits the piece that contains the byte at offset `bytes`, so that a piece ends there.
     pub fn cut_at(&mut self, bytes: usize) {
         self.complete_tail();
         let mut before = 0;
@@ -81,7 +81,8 @@ impl SendQueue {
         }
     }
 
-    /// Removes `pieces` whole pieces, `bytes` including the part cut off the front of the next one.
+    /// Removes `pieces` whole pieces from the front. `bytes` is the number of all taken bytes, which includes those
+    /// that the caller has cut off the next piece.
     pub fn taken(&mut self, pieces: usize, bytes: usize) {
         self.pieces.drain(..pieces);
         self.len -= bytes;
@@ -104,9 +105,9 @@ impl SendQueue {
     }
 }
 
-/// A write of at least this size is a piece of its own.
+/// A write of at least this many bytes becomes a piece of its own.
 const PIECE_MIN: usize = 16 << 10;
-/// Joined writes grow to this size, and larger ones are cut to it.
+/// Joined writes grow up to this many bytes, and larger ones are cut to it.
 const PIECE_MAX: usize = 64 << 10;
 
 #[cfg(test)]
@@ -136,11 +137,11 @@ mod tests {
         assert_eq!(sizes.iter().sum::<usize>(), 300_010);
         let is_large = |piece: &&Bytes| large.as_ptr_range().contains(&piece.as_ptr());
         let found: usize = queue.pieces().iter().filter(is_large).map(Bytes::len).sum();
-        assert_eq!(found, 100_000, "not copied, only cut");
+        assert_eq!(found, 100_000, "a large write is cut without a copy");
     }
 
     #[test]
-    fn a_single_small_write_is_not_copied_either() {
+    fn a_single_small_write_is_not_copied() {
         let mut queue = SendQueue::default();
         let write = Bytes::from(vec![1; 100]);
         queue.push(write.clone());

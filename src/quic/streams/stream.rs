@@ -1,4 +1,5 @@
-//! One stream: its two halves (RFC 9000 section 3), and the transfer of bytes between them and the state machine.
+//! One stream: its sending and its receiving part (RFC 9000 section 3), and the transfer of bytes between them and
+//! quinn-proto.
 //!
 //! Not here: scheduling, and the beginning and end of streams (`streams`).
 
@@ -6,74 +7,74 @@ use bytes::Bytes;
 use quinn_proto::{self as quinn, Dir, StreamId, VarInt};
 use uringcore_wire::frames::ResetAt;
 
-use super::{keep, send_queue::SendQueue};
+use super::{keep_copy, send_queue::SendQueue};
 use crate::seams::acked_stream_prefix::Head;
 use crate::{Received, StreamEnd};
 
 pub(crate) struct Stream {
     pub send: Send,
     pub receive: Receive,
-    /// Bytes read and passed on at the last search for streams to shed.
+    /// Bytes that were read and passed on until the last search for streams to shed.
     pub moved: u64,
 }
 
 pub(crate) struct Send {
     pub state: SendState,
-    /// Sent before the queue, and delivered even if the stream is reset.
+    /// Bytes that are sent before the queue, and delivered even if the stream is reset.
     pub head: Option<Head>,
     pub queue: SendQueue,
-    /// Bytes that the state machine has taken so far.
+    /// The number of bytes that quinn-proto has taken.
     pub handed_over: u64,
-    /// A FIN follows the queue.
+    /// True if a FIN follows the queued data.
     pub fin: bool,
-    /// Reset with this code once opened.
+    /// The code of a reset that must be sent once the stream is opened.
     pub reset_when_opened: Option<u64>,
-    /// Listed in `Streams::ready`.
+    /// True if the stream is listed in `Streams::ready`.
     pub ready: bool,
     pub served_at: u64,
-    /// The queue grew to the high watermark, and has not fallen to the low one.
+    /// True if the queue has reached the high watermark, and has not fallen to the low one since.
     pub above_high_water: bool,
-    /// Higher ranks are served first (`priority`).
+    /// Streams with a higher rank are served first (`priority`).
     pub rank: i32,
-    /// Data that was passed on, while 0-RTT data may be rejected.
+    /// Data that was passed to quinn-proto while the server may still reject 0-RTT data. `None` after that.
     pub early: Option<Vec<Bytes>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SendState {
-    /// The stream has no such direction, or this one has ended.
+    /// The stream has no sending part, or that part has ended.
     Absent,
-    /// Waits for the peer's stream limit.
+    /// The stream waits for the peer's limit.
     Waiting,
     Open,
-    /// The FIN was passed on and is not acknowledged.
+    /// The FIN was passed to quinn-proto and is not acknowledged.
     Finished,
-    /// The stream will be reset once the peer has the head.
-    GivenUp,
+    /// The stream will be reset when the peer has acknowledged the head.
+    ResetDeferred,
     Reset,
 }
 
 pub(crate) struct Receive {
     pub open: bool,
     pub paused: bool,
-    /// Data can be read, but the host has paused.
+    /// True if data has arrived while the application has paused reading.
     pub held_back: bool,
-    /// An event that leads to a read is queued.
+    /// True if an event that leads to a read is queued.
     pub announced: bool,
-    /// Some of the readable data came as 0-RTT data.
+    /// True if a part of the readable data has arrived as 0-RTT data.
     pub early: bool,
-    /// Stop with this code once opened.
+    /// The code of a STOP_SENDING that must be sent once the stream is opened.
     pub stop_when_opened: Option<u64>,
-    /// Readable data becomes an event, although the connection is read on demand.
+    /// True if data is delivered in events, although the connection is read on demand.
     pub delivered: bool,
-    /// The number of read bytes.
+    /// The number of bytes that were read.
     pub read: u64,
-    /// The offset after the last arrived byte, and the bytes of the packets with the unread data.
+    /// The offset after the last byte that has arrived, and the bytes of the packets with the unread data.
     pub end: u64,
     pub packet_bytes: usize,
-    /// No data can follow `end`.
+    /// True if no data can follow `end`.
     pub is_end_known: bool,
-    /// The peer has reset the stream with a reliable size.
+    /// The RESET_STREAM_AT with which the peer has reset the stream.
     pub reset_at: Option<ResetAt>,
 }
 
@@ -94,7 +95,7 @@ impl Send {
         }
     }
 
-    /// True if there may be data to pass on or to be acknowledged.
+    /// True if the sending part may have data to pass on, or data that is not acknowledged.
     pub fn is_open(&self) -> bool {
         matches!(
             self.state,
@@ -102,23 +103,23 @@ impl Send {
         )
     }
 
-    /// True if the head must be delivered before a reset.
-    pub fn owes_head(&self) -> bool {
+    /// True if the head must be acknowledged before a reset is sent.
+    pub fn has_unacked_head(&self) -> bool {
         self.head.as_ref().is_some_and(|head| !head.is_delivered())
     }
 
-    /// True if there is something to pass on now.
+    /// True if data or a FIN can be passed to quinn-proto now.
     pub fn has_more(&self) -> bool {
         let has_head = self.head.as_ref().is_some_and(Head::is_waiting);
         match self.state {
             SendState::Open => has_head || self.fin || !self.queue.is_empty(),
-            SendState::GivenUp => has_head,
+            SendState::ResetDeferred => has_head,
             _ => false,
         }
     }
 
-    /// Passes on the head and one share of the queue, `room` bytes at most, and the FIN if nothing is left before
-    /// it.
+    /// Passes the head and one share of the queue to quinn-proto, `room` bytes at most, and the FIN if nothing is left
+    /// before it.
     pub fn flush(&mut self, conn: &mut quinn::Connection, id: u64, room: usize) -> Flushed {
         if !self.has_more() {
             return Flushed::Done;
@@ -128,7 +129,7 @@ impl Send {
             match head.hand_over(&mut stream) {
                 Ok(()) => {}
                 Err(quinn::WriteError::Blocked) => return Flushed::Blocked,
-                // The event with the reason is queued.
+                // The event with the reason is queued already.
                 Err(quinn::WriteError::Stopped(_) | quinn::WriteError::ClosedStream) => {
                     return Flushed::Done;
                 }
@@ -136,7 +137,7 @@ impl Send {
         }
         let mut share = SHARE.min(room);
         if share == 0 && !self.queue.is_empty() {
-            return Flushed::UnreadData;
+            return Flushed::OverLimit;
         }
         if room < self.queue.len() {
             self.queue.cut_at(room);
@@ -148,20 +149,20 @@ impl Send {
             match stream.write_chunks(&mut pieces[..count]) {
                 Ok(written) => {
                     if let (Some(early), Some(kept)) = (&mut self.early, kept) {
-                        keep(early, kept, written.bytes);
+                        keep_copy(early, kept, written.bytes);
                     }
                     self.queue.taken(written.chunks, written.bytes);
                     share = share.saturating_sub(written.bytes);
                 }
                 Err(quinn::WriteError::Blocked) => return Flushed::Blocked,
-                // The event with the reason is queued.
+                // The event with the reason is queued already.
                 Err(quinn::WriteError::Stopped(_) | quinn::WriteError::ClosedStream) => {
                     return Flushed::Done;
                 }
             }
             if share == 0 && !self.queue.is_empty() {
                 return match room <= SHARE {
-                    true => Flushed::UnreadData,
+                    true => Flushed::OverLimit,
                     false => Flushed::Share,
                 };
             }
@@ -177,12 +178,12 @@ impl Send {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Flushed {
     Done,
-    /// The peer's limits or the send window block the rest.
+    /// The peer's limits or the send window allow no more data.
     Blocked,
-    /// More could be passed on, but other streams take their turn.
+    /// More data could be passed on, but other streams take their turn.
     Share,
-    /// A limit of the peer that the state machine does not track blocks the rest.
-    UnreadData,
+    /// The limit after rejected 0-RTT data (`rejected_0rtt_limit`) allows no more data.
+    OverLimit,
 }
 
 impl Receive {
@@ -203,13 +204,13 @@ impl Receive {
         }
     }
 
-    /// True for the first call until the next read.
+    /// Marks an event as queued. Returns true at the first call since the last read.
     pub fn announce(&mut self) -> bool {
         !std::mem::replace(&mut self.announced, true)
     }
 }
 
-/// Reads in order, at most `max` bytes.
+/// Reads at most `max` bytes that have arrived in order.
 pub(crate) fn read_stream(conn: &mut quinn::Connection, id: u64, max: usize) -> Received {
     let mut received = Received::default();
     let mut stream = conn.recv_stream(stream_id(id));
@@ -218,8 +219,8 @@ pub(crate) fn read_stream(conn: &mut quinn::Connection, id: u64, max: usize) -> 
     };
     let mut room = max;
     loop {
-        // Without room a chunk is empty, and exists if the stream has more data: this way the stream's end is
-        // returned together with its last byte.
+        // With no room left, an empty chunk shows that the stream has more data. Without more data the end follows, so
+        // it is returned together with the last byte.
         match chunks.next(room) {
             Ok(Some(_)) if room == 0 => break,
             Ok(Some(chunk)) => {
@@ -238,12 +239,12 @@ pub(crate) fn read_stream(conn: &mut quinn::Connection, id: u64, max: usize) -> 
             }
         }
     }
-    // The next `poll_transmit`, which always follows, checks if credit is due.
+    // The result states if credit is due. It is ignored, because `poll_transmit` always follows and sends credit.
     let _ = chunks.finalize();
     received
 }
 
-/// How many pieces make up a share: whole ones, and at least one.
+/// The number of pieces in a share: whole pieces, and at least one.
 fn pieces_within(pieces: &[Bytes], share: usize) -> usize {
     let mut sum = 0;
     let fits = |piece: &&Bytes| {
@@ -266,10 +267,10 @@ pub(crate) fn index(id: u64) -> u64 {
     id >> 2
 }
 
-/// Converts a number that was checked before.
+/// Converts a number whose range was checked before.
 pub(crate) fn varint(value: u64) -> VarInt {
     VarInt::from_u64(value).unwrap_or(VarInt::MAX)
 }
 
-/// The share of one stream before the next one has its turn.
+/// The bytes of one stream that are passed on before the next stream has its turn.
 const SHARE: usize = 64 << 10;

@@ -1,6 +1,6 @@
-//! The memory of the peer's data on streams, and the candidates for shedding.
+//! Counts the memory of unread data on streams, and finds streams to shed (to end, to free memory).
 //!
-//! Not here: the shares (`endpoint::memory`).
+//! Not here: the share of memory that a client may use (`endpoint::memory`).
 
 use quinn_proto::{self as quinn, VarInt};
 use rustc_hash::FxHashMap;
@@ -9,38 +9,38 @@ use super::Streams;
 use super::stream::{Receive, SendState, stream_id};
 use crate::seams::received_offsets::Arrived;
 
-/// Unread data on all streams of a connection.
+/// The unread data on all streams of a connection.
 #[derive(Debug, Default)]
 pub(crate) struct UnreadData {
-    /// Unread bytes, with the state machine's overhead.
+    /// The memory of unread data in bytes, with quinn-proto's overhead.
     bytes: usize,
-    /// All data that has arrived, and data that gave credit.
+    /// All bytes that have arrived, and the bytes for which the peer gets credit.
     received: u64,
     released: u64,
-    /// Streams that are no longer read and whose final size is unknown, with the released bytes of each: the state
-    /// machine gives credit for their dropped data, too. At most as many as are open.
+    /// The released bytes of each stream that is not read any more and whose final size is unknown. quinn-proto gives
+    /// credit for their dropped data, too. At most as many entries as streams are open.
     stopped: FxHashMap<u64, u64>,
-    /// True if arrivals are counted.
+    /// True if arriving data is counted.
     is_counted: bool,
 }
 
-/// A stream that may be shed.
+/// A stream that could be shed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Shedding {
+pub(crate) struct ShedCandidate {
     pub stream_id: u64,
     /// The stream's unread and unsent bytes.
     pub bytes: usize,
-    /// Bytes of it that were read and sent since the last search.
+    /// The stream's bytes that were read and sent since the last search.
     pub progress: u64,
 }
 
 impl UnreadData {
-    /// Counts data that arrived on a stream.
+    /// Counts data that has arrived on a stream.
     fn arrived(&mut self, receive: &mut Receive, arrived: Arrived) {
         let before = receive.held_bytes();
         let end = arrived.end();
         receive.is_end_known |= arrived.is_final();
-        // Recorded before the state machine rejects data beyond its windows.
+        // quinn-proto will reject data beyond its windows, but this call comes first.
         self.received = self
             .received
             .saturating_add(end.saturating_sub(receive.end));
@@ -60,7 +60,7 @@ impl UnreadData {
         let (before, unread) = (receive.held_bytes(), receive.unread());
         receive.read += count as u64;
         self.released += count as u64;
-        // Data may be read before its arrival was counted.
+        // Data may be read before its arrival is counted.
         self.received += receive.read.saturating_sub(receive.end);
         receive.end = receive.end.max(receive.read);
         let left = receive.unread();
@@ -72,14 +72,14 @@ impl UnreadData {
         self.bytes = self.bytes + receive.held_bytes() - before;
     }
 
-    /// Releases a stream that is no longer read.
+    /// Releases the memory of a stream that is not read any more.
     pub fn close(&mut self, receive: &mut Receive) {
         self.bytes -= receive.held_bytes();
         self.released = self.released.saturating_add(receive.unread());
         receive.open = false;
     }
 
-    /// Releases a stream that is no longer read, and on which more may arrive.
+    /// Releases the memory of a stream that is not read any more, and on which data may still arrive.
     pub fn stop(&mut self, stream_id: u64, receive: &mut Receive) {
         self.close(receive);
         if self.is_counted && !receive.is_end_known {
@@ -87,7 +87,7 @@ impl UnreadData {
         }
     }
 
-    /// Counts data on a stopped stream, which the state machine drops.
+    /// Counts data of a stopped stream, which quinn-proto drops.
     fn dropped(&mut self, arrived: Arrived) {
         let Some(end) = self.stopped.get_mut(&arrived.stream_id) else {
             return;
@@ -103,12 +103,12 @@ impl UnreadData {
 }
 
 impl Receive {
-    /// The distance between the last read byte and the end of the arrived data, including gaps.
+    /// The number of bytes between the last read byte and the end of the arrived data, gaps included.
     fn unread(&self) -> u64 {
         self.end - self.read
     }
 
-    /// The memory of the unread data: its packets, as far as the state machine keeps them (`seams::received_offsets`).
+    /// The memory of the unread data in bytes: the packets that quinn-proto keeps (`seams::received_offsets`).
     fn held_bytes(&self) -> usize {
         if !self.open || self.unread() == 0 {
             return 0;
@@ -120,22 +120,22 @@ impl Receive {
 }
 
 impl Streams {
-    /// The bytes of unread data.
+    /// The memory of unread data on all streams, in bytes.
     pub fn unread_bytes(&self) -> usize {
         self.unread.bytes
     }
 
-    /// Starts to count [arrivals](Self::arrived).
+    /// Starts to count data that [arrives](Self::arrived).
     pub fn count_arrivals(&mut self) {
         self.unread.is_counted = true;
     }
 
-    /// All data that has ever arrived.
+    /// The number of all stream bytes that have ever arrived.
     pub fn received_bytes(&self) -> u64 {
         self.unread.received
     }
 
-    /// Bytes that were read or dropped since the last call.
+    /// The number of bytes that were read or dropped since the last call.
     pub fn take_released(&mut self) -> u64 {
         std::mem::take(&mut self.unread.released)
     }
@@ -149,11 +149,11 @@ impl Streams {
         }
     }
 
-    /// After the end of the connection: drops data that is not sent or not acknowledged.
+    /// Drops data that is not sent or not acknowledged, after the end of the connection.
     pub fn release_sending(&mut self, conn: &mut quinn::Connection) {
         for (&id, stream) in &mut self.table {
             if stream.send.state != SendState::Absent {
-                // A stream that waits to be opened does not exist in the state machine.
+                // A stream that waits to be opened does not exist in quinn-proto, which returns an error.
                 let _ = conn.send_stream(stream_id(id)).reset(VarInt::from_u32(0));
             }
             stream.send.queue.clear();
@@ -163,11 +163,12 @@ impl Streams {
         self.queued_bytes = 0;
     }
 
-    /// After the host has received the end: drops unread data.
+    /// Drops unread data, after the application has polled `Closed`.
     pub fn release_receiving(&mut self, conn: &mut quinn::Connection) {
         for (&id, stream) in &mut self.table {
             if stream.receive.open {
-                // A waiting stream does not exist in the state machine, and one of ours may have no receiving side.
+                // A stream that waits to be opened does not exist in quinn-proto, and a unidirectional stream has no
+                // receiving part.
                 let _ = conn.recv_stream(stream_id(id)).stop(VarInt::from_u32(0));
                 stream.receive.packet_bytes = 0;
             }
@@ -175,17 +176,26 @@ impl Streams {
         self.unread.bytes = 0;
     }
 
-    /// The streams with data, or for which the host may have some: it keeps `host_bytes` for bidirectional streams.
-    /// Unidirectional streams with very little are excluded: among them are the critical streams of HTTP/3 (RFC
-    /// 9114 section 6.2.1), whose data is read in the turn in which it arrives.
-    pub fn sheddable(&mut self, host_bytes: usize) -> Vec<Shedding> {
-        let may_be_hosts = |stream_id: u64| host_bytes > 0 && stream_id & UNIDIRECTIONAL == 0;
-        let hosts = self.table.keys().filter(|&&id| may_be_hosts(id)).count();
-        let part = host_bytes / hosts.max(1);
+    /// The streams that hold data, or for which the application may hold some: `application_bytes` in all, for bidirectional
+    /// streams. Unidirectional streams with very little data are excluded. Among them are HTTP/3's critical streams
+    /// (RFC 9114 section 6.2.1), whose data is read in the turn in which it arrives.
+    pub fn sheddable(&mut self, application_bytes: usize) -> Vec<ShedCandidate> {
+        let may_be_applications =
+            |stream_id: u64| application_bytes > 0 && stream_id & UNIDIRECTIONAL == 0;
+        let hosts = self
+            .table
+            .keys()
+            .filter(|&&id| may_be_applications(id))
+            .count();
+        let part = application_bytes / hosts.max(1);
         let mut found = Vec::new();
         for (&stream_id, stream) in &mut self.table {
             let own = stream.receive.held_bytes() + stream.send.queue.len();
-            let of_host = if may_be_hosts(stream_id) { part } else { 0 };
+            let of_host = if may_be_applications(stream_id) {
+                part
+            } else {
+                0
+            };
             let bytes = own + of_host;
             let least = match stream_id & UNIDIRECTIONAL {
                 0 => 1,
@@ -196,7 +206,7 @@ impl Streams {
             }
             let moved = stream.receive.read + stream.send.handed_over;
             let progress = moved - std::mem::replace(&mut stream.moved, moved);
-            found.push(Shedding {
+            found.push(ShedCandidate {
                 stream_id,
                 bytes,
                 progress,
@@ -205,21 +215,21 @@ impl Streams {
         found
     }
 
-    /// Ends both directions of a stream. Returns how many bytes of ours were not sent.
+    /// Ends both directions of a stream. Returns how many bytes of this side were not sent.
     pub fn shed(&mut self, conn: &mut quinn::Connection, stream_id: u64, code: u64) -> usize {
         let unsent = self.queued_bytes_of(stream_id);
-        // A direction that returns an error has ended or never existed.
+        // An error shows that the direction has ended or never existed.
         let _ = self.stop(conn, stream_id, code);
         let _ = self.reset(conn, stream_id, code);
         unsent
     }
 }
 
-/// RFC 9000 section 2.1.
+/// The bit of unidirectional streams in a stream ID (RFC 9000 section 2.1).
 const UNIDIRECTIONAL: u64 = 0x02;
-/// More than the first flight of a connection brings on one of HTTP/3's own streams.
+/// In bytes. More than the first flight of a connection has on one of HTTP/3's critical streams.
 const UNIDIRECTIONAL_LEAST: usize = 8 << 10;
-/// The overhead of small frames in the state machine, beside two and a half times their data.
+/// The overhead of small frames in quinn-proto in bytes, besides two and a half times their data.
 const SMALL_FRAMES_MAX: usize = 32 << 10;
 
 #[cfg(test)]
@@ -235,10 +245,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_unread_is_held_and_what_is_read_is_released() {
+    fn unread_data_is_counted_and_read_data_is_released() {
         let (mut unread, mut receive) = (UnreadData::default(), Receive::new(true));
         unread.arrived(&mut receive, arrived(1_000, 1_200));
-        // The data was retransmitted.
+        // The data was sent twice.
         unread.arrived(&mut receive, arrived(1_000, 0));
         assert_eq!((unread.bytes, unread.received), (1_200, 1_000));
         unread.read(&mut receive, 500);
@@ -248,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn small_frames_hold_their_packets_up_to_a_bound() {
+    fn small_frames_count_with_their_packets_up_to_a_bound() {
         let (mut unread, mut receive) = (UnreadData::default(), Receive::new(true));
         for end in 1..=10 {
             unread.arrived(&mut receive, arrived(end, 1_200));
@@ -261,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn data_behind_a_gap_is_held_without_the_gap_and_given_back_at_the_end() {
+    fn data_behind_a_gap_counts_without_the_gap() {
         let (mut unread, mut receive) = (UnreadData::default(), Receive::new(true));
         unread.arrived(&mut receive, arrived(100_000, 1_200));
         assert_eq!(unread.bytes, 1_200);
@@ -270,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_of_a_stopped_stream_is_released_up_to_its_final_size() {
+    fn data_of_a_stopped_stream_is_released_up_to_its_final_size() {
         let mut unread = UnreadData {
             is_counted: true,
             ..UnreadData::default()
@@ -281,7 +291,7 @@ mod tests {
         assert_eq!((unread.bytes, unread.released), (0, 1_000));
         unread.dropped(arrived(3_000, 2_400));
         unread.dropped(arrived(2_000, 1_200));
-        // RESET_STREAM: the rest was lost, or never sent.
+        // A RESET_STREAM. The data before its final size was lost, or never sent.
         unread.dropped(Arrived::new(0, 9_000, true, 0));
         unread.dropped(Arrived::new(0, 9_000, true, 0));
         assert_eq!((unread.received, unread.released), (9_000, 9_000));
@@ -289,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reset_releases_the_whole_stream_and_no_end_is_awaited() {
+    fn a_reset_releases_the_whole_stream() {
         let mut unread = UnreadData {
             is_counted: true,
             ..UnreadData::default()
@@ -303,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_read_before_it_was_seen_counts_once() {
+    fn data_that_is_read_before_it_is_counted_counts_once() {
         let (mut unread, mut receive) = (UnreadData::default(), Receive::new(true));
         unread.read(&mut receive, 300);
         unread.arrived(&mut receive, arrived(300, 400));
@@ -314,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reset_that_ends_a_paused_stream_releases_what_its_frame_is_noted_with_afterwards() {
+    fn a_reset_of_a_paused_stream_releases_data_that_is_counted_later() {
         let mut bare = BareQuinn::connected(quinn::TransportConfig::default());
         let mut streams = Streams::new(Side::Server, 1 << 20);
         streams.count_arrivals();
@@ -331,7 +341,7 @@ mod tests {
         bare.exchange();
         let readiness = streams.readable(bare.server.connection(), id.into(), false);
         assert_eq!(readiness, Readiness::Reset { error_code: 7 });
-        // Both happen in one turn.
+        // The reset and the arrival are handled in one turn.
         streams.arrived(Arrived::new(id.into(), 1_000, true, 0));
         assert_eq!(
             (streams.take_released(), streams.received_bytes()),

@@ -1,4 +1,4 @@
-//! Accepting connections, refusing them, and dropping them.
+//! A server accepts, refuses and drops connections.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use bytes::Bytes;
 use uringcore_quic::{CloseKind, EndpointSettings, Event, Retry, ServerSettings, ServerSetup};
 
 #[test]
-fn retry_makes_clients_prove_their_address() {
+fn a_retry_makes_clients_prove_their_address() {
     let server = ServerSettings {
         retry: Retry::Always,
         ..server_settings()
@@ -23,7 +23,7 @@ fn retry_makes_clients_prove_their_address() {
 }
 
 #[test]
-fn a_retry_is_good_for_the_settings_that_follow_too() {
+fn a_retry_token_stays_valid_after_new_settings() {
     let settings = ServerSettings {
         retry: Retry::Always,
         ..server_settings()
@@ -33,7 +33,7 @@ fn a_retry_is_good_for_the_settings_that_follow_too() {
     pair.run_until("the Retry", |pair| {
         pair.server.endpoint.stats().incoming_retried == 1
     });
-    // A renewed certificate, for instance.
+    // New settings, as with a renewed certificate.
     let setup = ServerSetup::new(&settings).unwrap();
     pair.server.endpoint.set_server(Some(setup));
     let now = pair.now;
@@ -46,7 +46,7 @@ fn a_retry_is_good_for_the_settings_that_follow_too() {
 }
 
 #[test]
-fn retry_over_a_terrible_link() {
+fn a_retry_works_over_a_lossy_link() {
     let server = ServerSettings {
         retry: Retry::Always,
         ..server_settings()
@@ -57,8 +57,8 @@ fn retry_over_a_terrible_link() {
         ..EndpointSettings::default()
     };
     let mut pair = Pair::with(client_settings(), server, settings);
-    // No corruption: quinn-proto 0.11.19 counts a Retry with a wrong tag as authenticated and then accepts no other
-    // one, and UDP's checksum prevents such packets.
+    // Without corruption: quinn-proto 0.11.19 counts a Retry with a wrong tag as authentic and accepts no other one
+    // after it. UDP's checksum excludes such packets.
     pair.link = Link {
         loss: 20,
         reorder: 20,
@@ -94,7 +94,7 @@ fn connections_beyond_the_limit_are_refused() {
 }
 
 #[test]
-fn a_server_that_takes_no_more_refuses_at_once_and_keeps_what_it_has() {
+fn a_closing_server_refuses_new_clients_and_keeps_connections() {
     for retry in [false, true] {
         let server = ServerSettings {
             retry: retry.into(),
@@ -118,14 +118,14 @@ fn a_server_that_takes_no_more_refuses_at_once_and_keeps_what_it_has() {
 }
 
 #[test]
-fn many_handshakes_at_once_are_made_to_prove_their_addresses_and_then_dropped() {
+fn many_handshakes_at_once_get_retries_and_then_refusals() {
     let settings = EndpointSettings {
         max_handshakes: 8,
         retry_handshakes: 4,
         ..EndpointSettings::default()
     };
     let mut pair = Pair::with(client_settings(), server_settings(), settings);
-    // No peer receives the server's packets, so no handshake ends.
+    // The server's packets are lost, so no handshake ends.
     pair.server.is_mute = true;
     for _ in 0..50 {
         pair.connect();
@@ -135,7 +135,7 @@ fn many_handshakes_at_once_are_made_to_prove_their_addresses_and_then_dropped() 
     assert_eq!(
         pair.server.endpoint.len(),
         4,
-        "half the limit without proof: {stats:?}"
+        "half of the limit needs no proof: {stats:?}"
     );
     assert!(stats.incoming_retried >= 46);
     pair.run_for(Duration::from_secs(15));
@@ -148,7 +148,7 @@ fn many_handshakes_at_once_are_made_to_prove_their_addresses_and_then_dropped() 
 }
 
 #[test]
-fn handshakes_whose_client_vanished_are_forgotten() {
+fn handshakes_of_vanished_clients_are_dropped() {
     let mut pair = Pair::default_pair();
     for _ in 0..100 {
         pair.connect();
@@ -180,7 +180,7 @@ fn handshakes_whose_client_vanished_are_forgotten() {
 }
 
 #[test]
-fn a_port_where_nobody_listens_fails_at_once_with_the_reason() {
+fn an_unreachable_port_fails_the_handshake_at_once() {
     const ECONNREFUSED: i32 = 111;
     let mut pair = Pair::default_pair();
     let (established, _) = pair.establish();
@@ -220,7 +220,7 @@ fn a_port_where_nobody_listens_fails_at_once_with_the_reason() {
 }
 
 #[test]
-fn a_silent_server_is_given_up_after_the_idle_timeout() {
+fn a_silent_server_ends_the_handshake_after_the_idle_timeout() {
     for (idle, expected) in [(2, 2..4), (0, 30..31)] {
         let (client, server) = with_transport(|t| t.idle_timeout = Duration::from_secs(idle));
         let mut pair = Pair::new(client, server);
@@ -237,7 +237,7 @@ fn a_silent_server_is_given_up_after_the_idle_timeout() {
 }
 
 #[test]
-fn a_thousand_connections_come_and_go_and_leave_nothing() {
+fn a_thousand_connections_leave_no_state() {
     let mut pair = Pair::default_pair();
     for round in 0..20 {
         let mut open = Vec::new();
@@ -281,7 +281,7 @@ fn a_thousand_connections_come_and_go_and_leave_nothing() {
 }
 
 #[test]
-fn events_of_one_connection_come_in_a_row() {
+fn events_of_one_connection_are_consecutive() {
     let mut pair = Pair::default_pair();
     let keys: Vec<_> = (0..5).map(|_| pair.establish().0).collect();
     pair.server.events.clear();
@@ -296,11 +296,15 @@ fn events_of_one_connection_come_in_a_row() {
     pair.run_until("15 events", |pair| pair.server.events.len() == 15);
     let mut order: Vec<_> = pair.server.events.iter().map(|(key, _)| *key).collect();
     order.dedup();
-    assert_eq!(order.len(), 5, "each connection once");
+    assert_eq!(
+        order.len(),
+        5,
+        "the events of a connection are not interleaved with others"
+    );
 }
 
 #[test]
-fn completed_handshakes_do_not_count_as_under_way() {
+fn completed_handshakes_are_not_counted_as_in_progress() {
     let settings = EndpointSettings {
         max_handshakes: 4,
         retry_handshakes: 2,
@@ -315,7 +319,7 @@ fn completed_handshakes_do_not_count_as_under_way() {
 }
 
 #[test]
-fn a_handshake_completed_in_the_same_turn_is_no_longer_unreachable() {
+fn a_handshake_completed_in_the_same_turn_ignores_an_icmp_error() {
     let mut pair = Pair::default_pair();
     let key = pair.connect();
     pair.exchange();

@@ -1,6 +1,6 @@
-//! A server's view of its client's address, and the packets it sends there (RFC 9000 sections 8 and 9.3). The
-//! simulated link asserts in every test, for each datagram of a server, that an unproved address gets at most three
-//! times the bytes from it: this file has the cases made for it.
+//! Address validation by a server, and the bytes that it sends to addresses that are not validated (RFC 9000 sections
+//! 8 and 9.3). In every test of this program the simulated link asserts, for each datagram of a server, that an
+//! unproved address gets at most three times the bytes that came from it.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -19,11 +19,11 @@ fn addr(text: &str) -> SocketAddr {
     text.parse().unwrap()
 }
 
-/// An address without a peer, or with one that does not answer.
+/// An address that nobody has, or whose owner does not answer.
 const FORGED: &str = "203.0.113.5:5000";
 const CLIENT: &str = "10.0.0.1:50000";
 
-/// A pair whose handshake is confirmed and that has nothing left to send.
+/// A client and a server with a confirmed handshake and nothing left to send.
 fn idle_pair() -> (Pair, ConnectionKey, ConnectionKey) {
     let mut pair = Pair::default_pair();
     let (client, server) = pair.establish();
@@ -35,7 +35,7 @@ fn validated(pair: &Pair, server: ConnectionKey) -> Option<SocketAddr> {
     pair.server.endpoint.peek(server).unwrap().validated_addr()
 }
 
-/// The client's next datagrams have this source; packets to it are lost.
+/// Gives the client's next datagrams the source address `source`. Packets to it are lost.
 fn forge(pair: &mut Pair, source: SocketAddr) {
     pair.nat = Some(source);
     pair.dead = vec![source];
@@ -51,7 +51,7 @@ fn bytes_to(pair: &Pair, to: SocketAddr) -> usize {
 }
 
 #[test]
-fn a_first_address_is_validated_by_the_handshake() {
+fn the_handshake_validates_the_first_address() {
     let mut pair = Pair::default_pair();
     let key = pair.connect();
     pair.run_until("the server's first flight", |pair| pair.server.sent > 0);
@@ -65,12 +65,12 @@ fn a_first_address_is_validated_by_the_handshake() {
     let reported = |event: &Event| matches!(event, Event::AddressValidated { .. });
     assert!(
         !pair.server.has(server, reported),
-        "the handshake has proved it"
+        "the handshake has validated the address"
     );
 }
 
 #[test]
-fn a_packet_from_a_forged_address_moves_nobody() {
+fn a_packet_from_a_forged_address_does_not_move_the_client() {
     let (mut pair, client, server) = idle_pair();
     forge(&mut pair, addr(FORGED));
     let conn = pair.client.endpoint.connection(client).unwrap();
@@ -78,7 +78,11 @@ fn a_packet_from_a_forged_address_moves_nobody() {
         .unwrap();
     pair.run_until("the request", |pair| pair.server.finished(server, 0));
     let peer = pair.server.endpoint.peek(server).unwrap();
-    assert_eq!(peer.remote_addr(), addr(FORGED), "packets go there");
+    assert_eq!(
+        peer.remote_addr(),
+        addr(FORGED),
+        "packets go to the new address"
+    );
     assert_eq!(peer.validated_addr(), Some(addr(CLIENT)));
     let conn = pair.server.endpoint.connection(server).unwrap();
     conn.send_stream(0, pattern(1, 100_000), true).unwrap();
@@ -92,7 +96,7 @@ fn a_packet_from_a_forged_address_moves_nobody() {
 }
 
 #[test]
-fn a_small_packet_from_a_forged_address_brings_no_more_than_three_times_as_much_there() {
+fn a_forged_address_gets_at_most_three_times_its_bytes() {
     let (mut pair, client, server) = idle_pair();
     let conn = pair.server.endpoint.connection(server).unwrap();
     conn.send_stream(1, pattern(2, 1_000_000), true).unwrap();
@@ -107,12 +111,12 @@ fn a_small_packet_from_a_forged_address_brings_no_more_than_three_times_as_much_
     pair.run_for(Duration::from_secs(3));
     let sent = bytes_to(&pair, addr(FORGED));
     assert!((1..=3 * received).contains(&sent), "{sent}");
-    // The previous address is probed for the client (section 9.3.3).
+    // RFC 9000 section 9.3.3: the server probes the client's previous address.
     assert!(bytes_to(&pair, addr(CLIENT)) >= 1_200);
 }
 
 #[test]
-fn a_client_behind_a_nat_that_forgets_it_goes_on_within_a_few_round_trips() {
+fn a_nat_rebinding_is_followed_within_a_few_round_trips() {
     for source in ["10.0.0.1:6000", "192.0.2.7:6000"] {
         let (mut pair, client, server) = idle_pair();
         let data = pattern(3, 4 << 20);
@@ -121,7 +125,7 @@ fn a_client_behind_a_nat_that_forgets_it_goes_on_within_a_few_round_trips() {
         pair.run_until("half of it", |pair| {
             pair.client.received(client, 1).len() > 2 << 20
         });
-        // The client sends acknowledgements, the smallest packets.
+        // The client only sends acknowledgements, which are the smallest packets.
         pair.nat = Some(addr(source));
         let round_trip = 2 * pair.link.latency;
         let (before, begin) = (pair.client.received(client, 1).len(), pair.now);
@@ -154,7 +158,7 @@ fn a_challenge_that_is_lost_is_repeated() {
     pair.run_until("the first part", |pair| {
         pair.client.received(client, 1).len() == 8_000
     });
-    // The client acknowledges it, from its new address, and has nothing left to send.
+    // The client acknowledges the challenge from its new address, and has nothing left to send.
     pair.nat = Some(there);
     pair.dead = vec![there];
     pair.run_until("the challenge", |pair| pair.sent_to.contains_key(&there));
@@ -168,7 +172,7 @@ fn a_challenge_that_is_lost_is_repeated() {
 }
 
 #[test]
-fn a_forged_first_flight_gets_three_times_its_bytes_and_no_more() {
+fn a_forged_first_flight_gets_at_most_three_times_its_bytes() {
     for (copies, names) in [(1, 1), (1, 100), (3, 1), (3, 100)] {
         let mut pair = Pair::new(client_settings(), server_with_names(names));
         let key = pair.connect();
@@ -198,19 +202,19 @@ fn server_with_names(names: usize) -> ServerSettings {
 }
 
 #[test]
-fn a_usual_chain_of_certificates_needs_no_further_round_trip() {
+fn a_usual_certificate_chain_fits_in_the_first_flight() {
     let mut pair = Pair::new(client_settings(), server_with_names(50));
     let begin = pair.now;
     let (_, server) = pair.establish();
-    // The server sends to the new address, back, and to the new one again.
+    // The server sends to the new address, to the old one, and to the new one again.
     assert!(pair.now - begin <= 3 * pair.link.latency);
     let flight: usize = pair.sent_to[&addr(CLIENT)].iter().sum();
     assert!(flight > 3_000, "{flight}");
     assert!(validated(&pair, server).is_some());
 }
 
-/// A server whose first flight exceeds its client's limit: 3,600 bytes are no multiple of its datagrams' size, so
-/// the third waits.
+/// A server whose first flight exceeds the limit of its client. Three times 1,200 bytes are no multiple of its
+/// datagrams' 1,300 bytes, so the third datagram waits.
 fn with_a_datagram_that_waits() -> (Pair, ConnectionKey, ConnectionKey) {
     let mut server = server_with_names(200);
     server.transport.max_datagram_size = 1_300;
@@ -223,11 +227,11 @@ fn with_a_datagram_that_waits() -> (Pair, ConnectionKey, ConnectionKey) {
     (pair, client, server)
 }
 
-/// RFC 9000 section 10.2.2.
+/// RFC 9000 section 10.2.2: a draining connection sends nothing.
 #[test]
 fn a_datagram_that_waits_does_not_leave_while_the_connection_is_draining() {
     let (mut pair, client, server) = with_a_datagram_that_waits();
-    // The close makes room for three times its bytes.
+    // The client's close would allow three times its own bytes.
     pair.close(Who::Client, client, 0, None, b"");
     let sent = pair.server.sent;
     pair.run_until("the close", |pair| pair.server.closed(server).is_some());
@@ -235,7 +239,7 @@ fn a_datagram_that_waits_does_not_leave_while_the_connection_is_draining() {
     assert_eq!(pair.server.sent, sent);
 }
 
-/// RFC 9000 section 10.2.1.
+/// RFC 9000 section 10.2.1: a closed connection sends nothing but CONNECTION_CLOSE.
 #[test]
 fn a_datagram_that_waits_does_not_leave_after_the_connection_was_closed() {
     let (mut pair, client, server) = with_a_datagram_that_waits();
@@ -251,7 +255,7 @@ fn a_datagram_that_waits_does_not_leave_after_the_connection_was_closed() {
 }
 
 #[test]
-fn moves_are_bounded() {
+fn migrations_are_limited() {
     let (mut pair, client, _) = idle_pair();
     for number in 0..100 {
         forge(
@@ -279,8 +283,8 @@ fn moves_are_bounded() {
     assert!(pair.server.streams.values().any(|stream| stream.fin));
 }
 
-/// One client with random migrations to reachable and unreachable addresses, with loss, duplication and packets
-/// that attackers replay from any address.
+/// A client migrates at random to addresses with and without connectivity. The link loses and duplicates packets, and
+/// attackers replay packets from any address.
 fn random_moves(seed: u64) {
     let link = Link {
         loss: 3,
@@ -333,12 +337,12 @@ fn random_moves(seed: u64) {
 }
 
 #[test]
-fn no_address_gets_more_than_three_times_its_bytes_however_a_client_moves() {
+fn random_migrations_never_exceed_the_amplification_limit() {
     (0..40).for_each(random_moves);
 }
 
 #[test]
-fn a_connection_counts_at_the_address_that_its_client_has_proved() {
+fn a_connection_is_counted_at_its_clients_proved_address() {
     let settings = EndpointSettings {
         max_connections_per_address: Some(1),
         ..EndpointSettings::default()
@@ -364,7 +368,10 @@ fn a_connection_counts_at_the_address_that_its_client_has_proved() {
         pair.sent_to.contains_key(&addr(FORGED))
     });
     forge_no_more(&mut pair);
-    assert!(is_refused(&mut pair), "it has not moved");
+    assert!(
+        is_refused(&mut pair),
+        "the connection is still counted at the old address"
+    );
 
     let (mut pair, client, server) = begin();
     let there = addr("192.0.2.7:7000");
@@ -372,7 +379,10 @@ fn a_connection_counts_at_the_address_that_its_client_has_proved() {
     pair.client.endpoint.connection(client).unwrap().ping(1);
     pair.run_until("the proof", |pair| validated(pair, server) == Some(there));
     pair.run_for(Duration::from_secs(2));
-    assert!(is_refused(&mut pair), "it counts there");
+    assert!(
+        is_refused(&mut pair),
+        "the connection is counted at the new address"
+    );
     pair.nat = None;
     assert!(!is_refused(&mut pair), "and not here");
 }

@@ -1,4 +1,4 @@
-//! Credit, pauses and priorities.
+//! Backpressure: credit, pauses of reading, watermarks and priorities.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ fn pattern(seed: u64, length: usize) -> Bytes {
     Random::new(seed).bytes(length).into()
 }
 
-/// A connection over a link of 10 Mbit/s and a round trip of 40 ms, with credit for everything.
+/// A connection over a link of 10 Mbit/s with a round trip of 40 ms. Flow control allows everything.
 fn narrow_pair() -> (Pair, ConnectionKey, ConnectionKey) {
     let (client, server) = with_transport(|t| {
         t.max_data = 1 << 30;
@@ -35,7 +35,7 @@ fn all_received(pair: &Pair, server: ConnectionKey) -> usize {
 }
 
 #[test]
-fn a_reset_is_heard_on_a_paused_stream() {
+fn a_reset_is_reported_on_a_paused_stream() {
     let mut pair = Pair::default_pair();
     let (client, server) = pair.establish();
     let conn = pair.client.endpoint.connection(client).unwrap();
@@ -48,7 +48,7 @@ fn a_reset_is_heard_on_a_paused_stream() {
         conn.pause_stream(id);
     }
     let conn = pair.client.endpoint.connection(client).unwrap();
-    // One with data that is held back, one with only the reset.
+    // Stream 0 has data that is held back and then a reset, stream 4 has only a reset.
     conn.send_stream(0, pattern(0, 5_000), false).unwrap();
     pair.run_for(Duration::from_secs(1));
     let conn = pair.client.endpoint.connection(client).unwrap();
@@ -87,8 +87,8 @@ fn a_reset_is_heard_on_a_paused_stream() {
 }
 
 #[test]
-fn resets_of_paused_streams_give_their_credit_back() {
-    // Far more streams and bytes than the limits, one after the other, all paused and reset.
+fn resets_of_paused_streams_return_credit() {
+    // Far more streams and bytes than the limits allow at once, one after the other. All are paused and reset.
     let (client, server) = with_transport(|t| {
         t.max_data = 100_000;
         t.max_stream_data = 50_000;
@@ -117,7 +117,7 @@ fn resets_of_paused_streams_give_their_credit_back() {
             .unwrap()
             .reset_stream(id, 1)
             .unwrap();
-        // The other direction too, otherwise the stream stays.
+        // The server's direction must end, too; otherwise the stream stays open.
         pair.run_until("the reset", |pair| {
             let reset = |event: &Event| matches!(event, Event::StreamReset { stream_id, .. } if *stream_id == id);
             pair.server.has(server, reset)
@@ -132,7 +132,7 @@ fn resets_of_paused_streams_give_their_credit_back() {
 }
 
 #[test]
-fn the_connection_says_once_that_it_has_room_again() {
+fn connection_writable_is_emitted_once() {
     let mut pair = Pair::default_pair();
     let (client, server) = pair.establish();
     let reported = |pair: &Pair| {
@@ -144,7 +144,7 @@ fn the_connection_says_once_that_it_has_room_again() {
     };
     let conn = pair.client.endpoint.connection(client).unwrap();
     conn.set_watermarks(400_000, 100_000);
-    // No stream is at the watermark, all together are.
+    // No single stream is at the high watermark, but the sum of all is.
     for id in 0..9 {
         conn.send_stream(id * 4, pattern(id, 100_000), true)
             .unwrap();
@@ -153,7 +153,7 @@ fn the_connection_says_once_that_it_has_room_again() {
     pair.run_until("room", |pair| reported(pair) == 1);
     assert!(!pair.client.endpoint.connection(client).unwrap().is_full());
     pair.run_until("all", |pair| all_received(pair, server) == 900_000);
-    // The peer does not receive it: resetting it makes room too.
+    // The peer receives nothing, so only resetting the stream makes room.
     pair.client.is_mute = true;
     let conn = pair.client.endpoint.connection(client).unwrap();
     conn.send_stream(40, pattern(1, 2_000_000), false).unwrap();
@@ -167,7 +167,7 @@ fn the_connection_says_once_that_it_has_room_again() {
 }
 
 #[test]
-fn datagrams_fill_the_connection_too() {
+fn a_full_datagram_queue_makes_the_connection_full() {
     let (client, server) = with_transport(|t| t.datagram_recv_bytes = Some(1 << 20));
     let mut pair = Pair::new(client, server);
     let (client, _) = pair.establish();
@@ -178,14 +178,14 @@ fn datagrams_fill_the_connection_too() {
     assert_eq!(
         conn.stats().datagram_frames_dropped,
         0,
-        "there is time to stop"
+        "the connection is full before datagrams are dropped"
     );
     let room = |event: &Event| *event == Event::ConnectionWritable { queued_bytes: 0 };
     pair.run_until("room", |pair| pair.client.has(client, room));
 }
 
-/// Sends data of another stream throughout, and returns how many bytes of it arrive from the moment when the urgent
-/// data is queued until it has arrived.
+/// Keeps another stream's data in the queue. Returns how many bytes of that stream arrive between the time when
+/// urgent data is queued and the time when that has arrived.
 fn bytes_ahead(
     pair: &mut Pair,
     client: ConnectionKey,
@@ -221,24 +221,24 @@ fn an_urgent_stream_waits_for_no_more_than_the_congestion_window() {
             .congestion_window as usize;
         window_max = window_max.max(window);
         let ahead = bytes_ahead(&mut pair, client, server, n * 4, 10_000);
-        // A packet may be in preparation.
+        // One packet may already have been made.
         assert!(
             ahead <= window + 3_000,
             "{ahead} bytes went first, the window is {window}"
         );
     }
-    // Otherwise the send window would not have been full either.
+    // The window must have been large, so that the send queue was full.
     assert!(window_max > 100_000, "{window_max}");
     assert!(!pair.server.finished(server, 0));
 }
 
 #[test]
-fn an_urgent_stream_that_saturates_leaves_nothing_to_others() {
+fn a_saturating_urgent_stream_starves_others() {
     let (mut pair, client, server) = narrow_pair();
     let conn = pair.client.endpoint.connection(client).unwrap();
     conn.send_stream(0, pattern(1, 64 << 20), true).unwrap();
     pair.run_for(Duration::from_secs(2));
-    // Data that the state machine holds by now, and one window, may still be sent.
+    // Data that quinn-proto has taken before, and one window, may still arrive.
     let window = pair
         .client
         .endpoint
@@ -254,7 +254,7 @@ fn an_urgent_stream_that_saturates_leaves_nothing_to_others() {
 }
 
 #[test]
-fn streams_of_one_urgency_go_by_id_unless_they_are_incremental() {
+fn streams_of_one_urgency_are_sent_by_id_unless_incremental() {
     for incremental in [false, true] {
         let (mut pair, client, server) = narrow_pair();
         let conn = pair.client.endpoint.connection(client).unwrap();
@@ -267,7 +267,7 @@ fn streams_of_one_urgency_go_by_id_unless_they_are_incremental() {
         for id in ids {
             conn.send_stream(id, pattern(id, 2 << 20), true).unwrap();
         }
-        pair.run_until("the first end", |pair| {
+        pair.run_until("the end of the first stream", |pair| {
             ids.iter().any(|id| pair.server.finished(server, *id))
         });
         let got = |id| pair.server.received(server, id).len();

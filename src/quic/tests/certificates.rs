@@ -1,4 +1,4 @@
-//! Servers with several certificates: the choice for a client, and resumption.
+//! Servers with several certificates: which one a client gets, and resumption of sessions.
 
 use std::{sync::Arc, time::Duration};
 
@@ -17,14 +17,14 @@ fn named(identity: &Identity, names: Option<&[&str]>) -> NamedIdentity {
     }
 }
 
-fn careless() -> ClientSettings {
+fn without_verification() -> ClientSettings {
     ClientSettings {
         verify: false,
         ..client_settings()
     }
 }
 
-/// Requests a name. Returns the certificate that was sent, and the connection.
+/// Connects with this server name. Returns the certificate that the server has sent, and the connection.
 fn ask(pair: &mut Pair, name: &str) -> (Vec<u8>, ConnectionKey) {
     let key = pair.connect_to(name);
     let is_completed = |event: &Event| matches!(event, Event::HandshakeCompleted { .. });
@@ -52,7 +52,7 @@ fn leaf(identity: &Identity) -> Vec<u8> {
 }
 
 #[test]
-fn a_client_gets_the_certificate_of_the_name_that_it_asks_for() {
+fn a_client_gets_the_certificate_for_its_sni() {
     let one = issue(&authority().issuer, "one.example");
     let wild = issue(&authority().issuer, "*.one.example");
     let special = issue(&authority().issuer, "special.one.example");
@@ -74,7 +74,7 @@ fn a_client_gets_the_certificate_of_the_name_that_it_asks_for() {
     ] {
         assert_eq!(ask(&mut pair, name).0, leaf(expected), "{name}");
     }
-    let mut pair = Pair::new(careless(), settings);
+    let mut pair = Pair::new(without_verification(), settings);
     for name in [
         "two.any.one.example",
         "example",
@@ -88,7 +88,7 @@ fn a_client_gets_the_certificate_of_the_name_that_it_asks_for() {
 }
 
 #[test]
-fn a_name_may_have_a_certificate_of_each_kind() {
+fn a_name_may_have_a_certificate_for_each_kind_of_key() {
     let [ecdsa, other] = ["one.example"; 2].map(|name| issue(&authority().issuer, name));
     let ed25519 = issue_with(&authority().issuer, "one.example", &rcgen::PKCS_ED25519);
     let for_others = issue_with(&authority().issuer, "any.example", &rcgen::PKCS_ED25519);
@@ -97,9 +97,9 @@ fn a_name_may_have_a_certificate_of_each_kind() {
             named,
             ..server_settings()
         };
-        ask(&mut Pair::new(careless(), settings), name).0
+        ask(&mut Pair::new(without_verification(), settings), name).0
     };
-    // Our client verifies both kinds: the server's order decides.
+    // The client verifies both kinds, so the server's order decides.
     let both = vec![named(&ecdsa, None), named(&ed25519, None)];
     assert_eq!(shown(both, "one.example"), leaf(&ecdsa));
     let both = vec![named(&ed25519, None), named(&ecdsa, None)];
@@ -117,7 +117,7 @@ fn a_name_may_have_a_certificate_of_each_kind() {
 }
 
 #[test]
-fn a_session_is_resumed_under_its_own_name_alone() {
+fn a_session_is_resumed_only_under_its_own_name() {
     let one = issue(&authority().issuer, "one.example");
     let wild = issue(&authority().issuer, "*.w.example");
     let sessions = Arc::new(MemorySessions::new(1000));
@@ -127,10 +127,10 @@ fn a_session_is_resumed_under_its_own_name_alone() {
         early_data: true,
         ..server_settings()
     };
-    let mut pair = Pair::new(careless(), settings);
+    let mut pair = Pair::new(without_verification(), settings);
     let kept = || sessions.len();
     let ticket_of = |pair: &mut Pair, name: &str| {
-        pair.client_setup = ClientSetup::new(&careless()).unwrap();
+        pair.client_setup = ClientSetup::new(&without_verification()).unwrap();
         let (_, key) = ask(pair, name);
         let found = pair
             .client
@@ -142,7 +142,7 @@ fn a_session_is_resumed_under_its_own_name_alone() {
             });
         found.expect("a ticket")
     };
-    // Two names of one certificate count as two as well (RFC 6066 section 3).
+    // A session is bound to its name, even if another name has the same certificate (RFC 6066 section 3).
     let cases = [
         ("one.example", "one.example", &one, true),
         ("one.example", "two.w.example", &wild, false),
@@ -155,22 +155,26 @@ fn a_session_is_resumed_under_its_own_name_alone() {
         let before = kept();
         let mut ticket = ticket_of(&mut pair, first);
         let given = kept() - before;
-        // The behaviour of a misbehaving client.
+        // A misbehaving client offers the ticket under another name.
         ticket.server_name = second.into();
         pair.client_setup = ClientSetup::new(&ClientSettings {
             session_ticket: Some(ticket),
-            ..careless()
+            ..without_verification()
         })
         .unwrap();
         let (shown, key) = ask(&mut pair, second);
         assert_eq!(is_resumed(&pair, key), resumes, "{first}, then {second}");
-        assert_eq!(kept(), before + 2 * given - 1, "the ticket was shown");
+        assert_eq!(
+            kept(),
+            before + 2 * given - 1,
+            "the client has offered the ticket"
+        );
         assert_eq!(shown, leaf(expected), "{first}, then {second}");
     }
 }
 
 #[test]
-fn what_cannot_work_is_said_at_once() {
+fn invalid_certificates_are_rejected_when_settings_are_checked() {
     let one = issue(&authority().issuer, "one.example");
     let wild = issue(&authority().issuer, "*.w.example");
     let address = issue(&authority().issuer, "127.0.0.1");

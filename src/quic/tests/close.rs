@@ -1,4 +1,4 @@
-//! How connections end.
+//! Connections end: by a close of either side, by a time-out, or by a reset.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use uringcore_quic::{
 };
 
 #[test]
-fn close_by_either_application_carries_code_and_reason() {
+fn an_application_close_carries_code_and_reason() {
     for who in [Who::Client, Who::Server] {
         let mut pair = Pair::default_pair();
         let (client, server) = pair.establish();
@@ -38,13 +38,13 @@ fn close_by_either_application_carries_code_and_reason() {
         );
         assert!(
             pair.client.endpoint.connection(client).is_none(),
-            "the key is stale"
+            "the key of a removed connection finds nothing"
         );
     }
 }
 
 #[test]
-fn close_of_the_transport_carries_the_frame_type() {
+fn a_transport_close_carries_the_frame_type() {
     for (code, frame_type) in [
         (0x0a, 0x00),
         (0x07, 0x08),
@@ -91,7 +91,7 @@ fn simultaneous_closes_end_both_sides_once() {
 }
 
 #[test]
-fn close_before_the_handshake_is_complete() {
+fn a_close_before_the_handshake_hides_the_code() {
     let mut pair = Pair::default_pair();
     let key = pair.connect();
     pair.close(Who::Client, key, 5, None, b"changed my mind");
@@ -136,7 +136,7 @@ fn idle_connections_end_on_both_sides() {
 }
 
 #[test]
-fn keep_alive_keeps_alive() {
+fn keep_alive_prevents_the_idle_timeout() {
     let (mut client, server) = with_transport(|t| t.idle_timeout = Duration::from_secs(3));
     client.transport.keep_alive = Some(Duration::from_secs(1));
     let mut pair = Pair::new(client, server);
@@ -146,7 +146,7 @@ fn keep_alive_keeps_alive() {
 }
 
 #[test]
-fn a_killed_peer_is_noticed_in_the_middle_of_a_transfer() {
+fn a_peer_that_vanishes_in_a_transfer_times_out() {
     let (client, server) = with_transport(|t| t.idle_timeout = Duration::from_secs(5));
     let mut pair = Pair::new(client, server);
     let (client, server) = pair.establish();
@@ -163,7 +163,7 @@ fn a_killed_peer_is_noticed_in_the_middle_of_a_transfer() {
         pair.server.closed(server).unwrap().3,
         CloseKind::IdleTimeout
     );
-    // The client also gets only its own time-out: the server is gone without a close.
+    // The server is gone without a close, so the client's connection ends by its own time-out.
     pair.run_until_idle();
     assert_eq!(
         pair.client.closed(client).unwrap().3,
@@ -172,7 +172,7 @@ fn a_killed_peer_is_noticed_in_the_middle_of_a_transfer() {
 }
 
 #[test]
-fn a_restarted_peer_resets_statelessly() {
+fn a_restarted_peer_sends_a_stateless_reset() {
     let keys = vec![[7; 32]];
     let settings = EndpointSettings {
         reset_keys: keys,
@@ -193,7 +193,7 @@ fn a_restarted_peer_resets_statelessly() {
 }
 
 #[test]
-fn close_all_and_a_server_that_takes_no_more() {
+fn close_all_ends_connections_and_refused_clients_get_an_answer() {
     let mut pair = Pair::default_pair();
     let connections: Vec<_> = (0..10).map(|_| pair.establish()).collect();
     pair.server.endpoint.set_server(None);
@@ -214,7 +214,7 @@ fn close_all_and_a_server_that_takes_no_more() {
 }
 
 #[test]
-fn nothing_follows_the_close_whatever_the_host_does() {
+fn no_event_follows_closed() {
     let mut pair = Pair::default_pair();
     let (client, server) = pair.establish();
     pair.pause_behind(client, server, b"a");
@@ -238,12 +238,12 @@ fn nothing_follows_the_close_whatever_the_host_does() {
     assert_eq!(pair.server.received(server, 0), b"a");
     assert!(
         pair.server.closed(server).is_some(),
-        "and is the last event"
+        "`Closed` is the last event"
     );
 }
 
 #[test]
-fn a_pause_after_the_peers_close_loses_nothing() {
+fn a_pause_after_the_peers_close_loses_no_data() {
     let mut pair = Pair::default_pair();
     let (client, server) = pair.establish();
     pair.run_for(Duration::from_secs(1));
@@ -252,7 +252,7 @@ fn a_pause_after_the_peers_close_loses_nothing() {
         conn.send_stream(id, Bytes::from_static(b"data"), true)
             .unwrap();
     }
-    // Data and close arrive together, and the host pauses everything at the first event.
+    // Data and the close arrive in one batch, and the application pauses all streams at the first event.
     let (mut buf, now) = (Vec::new(), pair.now);
     let mut flight = Vec::new();
     while pair.client.endpoint.poll_transmit(now, &mut buf).is_some() {
@@ -289,7 +289,7 @@ fn a_pause_after_the_peers_close_loses_nothing() {
 }
 
 #[test]
-fn what_the_host_has_not_read_when_it_closes_is_not_delivered() {
+fn data_unread_at_a_local_close_is_dropped() {
     let mut pair = Pair::default_pair();
     let (client, server) = pair.establish();
     let conn = pair.client.endpoint.connection(client).unwrap();
@@ -303,7 +303,7 @@ fn what_the_host_has_not_read_when_it_closes_is_not_delivered() {
     for datagram in flight {
         pair.deliver(Who::Server, &datagram, None);
     }
-    // Transmitting processes the datagrams' events, so the event is already queued.
+    // `poll_transmit` has handled the datagrams, so the event is queued already.
     while pair.server.endpoint.poll_transmit(now, &mut buf).is_some() {}
     pair.close(Who::Server, server, 0, None, b"");
     pair.exchange();
@@ -312,7 +312,7 @@ fn what_the_host_has_not_read_when_it_closes_is_not_delivered() {
 }
 
 #[test]
-fn a_close_does_not_wait_behind_the_data_of_a_full_window() {
+fn a_close_does_not_wait_for_a_full_congestion_window() {
     for closing in [Who::Client, Who::Server] {
         let (client, server) = with_transport(|t| {
             t.max_data = 64 << 20;
@@ -339,7 +339,7 @@ fn a_close_does_not_wait_behind_the_data_of_a_full_window() {
         pair.run_until("the close", |pair| {
             pair.peer(closing.other()).has(other, closed)
         });
-        // The queue of the link has 80 ms, the path 20.
+        // A full queue of the link would take 80 ms, and the path takes 20 ms.
         assert!(
             pair.now - begin < Duration::from_millis(150),
             "{:?}",

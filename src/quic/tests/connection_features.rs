@@ -1,4 +1,4 @@
-//! Keys, connection IDs, batches and statistics.
+//! Key updates, connection IDs, batches of datagrams, ECN, MTU discovery and statistics of a connection.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use uringcore_quic::{
 };
 
 #[test]
-fn who_asks_late_for_batches_is_told_of_one_that_was() {
+fn enabling_batches_late_reports_an_earlier_batch() {
     let mut pair = Pair::default_pair();
     let reported = |peer: &Peer, key: ConnectionKey| {
         let is_batch = |(of, event): &&(_, Event)| *of == key && *event == Event::BatchHandled;
@@ -22,12 +22,12 @@ fn who_asks_late_for_batches_is_told_of_one_that_was() {
     pair.run_until("the server has the connection", |pair| {
         !pair.server.events.is_empty()
     });
-    // Nothing has arrived here yet.
+    // No datagram has arrived at the client yet.
     let conn = pair.client.endpoint.connection(client).unwrap();
     conn.report_batches();
     pair.client.take_events();
     assert_eq!(reported(&pair.client, client), 0);
-    // This includes the datagram that made the connection; no batch is reported twice.
+    // The report includes the datagram that began the connection. No batch is reported twice.
     let (server, _) = pair.server.events[0];
     for _ in 0..2 {
         let conn = pair.server.endpoint.connection(server).unwrap();
@@ -40,7 +40,7 @@ fn who_asks_late_for_batches_is_told_of_one_that_was() {
 }
 
 #[test]
-fn keys_can_be_changed_in_the_middle_of_a_transfer() {
+fn keys_can_be_updated_during_a_transfer() {
     let mut pair = Pair::default_pair();
     pair.link = Link {
         loss: 2,
@@ -74,10 +74,10 @@ fn keys_can_be_changed_in_the_middle_of_a_transfer() {
     assert!(pair.server.received(server, 0) == data);
 }
 
-/// A side that has followed an update and sent nothing since must not update again: the peer could not decrypt its
-/// packets.
+/// A side that has followed a key update and has sent nothing since must not update its keys again, because the peer
+/// could not open its packets.
 #[test]
-fn a_change_of_keys_waits_until_the_peer_has_those_before() {
+fn a_key_update_waits_until_the_peer_has_the_last_keys() {
     let mut pair = Pair::default_pair();
     let (client, server) = pair.establish();
     pair.run_for(Duration::from_secs(1));
@@ -89,7 +89,7 @@ fn a_change_of_keys_waits_until_the_peer_has_those_before() {
     let conn = pair.server.endpoint.connection(server).unwrap();
     conn.send_stream(1, Bytes::from_static(b"a"), false)
         .unwrap();
-    // The new keys are first used for an acknowledgement, which is not acknowledged.
+    // The new keys are first used for an ACK, which is not acknowledged.
     pair.run_for(Duration::from_secs(3));
     let updates = |pair: &mut Pair| {
         let server = pair.server.endpoint.peek(server).unwrap().stats();
@@ -108,7 +108,7 @@ fn a_change_of_keys_waits_until_the_peer_has_those_before() {
 }
 
 #[test]
-fn connection_id_can_be_changed_by_a_client() {
+fn a_client_can_change_its_connection_id() {
     let mut pair = Pair::default_pair();
     let (client, server) = pair.establish();
     pair.run_for(Duration::from_secs(1));
@@ -128,7 +128,11 @@ fn connection_id_can_be_changed_by_a_client() {
             .unwrap()
             .change_connection_id();
         pair.run_for(Duration::from_secs(1));
-        assert_eq!(ids(&pair).len(), n, "each time another one");
+        assert_eq!(
+            ids(&pair).len(),
+            n,
+            "each change takes another connection ID"
+        );
     }
     let conn = pair.client.endpoint.connection(client).unwrap();
     conn.send_stream(0, Bytes::from_static(b"x"), true).unwrap();
@@ -156,7 +160,7 @@ fn connection_ids_of_every_length_work() {
 }
 
 #[test]
-fn batches_can_be_switched_off_and_are_large_otherwise() {
+fn batches_are_large_unless_gso_is_disabled() {
     for (max_segments, ratio) in [(1, 1.0..1.01), (64, 4.0..64.0), (1_000, 4.0..64.0)] {
         let (client, server) = with_transport(|t| {
             t.max_stream_data = 16 << 20;
@@ -178,8 +182,8 @@ fn batches_can_be_switched_off_and_are_large_otherwise() {
 }
 
 #[test]
-fn large_datagrams_keep_batches_below_the_limit_of_udp() {
-    // 16,000 x 64 would be far above 65,507: the link asserts the limit.
+fn batches_of_large_datagrams_stay_below_the_limit_of_udp() {
+    // With 64 datagrams of 16,000 bytes a batch would exceed 65,507 bytes. The link asserts that limit.
     let (mut client, mut server) = with_transport(|t| {
         t.max_datagram_size = 9_000;
         t.mtu_discovery = false;
@@ -204,7 +208,7 @@ fn large_datagrams_keep_batches_below_the_limit_of_udp() {
 }
 
 #[test]
-fn statistics_count() {
+fn statistics_count_packets_and_bytes() {
     let mut pair = Pair::default_pair();
     let (client, server) = pair.establish();
     let conn = pair.client.endpoint.connection(client).unwrap();
@@ -218,7 +222,7 @@ fn statistics_count() {
         ours.bytes_sent > 1_000_000 && ours.bytes_sent < 1_200_000,
         "{ours:?}"
     );
-    // quinn-proto does not count the first datagram on a server.
+    // quinn-proto does not count a server's first datagram.
     let first = 1_200;
     assert_eq!(ours.bytes_sent, theirs.bytes_received + first);
     assert_eq!(ours.datagrams_sent, theirs.datagrams_received + 1);
@@ -231,7 +235,10 @@ fn statistics_count() {
         rtt.contains(&ours.rtt) && rtt.contains(&ours.min_rtt),
         "{ours:?}"
     );
-    assert!(ours.path_mtu >= 1_400, "found by probing: {ours:?}");
+    assert!(
+        ours.path_mtu >= 1_400,
+        "the MTU was found by probing: {ours:?}"
+    );
     assert!(ours.congestion_window > 14_000);
     let stats = pair.client.endpoint.stats();
     assert_eq!(stats.bytes_sent, ours.bytes_sent);
@@ -239,12 +246,12 @@ fn statistics_count() {
 }
 
 #[test]
-fn a_host_that_does_not_transmit_for_a_while_loses_nothing() {
+fn a_pause_in_transmitting_loses_no_data() {
     let mut pair = Pair::default_pair();
     let (client, server) = pair.establish();
     let conn = pair.client.endpoint.connection(client).unwrap();
     conn.send_stream(0, vec![1; 100_000].into(), true).unwrap();
-    // The socket is full: one batch is sent, then events and time pass.
+    // The socket is full: one batch was sent, then time passes and events are handled.
     let mut buf = Vec::new();
     let now = pair.now;
     assert!(pair.client.endpoint.poll_transmit(now, &mut buf).is_some());
@@ -252,7 +259,8 @@ fn a_host_that_does_not_transmit_for_a_while_loses_nothing() {
     pair.run_until("data", |pair| pair.server.finished(server, 0));
 }
 
-/// Sends 4 MiB over a link of 20 Mbit/s and 20 ms, and returns both sides' statistics.
+/// Sends 4 MiB over a link of 20 Mbit/s with a latency of 20 ms. Returns both sides' statistics, and the time that it
+/// took.
 fn transferred(
     link: Link,
     change: impl Fn(&mut TransportSettings),
@@ -283,31 +291,31 @@ fn transferred(
 }
 
 #[test]
-fn keys_change_by_volume_on_both_sides() {
+fn keys_are_updated_after_a_number_of_packets() {
     for loss in [0, 3] {
         let link = Link {
             loss,
             ..Link::default()
         };
         let (client, server, _) = transferred(link, |t| t.key_update_packets = Some(500));
-        // About 3,000 packets; the server, which only acknowledges, adds a few updates of its own.
+        // The client sends about 3,000 packets. The server, which only acknowledges, adds a few updates of its own.
         assert!((4..12).contains(&client.key_updates), "{client:?}");
         assert!(
             server.key_updates.abs_diff(client.key_updates) <= 1,
             "{server:?}"
         );
         let (client, _, _) = transferred(link, |_| {});
-        // The state machine updates them once early on, so that the mechanism stays exercised.
+        // quinn-proto begins one update early in each connection, so that peers must support it.
         assert!(client.key_updates <= 1, "{client:?}");
-        // Keys are updated as often as possible: no update begins before the last one is complete, and none
-        // breaks the connection.
+        // Keys are updated as often as possible. An update waits for the end of the last one, and none breaks the
+        // connection.
         let (client, _, _) = transferred(link, |t| t.key_update_packets = Some(1));
         assert!(client.key_updates > 4, "{client:?}");
     }
 }
 
 #[test]
-fn marks_of_congestion_slow_the_sender_down_without_a_loss() {
+fn ecn_marks_slow_the_sender_down() {
     let link = Link {
         queue: 10_000_000,
         ..Link::default()
@@ -330,7 +338,7 @@ fn marks_of_congestion_slow_the_sender_down_without_a_loss() {
     let (unmarked, _, _) = transferred(link, |_| {});
     assert!(unmarked.congestion_events == 0, "{unmarked:?}");
     assert!(unmarked.congestion_window > client.congestion_window * 2);
-    // If marks are removed on the path, the sender stops marking (RFC 9000 section 13.4.2).
+    // If the path clears the ECN bits, the sender stops setting them (RFC 9000 section 13.4.2).
     let (bleached, server, _) = transferred(
         Link {
             bleaches: true,
@@ -356,7 +364,7 @@ impl EcnUse for ConnectionStats {
 }
 
 #[test]
-fn the_paths_mtu_is_found_and_a_smaller_one_too() {
+fn mtu_discovery_finds_a_larger_and_a_smaller_mtu() {
     let (stats, _, _) = transferred(Link::default(), |_| {});
     assert!(
         stats.path_mtu > 1_440 && stats.mtu_probes_sent > 0,
@@ -374,10 +382,10 @@ fn the_paths_mtu_is_found_and_a_smaller_one_too() {
 }
 
 #[test]
-fn every_controller_fills_the_link_and_shows_its_gauges() {
+fn every_congestion_controller_fills_the_link_and_reports_values() {
     for congestion in [Congestion::Cubic, Congestion::NewReno, Congestion::Bbr] {
         let (stats, _, took) = transferred(Link::default(), |t| t.congestion = congestion);
-        // 1.7 seconds at least.
+        // The transfer needs at least 1.7 seconds.
         assert!(took < Duration::from_secs(4), "{congestion:?}: {took:?}");
         let rtt = Duration::from_millis(20)..Duration::from_millis(90);
         for found in [stats.latest_rtt, stats.min_rtt, stats.rtt] {
@@ -401,7 +409,7 @@ fn every_controller_fills_the_link_and_shows_its_gauges() {
 }
 
 #[test]
-fn bytes_in_flight_come_and_go() {
+fn bytes_in_flight_return_to_zero() {
     let mut pair = Pair::default_pair();
     let (client, server) = pair.establish();
     pair.run_for(Duration::from_secs(1));
@@ -429,7 +437,7 @@ fn bytes_in_flight_come_and_go() {
 }
 
 #[test]
-fn the_peer_acknowledges_as_often_as_it_is_asked() {
+fn the_peer_acknowledges_at_the_requested_frequency() {
     let acks = |frequency| {
         let (_, server, _) = transferred(Link::default(), |t| t.ack_frequency = frequency);
         server.datagrams_sent
@@ -449,7 +457,7 @@ fn the_peer_acknowledges_as_often_as_it_is_asked() {
 }
 
 #[test]
-fn the_first_packet_is_repeated_after_what_the_initial_rtt_says() {
+fn the_initial_rtt_determines_the_first_retransmission() {
     let repeated = |milliseconds| {
         let (mut client, server) =
             with_transport(|t| t.initial_rtt = Duration::from_millis(milliseconds));
@@ -462,7 +470,7 @@ fn the_first_packet_is_repeated_after_what_the_initial_rtt_says() {
         pair.run_until("the second one", |pair| pair.client.sent > first);
         pair.elapsed()
     };
-    // RFC 9002 section 6.2.2: three times that.
+    // RFC 9002 section 6.2.2: the first probe time-out is three times the initial round-trip time.
     for milliseconds in [20, 100, 500] {
         let found = repeated(milliseconds);
         let wanted = Duration::from_millis(milliseconds * 3);

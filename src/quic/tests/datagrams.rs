@@ -50,11 +50,15 @@ fn datagrams_arrive_whole_and_in_both_directions() {
 }
 
 #[test]
-fn datagrams_have_their_limits() {
+fn datagrams_above_the_limits_are_refused() {
     let mut pair = datagram_pair(|t| t.datagram_send_bytes = 10_000);
     let key = pair.connect();
     let conn = pair.client.endpoint.connection(key).unwrap();
-    assert_eq!(conn.max_datagram_size(), None, "not known yet");
+    assert_eq!(
+        conn.max_datagram_size(),
+        None,
+        "the size is unknown before the handshake"
+    );
     conn.send_datagram(Bytes::from_static(b"early")).unwrap();
     let too_large = conn.send_datagram(vec![0; 1_200].into());
     assert!(matches!(too_large, Err(DatagramError::TooLarge { .. })));
@@ -72,7 +76,7 @@ fn datagrams_have_their_limits() {
         conn.send_datagram(vec![0; 1_000].into()).unwrap();
         accepted += 1;
     }
-    // The last one has replaced the first.
+    // The last datagram has pushed the first one out of the queue.
     accepted -= 1;
     assert!((8..11).contains(&accepted), "{accepted}");
     pair.run_until("what was accepted", |pair| {
@@ -87,7 +91,7 @@ fn datagrams_have_their_limits() {
 }
 
 #[test]
-fn datagrams_are_unsupported_when_one_side_says_so() {
+fn datagrams_are_unsupported_if_one_side_disables_them() {
     let (mut client, server) = with_transport(|_| {});
     client.transport.datagram_recv_bytes = Some(65_536);
     let mut pair = Pair::new(client, server);
@@ -113,22 +117,22 @@ fn datagrams_are_unsupported_when_one_side_says_so() {
 }
 
 #[test]
-fn datagrams_without_end_do_not_starve_streams() {
+fn endless_datagrams_do_not_starve_streams() {
     let (mut pair, client, server) = saturated_pair(Link::default());
     let conn = pair.client.endpoint.connection(client).unwrap();
     conn.send_stream(4, vec![1; 1 << 20].into(), true).unwrap();
     let before = datagrams(&pair.server).len();
     pair.run_until("the stream", |pair| pair.server.finished(server, 4));
-    // The stream takes about 910 packets.
+    // The stream needs about 910 packets.
     let arrived = datagrams(&pair.server).len() - before;
     assert!(
         (500..1_500).contains(&arrived),
-        "both flow: {arrived} datagrams by then"
+        "streams and datagrams share the link: {arrived} datagrams"
     );
 }
 
 #[test]
-fn a_few_bytes_of_a_stream_get_through_endless_datagrams_at_once() {
+fn short_stream_data_overtakes_endless_datagrams() {
     for loss in [0, 10] {
         let link = Link {
             loss,
@@ -145,14 +149,14 @@ fn a_few_bytes_of_a_stream_get_through_endless_datagrams_at_once() {
             pair.run_until("the few bytes", |pair| pair.server.finished(server, id));
             worst = worst.max(pair.now - begin);
         }
-        // One way takes 5 ms; a loss costs a round trip and more.
+        // One way takes 5 ms. A loss costs a round trip or more.
         let limit = Duration::from_millis(if loss == 0 { 40 } else { 2_000 });
         assert!(worst < limit, "{worst:?} with {loss} % loss");
     }
 }
 
 #[test]
-fn datagrams_flow_freely_beside_streams_that_have_nothing_to_send() {
+fn idle_streams_do_not_slow_datagrams_down() {
     let (mut pair, client, _) = saturated_pair(Link::default());
     let arrived = datagrams(&pair.server).len();
     let before = pair.client.endpoint.stats();
@@ -166,7 +170,7 @@ fn datagrams_flow_freely_beside_streams_that_have_nothing_to_send() {
     assert!(pair.client.endpoint.peek(client).unwrap().is_established());
 }
 
-/// A client with an idle stream and more datagrams than it can send, with a large congestion window. Datagrams fill
+/// A client with an idle stream, a large congestion window, and more datagrams than it can send. The datagrams fill
 /// their packets, so that no stream data fits in beside them.
 fn saturated_pair(link: Link) -> (Pair, ConnectionKey, ConnectionKey) {
     let mut pair = datagram_pair(|t| {
@@ -179,7 +183,7 @@ fn saturated_pair(link: Link) -> (Pair, ConnectionKey, ConnectionKey) {
     conn.send_stream(0, Bytes::from_static(b"idle"), false)
         .unwrap();
     let size = conn.max_datagram_size().unwrap();
-    // A little less than the queue's bound: above it the oldest would be dropped.
+    // A little less than the queue's bound, above which the oldest datagrams would be dropped.
     for _ in 0..(28 << 20) / (size + 64) {
         conn.send_datagram(vec![0; size].into()).unwrap();
     }
@@ -190,7 +194,7 @@ fn saturated_pair(link: Link) -> (Pair, ConnectionKey, ConnectionKey) {
 }
 
 #[test]
-fn pings_are_acknowledged_once_even_when_lost() {
+fn pings_are_answered_once_even_if_lost() {
     let mut pair = Pair::default_pair();
     let key = pair.connect();
     pair.client.endpoint.connection(key).unwrap().ping(1);
@@ -237,7 +241,7 @@ fn pings_are_acknowledged_once_even_when_lost() {
 }
 
 #[test]
-fn lost_ping_is_answered_although_later_data_gets_through() {
+fn a_lost_ping_is_answered_after_later_data() {
     let mut pair = Pair::default_pair();
     let (client, server) = pair.establish();
     pair.run_for(Duration::from_secs(1));

@@ -1,4 +1,4 @@
-//! 0-RTT data on a connection that continues in another QUIC version (RFC 9368): after a Version Negotiation
+//! 0-RTT data on a connection that continues with another QUIC version (RFC 9368): after a Version Negotiation
 //! packet, and by compatible negotiation.
 
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use uringcore_quic::{
     tls::{MemorySessions, SessionStore, SessionTicket},
 };
 
-/// A client that begins with `first` and prefers `second`.
+/// Settings of a client that begins with the version `first` and prefers `second`.
 fn client(first: u32, second: u32, ticket: Option<&SessionTicket>) -> ClientSettings {
     let mut settings = client_settings();
     settings.supported_versions = vec![second, first];
@@ -31,7 +31,7 @@ fn server(supported: &[u32], sessions: &Arc<dyn SessionStore>) -> ServerSettings
     settings
 }
 
-/// The client has a ticket of the version `first`, and the server supports `supported`.
+/// A client with a ticket of version `first`, and a server that supports `supported`.
 fn pair(first: u32, second: u32, supported: &[u32], link: Link) -> Pair {
     let sessions: Arc<dyn SessionStore> = Arc::new(MemorySessions::new(100));
     let mut before = Pair::new(client(first, second, None), server(&[first], &sessions));
@@ -46,8 +46,8 @@ fn pair(first: u32, second: u32, supported: &[u32], link: Link) -> Pair {
     .link(link)
 }
 
-/// Sends streams of each kind and datagrams at once, and more after the first flight.
-fn speak(pair: &mut Pair, long: &[u8]) -> ConnectionKey {
+/// Sends data on streams of each kind and datagrams at once, and more after the first flight.
+fn connect_and_send_all(pair: &mut Pair, long: &[u8]) -> ConnectionKey {
     let key = pair.connect();
     send(pair, Who::Client, key, 0, long, true);
     send(pair, Who::Client, key, 4, b"one", false);
@@ -86,7 +86,7 @@ fn is_early(event: &Event) -> bool {
     }
 }
 
-/// Checks that the data of [`speak`] arrives once.
+/// Checks that the data of [`connect_and_send_all`] has arrived exactly once.
 fn arrives(pair: &mut Pair, long: &[u8], datagrams_are_reliable: bool) -> ConnectionKey {
     pair.run_until("everything", |pair| {
         let Some((key, _)) = pair.server.events.first() else {
@@ -108,7 +108,10 @@ fn arrives(pair: &mut Pair, long: &[u8], datagrams_are_reliable: bool) -> Connec
             && pair.server.has(key, is_reset)
     });
     let server = newest_server(pair);
-    assert!(pair.server.received(server, 0) == long, "as it was written");
+    assert!(
+        pair.server.received(server, 0) == long,
+        "the data is unchanged"
+    );
     assert_eq!(pair.server.received(server, 4), b"one two");
     assert_eq!(pair.server.received(server, 2), b"uni");
     let mut found = datagrams(pair, server);
@@ -117,13 +120,13 @@ fn arrives(pair: &mut Pair, long: &[u8], datagrams_are_reliable: bool) -> Connec
         .map(|number| Bytes::from(vec![number; 500]))
         .collect();
     if datagrams_are_reliable {
-        assert_eq!(found, sent, "each datagram once");
+        assert_eq!(found, sent, "each datagram arrives once");
     }
     found.dedup();
     assert_eq!(
         found.len(),
         datagrams(pair, server).len(),
-        "no datagram twice"
+        "no datagram arrives twice"
     );
     server
 }
@@ -142,7 +145,7 @@ fn early_data_is_sent_again_after_a_version_negotiation_packet() {
                     ..Link::default()
                 },
             );
-            let key = speak(&mut pair, &long);
+            let key = connect_and_send_all(&mut pair, &long);
             let server = arrives(&mut pair, &long, loss == 0);
             assert_eq!(outcome(&pair.client, key), Some((false, false)));
             assert_eq!(pair.client.endpoint.stats().connections_begun_again, 1);
@@ -166,7 +169,7 @@ fn early_data_arrives_when_the_server_chooses_a_compatible_version() {
                     ..Link::default()
                 };
                 let mut pair = pair(first, second, &[second, first], link);
-                let key = speak(&mut pair, &long);
+                let key = connect_and_send_all(&mut pair, &long);
                 let server = arrives(&mut pair, &long, loss == 0);
                 let connection = pair.client.endpoint.peek(key).unwrap();
                 assert_eq!(connection.version(), second);

@@ -25,7 +25,7 @@ fn server(datagrams: Option<usize>) -> ServerSettings {
     settings
 }
 
-/// The datagrams that arrived at the connection, and their `early` flags.
+/// The datagrams that have arrived at a connection, each with its `early` flag.
 fn arrived(peer: &Peer, key: ConnectionKey) -> Vec<(Bytes, bool)> {
     let datagram = |(of, event): &(ConnectionKey, Event)| match event {
         Event::Datagram { data, early } if *of == key => Some((data.clone(), *early)),
@@ -34,7 +34,7 @@ fn arrived(peer: &Peer, key: ConnectionKey) -> Vec<(Bytes, bool)> {
     peer.events.iter().filter_map(datagram).collect()
 }
 
-fn say(pair: &mut Pair, who: Who, key: ConnectionKey, data: Bytes) {
+fn queue_datagram(pair: &mut Pair, who: Who, key: ConnectionKey, data: Bytes) {
     let connection = pair.peer(who).endpoint.connection(key).unwrap();
     connection.send_datagram(data).unwrap();
 }
@@ -46,8 +46,8 @@ fn numbered(length: usize, count: u64) -> Vec<Bytes> {
 }
 
 #[test]
-fn they_go_out_with_the_first_flight_and_are_marked() {
-    // The last size has to wait for the handshake: a 0-RTT packet may not have room for it.
+fn early_datagrams_leave_with_the_first_flight_and_are_marked() {
+    // The largest datagram waits for the handshake, because a 0-RTT packet may have no room for it.
     for (length, early) in [(0, true), (1, true), (1_122, true), (1_150, false)] {
         let mut pair = Pair::new(client(None), server(Some(1 << 20)));
         let ticket = ticket(&mut pair);
@@ -56,7 +56,7 @@ fn they_go_out_with_the_first_flight_and_are_marked() {
         let key = pair.connect();
         let said = numbered(length, 3);
         for data in &said {
-            say(&mut pair, Who::Client, key, data.clone());
+            queue_datagram(&mut pair, Who::Client, key, data.clone());
         }
         pair.run_until("all of them", |pair| {
             let server = newest_server(pair);
@@ -69,9 +69,9 @@ fn they_go_out_with_the_first_flight_and_are_marked() {
         let latency = Link::default().latency;
         assert_eq!(pair.now - before == latency, early, "{length} bytes");
         if early {
-            // The answer does not wait for the client's last flight either.
+            // The server's answer does not wait for the client's last flight.
             assert_eq!(outcome(&pair.server, server), None);
-            say(
+            queue_datagram(
                 &mut pair,
                 Who::Server,
                 server,
@@ -83,7 +83,7 @@ fn they_go_out_with_the_first_flight_and_are_marked() {
             });
             assert_eq!(pair.now - before, 2 * latency);
         }
-        say(&mut pair, Who::Client, key, Bytes::from_static(b"late"));
+        queue_datagram(&mut pair, Who::Client, key, Bytes::from_static(b"late"));
         pair.run_until("the last one", |pair| {
             arrived(&pair.server, server).len() == 4
         });
@@ -94,22 +94,25 @@ fn they_go_out_with_the_first_flight_and_are_marked() {
 }
 
 #[test]
-fn rejected_ones_arrive_once_and_unmarked() {
+fn rejected_datagrams_arrive_once_and_unmarked() {
     for count in [2, 200] {
         let mut pair = Pair::new(client(None), server(Some(1 << 20)));
         let ticket = ticket(&mut pair);
-        // Another server, without the session.
+        // This server does not have the session, so it rejects 0-RTT data.
         let settings = EndpointSettings::default();
         let mut pair = Pair::with(client(Some(&ticket)), server(Some(1 << 20)), settings);
         let key = pair.connect();
         let said = numbered(1_000, count);
         for data in &said {
-            say(&mut pair, Who::Client, key, data.clone());
+            queue_datagram(&mut pair, Who::Client, key, data.clone());
         }
         send(&mut pair, Who::Client, key, 0, b"beside them", true);
         pair.exchange();
         let sent = pair.client.endpoint.peek(key).unwrap().stats();
-        assert!(sent.datagram_frames_sent >= 2, "some were sent at once");
+        assert!(
+            sent.datagram_frames_sent >= 2,
+            "some datagrams were sent before the answer"
+        );
         pair.run_until("all of them", |pair| {
             let Some((server, _)) = pair.server.events.first() else {
                 return false;
@@ -129,7 +132,7 @@ fn rejected_ones_arrive_once_and_unmarked() {
 }
 
 #[test]
-fn they_go_out_again_after_a_retry() {
+fn early_datagrams_are_sent_again_after_a_retry() {
     let mut settings = server(Some(1 << 20));
     settings.retry = Retry::Always;
     let mut pair = Pair::new(client(None), settings);
@@ -139,7 +142,7 @@ fn they_go_out_again_after_a_retry() {
     let key = pair.connect();
     let said = numbered(1_000, 3);
     for data in &said {
-        say(&mut pair, Who::Client, key, data.clone());
+        queue_datagram(&mut pair, Who::Client, key, data.clone());
     }
     let server = newest_server(&pair);
     pair.run_until("the connection", |pair| newest_server(pair) != server);
@@ -156,12 +159,12 @@ fn they_go_out_again_after_a_retry() {
 }
 
 #[test]
-fn they_wait_where_the_ticket_allows_none() {
+fn datagrams_wait_if_the_ticket_allows_none() {
     let mut pair = Pair::new(client(None), server(None));
     let ticket = ticket(&mut pair);
     pair.client_setup = ClientSetup::new(&client(Some(&ticket))).unwrap();
     let key = pair.connect();
-    say(&mut pair, Who::Client, key, Bytes::from_static(b"nobody"));
+    queue_datagram(&mut pair, Who::Client, key, Bytes::from_static(b"nobody"));
     send(&mut pair, Who::Client, key, 0, b"for the server", true);
     pair.run_until("the handshake", |pair| outcome(&pair.client, key).is_some());
     let server = newest_server(&pair);
@@ -170,5 +173,5 @@ fn they_wait_where_the_ticket_allows_none() {
     assert_eq!(arrived(&pair.server, server), []);
     let stats = pair.client.endpoint.peek(key).unwrap().stats();
     let counted = (stats.datagram_frames_sent, stats.datagram_frames_dropped);
-    assert_eq!(counted, (0, 1), "the server accepts none");
+    assert_eq!(counted, (0, 1), "the server accepts no datagrams");
 }

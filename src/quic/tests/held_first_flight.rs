@@ -1,4 +1,4 @@
-//! A client's first flight, held back until there is data to send with the ClientHello.
+//! A client holds its first flight back until it has data to send with the ClientHello.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use crate::support::{Pair, Who, client_settings, server_settings};
 use bytes::Bytes;
 use uringcore_quic::{ClientSettings, ClientSetup, Event, ServerSettings, tls::SessionTicket};
 
-/// A ticket that allows early data, from a separate connection.
+/// A ticket that allows 0-RTT data, from an earlier connection.
 fn ticket(pair: &mut Pair) -> SessionTicket {
     pair.establish();
     pair.run_for(Duration::from_secs(1));
@@ -21,13 +21,13 @@ fn ticket(pair: &mut Pair) -> SessionTicket {
     found.expect("the server gave a ticket")
 }
 
-/// The types of the packets in a recorded datagram: an Initial packet, and a 0-RTT packet after it (RFC 9000
-/// section 17.2: the type is in the long header's bits 4 and 5).
+/// The types of the packets in a datagram that has an Initial packet and perhaps a 0-RTT packet after it. The type is
+/// in bits 4 and 5 of a long header (RFC 9000 section 17.2).
 fn packets_in(datagram: &[u8]) -> Vec<&'static str> {
     let mut rest = datagram;
     let mut found = Vec::new();
     while let Some((first, after)) = rest.split_first() {
-        // The fixed bit may be greased (RFC 9287).
+        // The fixed bit is not checked, because it may be greased (RFC 9287).
         if first & 0x80 == 0 {
             break;
         }
@@ -56,7 +56,7 @@ fn packets_in(datagram: &[u8]) -> Vec<&'static str> {
 }
 
 #[test]
-fn a_held_client_sends_its_hello_together_with_early_data() {
+fn a_held_client_sends_its_client_hello_with_0rtt_data() {
     let server = ServerSettings {
         early_data: true,
         ..server_settings()
@@ -71,7 +71,7 @@ fn a_held_client_sends_its_hello_together_with_early_data() {
     let key = pair.connect();
     pair.client.endpoint.connection(key).unwrap().hold();
     let sent = pair.client.sent;
-    // Independently of other commands, and of time.
+    // Neither time nor other commands release the first flight.
     pair.run_for(Duration::from_secs(2));
     let connection = pair.client.endpoint.connection(key).unwrap();
     assert_eq!(connection.next_stream_id(false), 0);
@@ -87,7 +87,7 @@ fn a_held_client_sends_its_hello_together_with_early_data() {
     pair.client.endpoint.connection(key).unwrap().release();
     pair.exchange();
     let first = pair.recorded.iter().map(|(who, data)| {
-        assert_eq!(*who, Who::Client, "no answer is in yet");
+        assert_eq!(*who, Who::Client, "no answer of the server has arrived");
         packets_in(data)
     });
     assert_eq!(first.collect::<Vec<_>>(), [["initial", "0rtt"]]);
@@ -110,7 +110,7 @@ fn a_held_client_sends_its_hello_together_with_early_data() {
         pair.client
             .has(key, |event| *event == Event::PingAcknowledged { uid: 7 })
     );
-    // Once it has sent something it cannot be held.
+    // A connection that has sent something cannot be held back any more.
     pair.client.endpoint.connection(key).unwrap().hold();
     let connection = pair.client.endpoint.connection(key).unwrap();
     connection
@@ -121,7 +121,7 @@ fn a_held_client_sends_its_hello_together_with_early_data() {
 }
 
 #[test]
-fn a_held_connection_that_is_closed_has_never_been() {
+fn a_held_connection_that_is_closed_sends_nothing() {
     let mut pair = Pair::default_pair();
     let kept = pair.connect();
     pair.client.endpoint.connection(kept).unwrap().hold();
@@ -132,7 +132,7 @@ fn a_held_connection_that_is_closed_has_never_been() {
         .send_stream(0, Bytes::from_static(b"nothing"), false)
         .unwrap();
     pair.close(Who::Client, closed, 9, None, b"no need");
-    // Released too late, and closed again.
+    // The connection is released after its close, and closed once more.
     pair.client.endpoint.connection(closed).unwrap().release();
     pair.close(Who::Client, closed, 10, None, b"");
     pair.exchange();
@@ -141,7 +141,7 @@ fn a_held_connection_that_is_closed_has_never_been() {
     assert!(pair.client.endpoint.connection(closed).is_none());
     assert_eq!(pair.client.endpoint.len(), 1);
 
-    // The endpoint closes as well; then it has nothing to wait for.
+    // When the endpoint closes all connections, it waits for no peer.
     let now = pair.now;
     pair.client.endpoint.close_all(now, 0, b"");
     assert!(pair.client.endpoint.may_end());

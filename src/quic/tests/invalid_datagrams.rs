@@ -1,7 +1,6 @@
-//! Invalid datagrams: random bytes, and mutated real ones.
+//! Invalid datagrams: random bytes, and mutated copies of real datagrams.
 //!
-//! The invariants: nothing panics, no state is left behind, and a connection survives as long as genuine datagrams
-//! reach it.
+//! Nothing panics, no state is left behind, and a connection survives as long as genuine datagrams reach it.
 
 use std::time::Duration;
 
@@ -10,7 +9,7 @@ use bytes::Bytes;
 use uringcore_quic::{CloseKind, Event, ServerSettings};
 
 #[test]
-fn random_datagrams_leave_nothing_behind() {
+fn random_datagrams_leave_no_state() {
     let mut pair = Pair::default_pair();
     let (client, server) = pair.establish();
     let mut random = Random::new(1);
@@ -18,7 +17,7 @@ fn random_datagrams_leave_nothing_behind() {
         let length = random.below(1_500);
         let mut datagram = random.bytes(length);
         if let Some(first) = datagram.first_mut().filter(|_| n % 4 == 0) {
-            // Enough of a QUIC v1 long header to pass the first checks.
+            // The first bytes are those of a long header of version 1, to pass the first checks.
             *first |= 0xc0;
             datagram
                 .iter_mut()
@@ -37,14 +36,14 @@ fn random_datagrams_leave_nothing_behind() {
             pair.now += Duration::from_millis(1);
         }
     }
-    assert_eq!(pair.server.endpoint.len(), 1, "it began no connection");
+    assert_eq!(pair.server.endpoint.len(), 1, "no connection was begun");
     let conn = pair.client.endpoint.connection(client).unwrap();
     conn.send_stream(0, Bytes::from_static(b"still here"), true)
         .unwrap();
     pair.run_until("data", |pair| pair.server.finished(server, 0));
 }
 
-/// Datagrams of a session with every feature.
+/// Records the datagrams of a session that uses many features.
 fn record(retry: bool) -> Vec<(Who, Vec<u8>)> {
     let (client, server) = with_transport(|t| t.datagram_recv_bytes = Some(100_000));
     let mut pair = Pair::new(
@@ -79,7 +78,7 @@ fn mutate(random: &mut Random, datagram: &[u8]) -> Vec<u8> {
     for _ in 0..=random.below(3) {
         let at = random.below(result.len().max(1));
         match random.below(6) {
-            // Most decisions depend on headers.
+            // Mutations are mostly in headers, on which most decisions depend.
             0 | 1 => {
                 let at = random.below(result.len().clamp(1, 40));
                 result
@@ -103,7 +102,7 @@ fn mutate(random: &mut Random, datagram: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn mutated_datagrams_of_other_sessions_leave_nothing_behind() {
+fn mutated_datagrams_of_other_connections_leave_no_state() {
     let recorded = [record(false), record(true)].concat();
     assert!(recorded.len() > 100);
     let mut pair = Pair::default_pair();
@@ -114,7 +113,7 @@ fn mutated_datagrams_of_other_sessions_leave_nothing_behind() {
         for (_, datagram) in &recorded {
             let datagram = match random.percent(90) {
                 true => mutate(&mut random, datagram),
-                // Unchanged, out of order, and often enough in order for a handshake to begin.
+                // Unchanged datagrams are often in order, so that handshakes begin.
                 false => datagram.clone(),
             };
             let to = if random.percent(80) {
@@ -134,7 +133,7 @@ fn mutated_datagrams_of_other_sessions_leave_nothing_behind() {
     let stats = pair.server.endpoint.stats();
     assert!(
         stats.connections_accepted > 50,
-        "some looked real: {stats:?}"
+        "some datagrams began a handshake: {stats:?}"
     );
     assert!(most < 5_000, "{most} at a time");
     pair.run_until_idle();
@@ -156,7 +155,7 @@ fn mutated_datagrams_of_other_sessions_leave_nothing_behind() {
 }
 
 #[test]
-fn mutated_datagrams_of_a_session_do_not_harm_it() {
+fn mutated_datagrams_do_not_harm_their_connection() {
     let (client, server) = with_transport(|t| t.datagram_recv_bytes = Some(100_000));
     let mut pair = Pair::new(client, server);
     pair.link = Link {
@@ -199,7 +198,7 @@ fn mutated_datagrams_of_a_session_do_not_harm_it() {
 }
 
 #[test]
-fn unknown_versions_are_answered_and_tiny_ones_are_not() {
+fn packets_of_unknown_versions_are_answered_unless_tiny() {
     let mut pair = Pair::new(client_settings(), server_settings());
     let mut datagram = vec![0xc0, 0x1a, 0x2a, 0x3a, 0x4a, 8, 1, 2, 3, 4, 5, 6, 7, 8, 0];
     pair.deliver(Who::Server, &datagram, None);
@@ -222,7 +221,7 @@ fn unknown_versions_are_answered_and_tiny_ones_are_not() {
 }
 
 #[test]
-fn a_server_that_speaks_another_version_is_told_apart() {
+fn a_server_of_another_version_ends_the_handshake() {
     let mut pair = Pair::default_pair();
     pair.server.is_mute = true;
     pair.record = true;

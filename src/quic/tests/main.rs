@@ -1,4 +1,5 @@
-//! The tests of QUIC over a simulated link, in one program: each file would otherwise link the crate by itself.
+//! The tests of QUIC over a simulated link. They are one program, because each separate test file would link the
+//! crate again.
 
 mod accept;
 mod address_validation;

@@ -1,4 +1,5 @@
-//! The memory that clients make a server hold: it is charged to their address, bounded by a budget, and released.
+//! The memory that a server holds for its clients: it is charged to their addresses, bounded by a budget, and
+//! released.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -14,10 +15,10 @@ mod released_memory;
 mod shedding;
 
 const MIB: usize = 1 << 20;
-/// The charge of a connection without data.
+/// The bytes that a connection without data is charged for.
 const CONNECTION: usize = 32 << 10;
 
-/// The server reads on demand, and each connection gets up to 8 MiB of credit.
+/// A server that reads on demand, with a budget of `limit` bytes. Each connection gets up to 8 MiB of credit.
 fn pair(limit: usize) -> (Pair, Arc<Budget>) {
     let (client, server) = with_transport(|t| {
         t.max_stream_data = 8 << 20;
@@ -32,7 +33,7 @@ fn pair(limit: usize) -> (Pair, Arc<Budget>) {
     (Pair::with(client, server, settings), budget)
 }
 
-/// The bytes that this many connections hold beside themselves.
+/// The bytes that are charged besides the fixed charge of this many connections.
 fn beside(budget: &Budget, connections: usize) -> usize {
     budget.held() - connections * CONNECTION
 }
@@ -77,7 +78,7 @@ fn is_shed(pair: &Pair, (server, id): (ConnectionKey, u64)) -> bool {
 }
 
 #[test]
-fn what_is_not_read_is_charged_until_it_is() {
+fn unread_data_is_charged_until_it_is_read() {
     let (mut pair, budget) = pair(64 * MIB);
     let upload = upload(&mut pair, 300_000);
     let held = budget.held();
@@ -89,7 +90,7 @@ fn what_is_not_read_is_charged_until_it_is() {
 }
 
 #[test]
-fn a_client_alone_gets_its_whole_window() {
+fn a_single_client_gets_its_whole_window() {
     let (mut pair, budget) = pair(64 * MIB);
     let upload = upload(&mut pair, 20 * MIB);
     assert!(budget.held() >= 8 * MIB, "{}", budget.held());
@@ -98,10 +99,10 @@ fn a_client_alone_gets_its_whole_window() {
 }
 
 #[test]
-fn an_address_above_its_share_gets_no_more_credit_until_it_is_below() {
+fn an_address_above_its_share_gets_no_credit() {
     let (mut pair, budget) = pair(5 * MIB);
     let uploads = [(); 3].map(|()| upload(&mut pair, 4 * MIB));
-    // Half of the budget, and credit that was given before.
+    // Half of the budget is held, and credit that was announced before it was withheld.
     let held = budget.held();
     assert!((5 * MIB / 2..4 * MIB).contains(&held), "{held}");
     assert!(pair.server.endpoint.stats().credit_withheld > 0);
@@ -114,9 +115,9 @@ fn an_address_above_its_share_gets_no_more_credit_until_it_is_below() {
 }
 
 #[test]
-fn above_the_budget_the_heaviest_address_loses_its_oldest_streams() {
+fn the_heaviest_address_loses_its_oldest_streams() {
     let (mut pair, budget) = pair(5 * MIB / 2);
-    // Another account, which holds less.
+    // The account of another client, which holds less.
     let mut other = budget.enter(IpAddr::from([192, 0, 2, 1]));
     other.set(MIB / 2);
     let uploads = [(); 4].map(|()| upload(&mut pair, 4 * MIB));
@@ -132,7 +133,7 @@ fn above_the_budget_the_heaviest_address_loses_its_oldest_streams() {
 }
 
 #[test]
-fn what_the_host_keeps_counts_and_costs_the_connection_if_it_does_not_let_go() {
+fn data_kept_by_the_application_is_charged_and_may_close_the_connection() {
     let (mut pair, budget) = pair(2 * MIB);
     let (client, server) = pair.establish();
     let mut charge = Charge::new(connection(&mut pair, server).queued());
@@ -141,7 +142,7 @@ fn what_the_host_keeps_counts_and_costs_the_connection_if_it_does_not_let_go() {
     assert_eq!(beside(&budget, 1), MIB);
     charge.set(3 * MIB);
     for _ in 0..5 {
-        // An event on the connection.
+        // The PING causes an event on the connection.
         if let Some(client) = pair.client.endpoint.connection(client) {
             client.ping(1);
         }
@@ -157,7 +158,7 @@ fn what_the_host_keeps_counts_and_costs_the_connection_if_it_does_not_let_go() {
 }
 
 #[test]
-fn a_connection_that_is_gone_holds_nothing() {
+fn a_removed_connection_holds_no_memory() {
     let (mut pair, budget) = pair(64 * MIB);
     let (server, _) = upload(&mut pair, 300_000);
     assert!(budget.held() > 0);
@@ -168,7 +169,7 @@ fn a_connection_that_is_gone_holds_nothing() {
     assert_eq!(pair.server.endpoint.stats().held_bytes, 0);
 }
 
-/// The connection's host keeps `size` bytes for it, which its endpoint counts at once. Nothing is shed before the
+/// The application stores `size` bytes for a connection, and the endpoint counts them. Nothing is shed before the
 /// next turn.
 fn keep(pair: &mut Pair, charge: &mut Charge, size: usize) {
     charge.set(size);
@@ -186,14 +187,14 @@ fn open(pair: &mut Pair, client: ConnectionKey, ids: impl Iterator<Item = u64>, 
     pair.run_for(Duration::from_millis(100));
 }
 
-/// How many streams of the client of this kind the server has received.
+/// How many streams of this kind (the two lowest bits of the ID) the server has received from the client.
 fn seen(pair: &Pair, server: ConnectionKey, kind: u64) -> usize {
     let streams = pair.server.streams.keys();
     let is_its = |(key, id): &&(ConnectionKey, u64)| *key == server && id % 4 == kind;
     streams.filter(is_its).count()
 }
 
-/// Unidirectional streams of a client.
+/// The IDs of a client's unidirectional streams with these numbers.
 fn one_way(numbers: std::ops::Range<u64>) -> impl Iterator<Item = u64> {
     numbers.map(|number| 4 * number + 2)
 }
@@ -203,14 +204,14 @@ fn both_ways(numbers: std::ops::Range<u64>) -> impl Iterator<Item = u64> {
 }
 
 #[test]
-fn a_client_that_only_receives_gets_its_streams_back_when_its_address_is_below_its_share() {
+fn a_receiving_client_gets_streams_again_below_its_share() {
     let (mut pair, budget) = pair(8 * MIB);
     let (client, server) = pair.establish();
     let mut charge = Charge::new(connection(&mut pair, server).queued());
-    // More than half of the budget.
+    // The application stores more than half of the budget.
     keep(&mut pair, &mut charge, 5 * MIB);
     assert!(connection(&mut pair, server).is_over_share());
-    // Far less data than the debt of credit.
+    // The streams have far less data than the withheld credit.
     open(&mut pair, client, one_way(0..100), true);
     pair.run_for(Duration::from_secs(2));
     assert_eq!(seen(&pair, server, 2), 100);
@@ -224,19 +225,19 @@ fn a_client_that_only_receives_gets_its_streams_back_when_its_address_is_below_i
     assert_eq!(seen(&pair, server, 2), 200);
 }
 
-/// The connection's host keeps `size` bytes for it, above the budget, and releases all of them when it gets the
-/// events of shedding.
+/// The application stores `size` bytes for a connection, more than the budget, and releases all of them when it polls
+/// the events of shedding.
 fn keep_too_much(pair: &mut Pair, server: ConnectionKey, size: usize) {
     let mut charge = Charge::new(connection(pair, server).queued());
     keep(pair, &mut charge, size);
     let now = pair.now;
-    // A datagram that is lost.
+    // The server's datagram is lost.
     pair.server.endpoint.poll_transmit(now, &mut Vec::new());
     pair.server.take_events();
     keep(pair, &mut charge, 0);
 }
 
-/// The streams of the client that were shed.
+/// The IDs of the client's streams that were shed.
 fn shed(pair: &Pair, server: ConnectionKey) -> Vec<u64> {
     let events = pair.server.events.iter();
     let ids = events.filter_map(|(key, event)| match event {
@@ -247,15 +248,15 @@ fn shed(pair: &Pair, server: ConnectionKey) -> Vec<u64> {
 }
 
 #[test]
-fn what_the_host_keeps_costs_no_more_streams_than_needed_and_none_that_is_one_way() {
+fn only_as_many_bidirectional_streams_as_needed_are_shed() {
     let (mut pair, budget) = pair(2 * MIB);
     let (client, server) = pair.establish();
-    // These were opened first, and have not progressed since either.
+    // These streams were opened first, and have made no progress since either.
     open(&mut pair, client, one_way(0..3), false);
     open(&mut pair, client, both_ways(0..8), false);
     assert_eq!((seen(&pair, server, 2), seen(&pair, server, 0)), (3, 8));
     keep_too_much(&mut pair, server, 2 * MIB + MIB / 4);
-    // MIB / 2 of it has to be released.
+    // Half a MiB must be released, which two streams are charged for.
     assert_eq!(shed(&pair, server), [0, 4]);
     let stats = pair.server.endpoint.stats();
     assert_eq!((stats.streams_shed, stats.connections_shed), (2, 0));
@@ -263,14 +264,14 @@ fn what_the_host_keeps_costs_no_more_streams_than_needed_and_none_that_is_one_wa
 }
 
 #[test]
-fn streams_without_bytes_of_a_connection_whose_host_keeps_nothing_are_not_shed() {
+fn streams_without_data_are_not_shed() {
     let (mut pair, _) = pair(2 * MIB);
     let [(idle_client, idle), (client, heavy)] = [(); 2].map(|()| pair.establish());
-    // Streams of the older connection would be shed first.
+    // The older connection's streams would be shed first if they held anything.
     open(&mut pair, idle_client, both_ways(0..4), false);
     open(&mut pair, idle_client, one_way(0..4), false);
     open(&mut pair, client, both_ways(0..4), false);
-    // One of them holds a little.
+    // One stream of the idle client holds a little.
     connection(&mut pair, idle).read_on_demand();
     let conn = pair.client.endpoint.connection(idle_client).unwrap();
     conn.send_stream(16, Bytes::from(vec![1; 20_000]), false)
@@ -283,14 +284,14 @@ fn streams_without_bytes_of_a_connection_whose_host_keeps_nothing_are_not_shed()
     assert!(pair.client.closed(idle_client).is_none());
 }
 
-/// True if the heaviest account is the one of these addresses.
+/// True if the account of this address is the one that holds most.
 fn heaviest_is(budget: &Arc<Budget>, block: AddressBlock) -> bool {
     let heaviest = budget.heaviest(1);
     budget.enter(block).is_of(&heaviest[0])
 }
 
 #[test]
-fn a_connection_counts_at_its_clients_address_once_the_client_has_proved_it() {
+fn a_connection_is_charged_to_its_address_once_that_is_proved() {
     let (mut pair, budget) = pair(8 * MIB);
     pair.connect();
     pair.run_until("the server's first flight", |pair| pair.server.sent > 0);
@@ -299,7 +300,7 @@ fn a_connection_counts_at_its_clients_address_once_the_client_has_proved_it() {
     let mut charge = Charge::new(connection(&mut pair, server).queued());
     charge.set(MIB);
     connection(&mut pair, server);
-    // No datagram of the client is processed here.
+    // No further datagram of the client is delivered to this server.
     let now = pair.now;
     assert!(
         pair.server
@@ -317,7 +318,7 @@ fn a_connection_counts_at_its_clients_address_once_the_client_has_proved_it() {
 }
 
 #[test]
-fn a_connection_whose_client_never_proves_its_address_does_not_count_there() {
+fn an_unproved_address_is_not_charged() {
     let (mut pair, budget) = pair(8 * MIB);
     pair.connect();
     pair.exchange();
@@ -332,19 +333,19 @@ fn a_connection_whose_client_never_proves_its_address_does_not_count_there() {
 }
 
 #[test]
-fn connections_of_one_address_fill_a_quarter_of_the_budget_and_further_ones_are_refused() {
+fn connections_of_one_address_may_fill_a_quarter_of_the_budget() {
     let (mut pair, budget) = pair(MIB);
     let connected = connect_often(&mut pair, 12);
     assert_eq!(connected.len(), 8);
     assert_eq!(budget.held(), 8 * CONNECTION);
     let stats = pair.server.endpoint.stats();
     assert_eq!((stats.incoming_refused, stats.refused_for_address), (4, 4));
-    // All together take half.
+    // Half of the budget is held for all connections.
     let mut others = budget.enter(IpAddr::from([192, 0, 2, 1]));
     others.set_fixed(8 * CONNECTION);
     assert_eq!(connect_often(&mut pair, 1), []);
     assert_eq!(pair.server.endpoint.stats().refused_for_connections, 1);
-    // A connection that ends makes room for another.
+    // A connection that ends makes room for another one.
     drop(others);
     let now = pair.now;
     pair.client
@@ -356,7 +357,7 @@ fn connections_of_one_address_fill_a_quarter_of_the_budget_and_further_ones_are_
     assert_eq!(connect_often(&mut pair, 2).len(), 1);
 }
 
-/// The client tries to connect this often, one attempt after the other. Returns the accepted connections.
+/// The client tries to connect `attempts` times, one after the other. Returns the connections that were accepted.
 fn connect_often(pair: &mut Pair, attempts: usize) -> Vec<ConnectionKey> {
     let completed = |event: &Event| matches!(event, Event::HandshakeCompleted { .. });
     let mut connected = Vec::new();

@@ -1,4 +1,5 @@
-//! Path changes: the client's to another socket, a NAT's, and to a server's preferred address.
+//! Path changes: a client moves to another socket, a NAT changes its mapping, and a client moves to its server's
+//! preferred address.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -18,7 +19,7 @@ const FINISHED: Event = Event::MigrationFinished { succeeded: true };
 const FAILED: Event = Event::MigrationFinished { succeeded: false };
 const TIMEOUT: Duration = Duration::from_secs(3);
 
-/// A pair whose handshake is confirmed, and whose client has a second socket.
+/// Confirms the handshake. The client has two more sockets.
 fn confirmed(mut pair: Pair) -> (Pair, ConnectionKey, ConnectionKey) {
     pair.client.more_addrs = vec![addr("10.0.1.7:1234"), addr("10.0.2.7:1234")];
     let (client, server) = pair.establish();
@@ -31,7 +32,7 @@ fn migrate(pair: &mut Pair, client: ConnectionKey, socket: u32) -> Result<(), Mi
     pair.client.endpoint.migrate(now, client, socket, TIMEOUT)
 }
 
-/// Transfers 3 MiB in each direction, and runs `change` in the middle.
+/// Transfers 3 MiB in each direction, and calls `change` in the middle.
 fn transfer(
     pair: &mut Pair,
     client: ConnectionKey,
@@ -79,7 +80,7 @@ fn a_client_moves_to_another_socket_in_the_middle_of_a_transfer() {
         pair.record = false;
         assert!(pair.client.has(client, |event| *event == FINISHED));
         let ids = ids_of_client(&pair);
-        assert_eq!(ids.len(), 2, "a separate ID for each path: {ids:?}");
+        assert_eq!(ids.len(), 2, "each path has its own connection ID: {ids:?}");
         let seen = pair.server.endpoint.peek(server).unwrap().remote_addr();
         assert_eq!(seen, pair.client.more_addrs[socket as usize - 1]);
         assert_eq!(pair.client.endpoint.peek(client).unwrap().socket(), socket);
@@ -90,7 +91,7 @@ fn a_client_moves_to_another_socket_in_the_middle_of_a_transfer() {
 }
 
 #[test]
-fn a_dead_path_is_left_again() {
+fn a_migration_to_a_dead_path_is_undone() {
     let (mut pair, client, server) = confirmed(Pair::default_pair());
     pair.dead = vec![addr("10.0.1.7:1234")];
     let begin = pair.now;
@@ -103,7 +104,7 @@ fn a_dead_path_is_left_again() {
         assert!((TIMEOUT..TIMEOUT * 2).contains(&took), "{took:?}");
     });
     assert_eq!(pair.client.endpoint.peek(client).unwrap().socket(), 0);
-    // No state of it is left.
+    // The failed migration has left no state, so another one can begin.
     migrate(&mut pair, client, 2).unwrap();
     pair.run_until("the next one", |pair| {
         pair.client.has(client, |event| *event == FINISHED)
@@ -122,7 +123,7 @@ fn a_client_leaves_a_path_that_died() {
 }
 
 #[test]
-fn only_a_confirmed_client_with_ids_to_spare_moves() {
+fn only_a_confirmed_client_with_spare_connection_ids_migrates() {
     let mut pair = Pair::default_pair();
     let client = pair.connect();
     assert_eq!(
@@ -135,7 +136,7 @@ fn only_a_confirmed_client_with_ids_to_spare_moves() {
     assert_eq!(refused, Err(MigrationError::Server));
     pair.close(Who::Client, client, 0, None, b"");
     assert_eq!(migrate(&mut pair, client, 1), Err(MigrationError::Closed));
-    // A server without connection IDs has no spare one.
+    // A server with connection IDs of length 0 has issued no spare one.
     let settings = EndpointSettings {
         connection_id_length: 0,
         ..EndpointSettings::default()
@@ -150,7 +151,7 @@ fn only_a_confirmed_client_with_ids_to_spare_moves() {
 }
 
 #[test]
-fn a_connection_that_was_closed_in_a_move_says_nothing_after_its_end() {
+fn a_connection_closed_during_a_migration_emits_nothing_more() {
     let (mut pair, client, server) = confirmed(Pair::default_pair());
     let conn = pair.client.endpoint.connection(client).unwrap();
     conn.send_stream(0, pattern(0, 3000), true).unwrap();
@@ -163,7 +164,7 @@ fn a_connection_that_was_closed_in_a_move_says_nothing_after_its_end() {
 }
 
 #[test]
-fn a_client_on_a_connected_socket_stays_with_its_server() {
+fn a_client_on_a_connected_socket_ignores_preferred_addresses() {
     let mut server = server_settings();
     server.transport.preferred_v4 = Some("10.0.0.3:4433".parse().unwrap());
     let mut pair = Pair::new(client_settings(), server);
@@ -202,16 +203,16 @@ fn the_servers_preferred_address_is_used_once_the_handshake_is_confirmed() {
     let (mut pair, client, server) = confirmed(pair);
     let peer = pair.client.endpoint.peek(client).unwrap();
     assert_eq!(peer.remote_addr(), preferred);
-    // The first address is not needed any more, in either direction.
+    // The server's first address is not needed any more, in either direction.
     pair.dead = vec![pair.server.addr];
     transfer(&mut pair, client, server, 0, |_| {});
-    // At this address the client may migrate again.
+    // The client, which uses the preferred address, may migrate to another socket.
     transfer(&mut pair, client, server, 4, |pair| {
         migrate(pair, client, 1).unwrap()
     });
     assert!(pair.client.has(client, |event| *event == FINISHED));
     assert_eq!(pair.server.endpoint.peek(server).unwrap().socket(), 1);
-    // A connection to this address is not confused with the first one.
+    // A new connection to the preferred address is not confused with the first one.
     pair.dead.clear();
     pair.server.addr = preferred;
     pair.server.more_addrs = vec![addr("10.0.0.2:443")];
@@ -219,7 +220,7 @@ fn the_servers_preferred_address_is_used_once_the_handshake_is_confirmed() {
     pair.run_until_idle();
 }
 
-/// A client and a server that prefers `10.0.0.3:4433`, which is reachable or not.
+/// A client, and a server that prefers the address `10.0.0.3:4433`. Packets to it are lost unless `is_there`.
 fn preferring(is_there: bool, change: impl Fn(&mut TransportSettings)) -> Pair {
     let (mut client, mut server) = with_transport(change);
     client.transport.packet_log = true;
@@ -231,7 +232,7 @@ fn preferring(is_there: bool, change: impl Fn(&mut TransportSettings)) -> Pair {
     pair
 }
 
-/// The logged packets of the client with a PATH_CHALLENGE.
+/// The client's logged packets with a PATH_CHALLENGE.
 fn challenges(pair: &Pair, client: ConnectionKey) -> Vec<String> {
     let connection = pair.client.endpoint.peek(client).unwrap();
     let events = connection.packet_log().unwrap().take();
@@ -245,7 +246,7 @@ fn challenges(pair: &Pair, client: ConnectionKey) -> Vec<String> {
 }
 
 #[test]
-fn a_preferred_address_that_does_not_answer_gets_challenges_and_nothing_else() {
+fn a_silent_preferred_address_gets_only_challenges() {
     let mut times = Vec::new();
     for is_wanted in [true, false] {
         let mut pair = preferring(false, |transport| {
@@ -256,7 +257,7 @@ fn a_preferred_address_that_does_not_answer_gets_challenges_and_nothing_else() {
         let begin = pair.now;
         transfer(&mut pair, client, server, 0, |_| {});
         times.push(pair.now - begin);
-        // Even long after that.
+        // The client stays at the first address for a long time.
         pair.run_for(Duration::from_secs(10));
         transfer(&mut pair, client, server, 4, |_| {});
         let peer = pair.client.endpoint.peek(client).unwrap();
@@ -274,7 +275,7 @@ fn a_preferred_address_that_does_not_answer_gets_challenges_and_nothing_else() {
         }
         let is_reported = |event: &Event| matches!(event, Event::MigrationFinished { .. });
         assert!(!pair.client.has(client, is_reported));
-        // No state of it is left: the client may migrate.
+        // The failed probe has left no state, so the client may migrate.
         pair.client.more_addrs = vec![addr("10.0.1.7:1234")];
         migrate(&mut pair, client, 1).unwrap();
         pair.run_until("a move", |pair| {
@@ -283,7 +284,7 @@ fn a_preferred_address_that_does_not_answer_gets_challenges_and_nothing_else() {
         pair.close(Who::Client, client, 0, None, b"");
         pair.run_until_idle();
     }
-    // Nothing waits for an unreachable address.
+    // Data does not wait for an address that does not answer.
     assert!(
         times[0] <= times[1] + Duration::from_millis(30),
         "{times:?}"
@@ -291,7 +292,7 @@ fn a_preferred_address_that_does_not_answer_gets_challenges_and_nothing_else() {
 }
 
 #[test]
-fn nothing_goes_to_the_preferred_address_before_it_has_answered() {
+fn no_data_goes_to_the_preferred_address_before_it_has_answered() {
     for seed in 0..4 {
         let mut pair = preferring(true, |_| {}).link(Link {
             loss: 10,
@@ -300,7 +301,7 @@ fn nothing_goes_to_the_preferred_address_before_it_has_answered() {
         pair.random = Random::new(seed);
         let preferred = addr("10.0.0.3:4433");
         let (client, server) = pair.establish();
-        // With a saturating transfer there is always data to send.
+        // During this transfer there is always data to send.
         let data = pattern(0, 2 << 20);
         let conn = pair.client.endpoint.connection(client).unwrap();
         conn.send_stream(0, data.clone(), true).unwrap();
@@ -322,20 +323,20 @@ fn nothing_goes_to_the_preferred_address_before_it_has_answered() {
 }
 
 #[test]
-fn the_move_to_the_preferred_address_uses_its_connection_id() {
+fn the_preferred_address_is_used_with_its_connection_id() {
     let mut pair = preferring(true, |_| {});
     pair.record = true;
     let (client, _) = pair.establish();
     pair.run_for(Duration::from_secs(1));
     let ids = ids_of_client(&pair);
-    // The challenge has the ID of all packets after it.
+    // The challenge and all packets after it have the same connection ID.
     assert_eq!(ids.len(), 2, "{ids:?}");
     let peer = pair.client.endpoint.peek(client).unwrap();
     assert_eq!(peer.remote_addr(), addr("10.0.0.3:4433"));
 }
 
 #[test]
-fn a_migration_ends_the_questions_at_the_preferred_address() {
+fn a_migration_ends_the_probing_of_the_preferred_address() {
     let mut pair = preferring(false, |_| {});
     pair.client.more_addrs = vec![addr("10.0.1.7:1234")];
     pair.record = true;
@@ -348,12 +349,12 @@ fn a_migration_ends_the_questions_at_the_preferred_address() {
     pair.run_for(Duration::from_secs(10));
     assert!(pair.client.has(client, |event| *event == FINISHED));
     assert_eq!(pair.sent_to[&addr("10.0.0.3:4433")].len(), 1);
-    // The first path's, the challenge's, and another one.
+    // The IDs of the first path, of the challenge, and of the path after the migration.
     assert_eq!(ids_of_client(&pair).len(), 3);
 }
 
 #[test]
-fn two_connections_may_share_a_preferred_address_and_a_third_may_connect_to_it() {
+fn connections_may_share_a_preferred_address() {
     let mut server = server_settings();
     let preferred = addr("10.0.0.3:4433");
     server.transport.preferred_v4 = Some("10.0.0.3:4433".parse().unwrap());
@@ -367,7 +368,8 @@ fn two_connections_may_share_a_preferred_address_and_a_third_may_connect_to_it()
         (remote(&pair, first), remote(&pair, second)),
         (preferred, preferred)
     );
-    // The third one's address needs no alias; the others return to their known address.
+    // The third connection uses the address itself. The other two, for which it is an alias, return to the address that
+    // quinn-proto has.
     let known = std::mem::replace(&mut pair.server.addr, preferred);
     pair.server.more_addrs = vec![known];
     let (third, third_server) = pair.establish();

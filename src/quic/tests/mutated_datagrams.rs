@@ -1,8 +1,8 @@
-//! A million mutated datagrams, at a client and at a server in every state of a connection.
+//! Sends a million mutated datagrams to a client and to a server in each state of a connection.
 //!
-//! The mutated datagrams belong to the attacked session, so connection IDs, versions and lengths are nearly right
-//! and the code behind the first checks is reached. During the attack nothing genuine arrives and no time passes;
-//! afterwards the session must continue as if nothing had happened.
+//! The mutated datagrams are copies of the connection's own ones, so connection IDs, versions and lengths are nearly
+//! right, and code behind the first checks is reached. During the attack no genuine datagram arrives and no time
+//! passes. After it the connection must continue as if nothing had happened.
 
 use std::time::Duration;
 
@@ -10,33 +10,33 @@ use crate::support::{Pair, Random, Who, with_transport};
 use bytes::Bytes;
 use uringcore_quic::{CloseKind, ConnectionKey, Event, ServerSettings, VERSION_1, VERSION_2};
 
-/// Over all stages and both sides.
+/// The number of mutated datagrams in all stages and to both sides.
 const MUTATED: usize = 1_000_000;
-/// Version 1 alone, and a connection that begins with 1 and switches to 2.
+/// A connection with version 1 only, and one that begins with version 1 and switches to version 2.
 const VERSIONS: [&[u32]; 2] = [&[VERSION_1], &[VERSION_2, VERSION_1]];
 const ATTACKED: u64 = 0;
 const LATER: u64 = 4;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Stage {
-    /// The client's hello is lost; the server has no state.
+    /// The ClientHello was lost, so the server has no state.
     FirstFlight,
-    /// The server requires a token; its Retry has not arrived.
+    /// The server requires a token, and its Retry has not arrived.
     Retry,
-    /// The server has answered; its flight has not arrived.
+    /// The server has answered, and its flight has not arrived.
     ServerHandshaking,
-    /// The client has finished; its last flight has not arrived.
+    /// The client has completed the handshake, and its last flight has not arrived.
     ClientConnected,
     Established,
-    /// Streams and datagrams in flight in both directions, and one stream of each side paused.
+    /// Stream data and datagrams are in flight in both directions, and each side has paused one stream.
     Transferring,
-    /// After a key update that the peer has not seen.
+    /// One side has updated its keys, and the peer has not received a packet with them.
     KeysUpdated,
-    /// The client has closed; its close has not arrived.
+    /// The client has closed the connection, and its close has not arrived.
     Closing,
-    /// Both have processed the close.
+    /// Both sides have handled the close.
     Draining,
-    /// Both have dropped the connection.
+    /// Both sides have dropped the connection.
     Forgotten,
 }
 
@@ -62,7 +62,7 @@ struct Attack {
 }
 
 impl Attack {
-    /// A session that has just reached `stage`, with all datagrams so far recorded.
+    /// A connection that has just reached `stage`, with all datagrams so far recorded.
     fn at(stage: Stage, versions: &[u32]) -> Self {
         let (mut client, mut server) = with_transport(|t| t.datagram_recv_bytes = Some(100_000));
         client.supported_versions = versions.to_vec();
@@ -159,11 +159,11 @@ impl Attack {
         });
         let accepted = |(_, event): &&(ConnectionKey, Event)| *event == Event::Accepted;
         let all: Vec<_> = self.pair.server.events.iter().filter(accepted).collect();
-        assert_eq!(all.len(), 1, "one connection, however many datagrams");
+        assert_eq!(all.len(), 1, "the datagrams have begun no other connection");
         self.server = Some(all[0].0);
     }
 
-    /// Sends a stream with data in both directions.
+    /// Sends data with a FIN in both directions of a stream.
     fn transfer(&mut self, stream: u64) {
         let server = self.key(Who::Server);
         let data: Bytes = Random::new(stream).bytes(60_000).into();
@@ -185,7 +185,7 @@ impl Attack {
         conn.close(now, 7, None, b"enough");
     }
 
-    /// Delivers `count` mutated datagrams; returns how many of them each side got.
+    /// Delivers `count` mutated datagrams. Returns how many of them the client and the server got.
     fn attack(&mut self, stage: Stage, count: usize, random: &mut Random) -> [usize; 2] {
         let recorded = std::mem::take(&mut self.pair.recorded);
         self.pair.record = false;
@@ -197,7 +197,7 @@ impl Attack {
             if mutated == *datagram || is_believed(&mutated) {
                 continue;
             }
-            // Mostly to their destination, sometimes back to their sender.
+            // Most datagrams go to their destination, some back to their sender.
             let to = if random.percent(95) {
                 from.other()
             } else {
@@ -209,7 +209,7 @@ impl Attack {
                 self.pair.exchange();
                 assert!(
                     self.pair.server.endpoint.len() <= 1,
-                    "{stage:?}: connections of garbage"
+                    "{stage:?}: mutated datagrams have begun connections"
                 );
             }
         }
@@ -217,8 +217,8 @@ impl Attack {
         delivered
     }
 
-    /// The session continues from `stage` to its proper end.
-    fn go_on(mut self, stage: Stage) {
+    /// Continues the connection from `stage` to its end.
+    fn continue_to_end(mut self, stage: Stage) {
         self.mute(false, false);
         if matches!(
             stage,
@@ -231,7 +231,7 @@ impl Attack {
             self.close();
         }
         if stage == Closing {
-            // The close is lost; a closed endpoint repeats it when it receives packets (RFC 9000 section 10.2.1).
+            // The close was lost. A closed endpoint repeats it when more packets arrive (RFC 9000 section 10.2.1).
             let key = self.key(Who::Server);
             let conn = self.pair.server.endpoint.connection(key).unwrap();
             conn.send_stream(1, Bytes::from_static(b"there?"), false)
@@ -246,9 +246,8 @@ impl Attack {
     }
 }
 
-/// Unauthenticated packets, which may change a connection before the server's first packet: a Version Negotiation
-/// (RFC 9000 section 6.2), and any Retry, because quinn-proto counts one even if its tag is wrong, and ignores
-/// others after it.
+/// True for packets without authentication that change a connection before the server's first packet: a Version
+/// Negotiation packet (RFC 9000 section 6.2), and any Retry, because quinn-proto counts one even if its tag is wrong.
 fn is_believed(datagram: &[u8]) -> bool {
     let (Some(first), Some(version)) = (datagram.first(), datagram.get(1..5)) else {
         return false;
@@ -260,7 +259,7 @@ fn is_believed(datagram: &[u8]) -> bool {
     first & 0xb0 == retry || version == [0; 4]
 }
 
-/// Changes, cuts, inserts and repeats bytes; mostly in headers, which most decisions depend on.
+/// Changes, cuts, inserts and repeats bytes. Most mutations are in headers, on which most decisions depend.
 fn mutate(random: &mut Random, datagram: &[u8]) -> Vec<u8> {
     let mut result = datagram.to_vec();
     for _ in 0..=random.below(3) {
@@ -297,7 +296,7 @@ fn set(bytes: &mut [u8], at: usize, change: fn(u8, u8) -> u8, random: &mut Rando
 }
 
 #[test]
-fn a_million_mutated_datagrams_in_every_state_change_nothing() {
+fn a_million_mutated_datagrams_change_no_connection() {
     let mut random = Random::new(0x6d75_7461);
     let mut delivered = [0; 2];
     let each = MUTATED / STAGES.len() / VERSIONS.len();
@@ -309,7 +308,7 @@ fn a_million_mutated_datagrams_in_every_state_change_nothing() {
         let mut attack = Attack::at(stage, versions);
         let here = attack.attack(stage, each, &mut random);
         delivered = [delivered[0] + here[0], delivered[1] + here[1]];
-        attack.go_on(stage);
+        attack.continue_to_end(stage);
     }
     assert_eq!(delivered[0] + delivered[1], MUTATED);
     assert!(

@@ -1,4 +1,4 @@
-//! A connection's packet log for qlog, and its connection IDs.
+//! A connection's packet log (for qlog), and events about its connection IDs.
 
 use std::collections::BTreeSet;
 
@@ -35,7 +35,7 @@ fn both_sides_log_the_same_packets() {
         let connection = net.peer(who).endpoint.peek(key).unwrap();
         let events = connection.packet_log().unwrap().take();
         assert!(connection.packet_log().unwrap().take().is_empty());
-        // Times never decrease.
+        // The times of the events never decrease.
         let times: Vec<_> = events.iter().filter_map(|event| event.at).collect();
         assert!(times.is_sorted());
         logs.push(events);
@@ -47,7 +47,7 @@ fn both_sides_log_the_same_packets() {
             .map(|event| event.data.as_str())
             .collect()
     };
-    // A packet's entry is the same on both sides, except the source, which short headers lack.
+    // A packet has the same entry on both sides. Only the source connection ID is missing where the header was short.
     let sent: BTreeSet<_> = of(0, "transport:packet_sent").into_iter().collect();
     let received = of(1, "transport:packet_received");
     assert!(received.len() > 4);
@@ -68,7 +68,7 @@ fn both_sides_log_the_same_packets() {
 }
 
 #[test]
-fn without_being_asked_nothing_is_logged() {
+fn without_the_setting_nothing_is_logged() {
     let mut net = Pair::default_pair();
     let (client, server) = net.establish();
     assert!(
@@ -90,7 +90,7 @@ fn without_being_asked_nothing_is_logged() {
 }
 
 #[test]
-fn ids_are_told_before_a_packet_gives_them_out() {
+fn connection_ids_are_reported_before_a_packet_issues_them() {
     let settings = EndpointSettings {
         reports_connection_ids: true,
         ..EndpointSettings::default()
@@ -110,13 +110,17 @@ fn ids_are_told_before_a_packet_gives_them_out() {
     net.exchange();
     net.now += std::time::Duration::from_secs(1);
     net.arrive();
-    // Like hosts that route packets themselves: first the events, then the packets to send.
+    // An application that routes packets itself handles the events before it sends the packets.
     net.peer(Who::Server).take_events();
     assert_eq!(net.peer(Who::Server).endpoint.stats().datagrams_sent, 0);
     let ids = issued(&mut net);
     assert!(!ids.is_empty());
     net.run_for(std::time::Duration::from_secs(1));
-    assert_eq!(issued(&mut net), ids, "none was reported later");
+    assert_eq!(
+        issued(&mut net),
+        ids,
+        "no ID was reported after a packet had issued it"
+    );
     let endpoint = &net.peer(Who::Server).endpoint;
     let key = endpoint.keys().next().unwrap();
     let connection = endpoint.peek(key).unwrap();
@@ -128,11 +132,11 @@ fn ids_are_told_before_a_packet_gives_them_out() {
     for id in ids {
         assert_ne!(Some(&id[..]), connection.host_connection_id());
         let hex: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
-        assert!(given.contains(&hex), "{hex} was given to the peer");
+        assert!(given.contains(&hex), "{hex} was issued to the peer");
     }
 }
 
-/// Packets of an event by kind and number.
+/// The packets in events with this name, by type and number.
 fn numbered(log: &[Recorded], name: &str) -> BTreeSet<(String, u64)> {
     let each = log.iter().filter(|event| event.name == name);
     each.map(|event| {
@@ -143,7 +147,7 @@ fn numbered(log: &[Recorded], name: &str) -> BTreeSet<(String, u64)> {
     .collect()
 }
 
-/// The text after `before` in JSON, up to its end.
+/// The value after `before` in JSON text.
 fn word<'a>(data: &'a str, before: &str) -> &'a str {
     let at = data.find(before).expect(before) + before.len();
     let rest = &data[at..];
@@ -151,7 +155,7 @@ fn word<'a>(data: &'a str, before: &str) -> &'a str {
 }
 
 #[test]
-fn lost_packets_are_named_and_they_are_those_that_never_arrived() {
+fn logged_lost_packets_are_those_that_never_arrived() {
     let (client, server) = logging();
     let mut net = Pair::new(client, server);
     let (client, server) = net.establish();
@@ -184,9 +188,9 @@ fn lost_packets_are_named_and_they_are_those_that_never_arrived() {
         lost.len() as u64,
         stats.packets_lost + stats.mtu_probes_lost
     );
-    // The link keeps the order: no late packet is declared lost.
+    // The link keeps the order, so a packet that arrives is not declared lost.
     assert_eq!(lost.intersection(&arrived).count(), 0);
-    // Every missing packet was detected, because later packets were acknowledged.
+    // Later packets were acknowledged, so every missing packet was declared lost.
     let missing: BTreeSet<_> = sent.difference(&arrived).cloned().collect();
     assert_eq!(missing, lost);
     for trigger in ["reordering_threshold", "\"raw\":{\"length\":"] {
@@ -208,7 +212,7 @@ fn lost_packets_are_named_and_they_are_those_that_never_arrived() {
         metrics("\"ssthresh\":"),
         stats.ssthresh.unwrap().to_string()
     );
-    // The link takes exactly 5 ms, and the peer answers at once or when it has to.
+    // The link takes exactly 5 ms, and the peer delays its ACKs at most as long as allowed.
     for field in ["latest_rtt", "min_rtt", "smoothed_rtt"] {
         let milliseconds: f64 = metrics(&format!("\"{field}\":")).parse().unwrap();
         assert!(
@@ -233,7 +237,7 @@ fn lost_packets_are_named_and_they_are_those_that_never_arrived() {
 }
 
 #[test]
-fn dropped_packets_and_changed_keys_are_in_the_log() {
+fn dropped_packets_and_key_updates_are_logged() {
     let (client, server) = logging();
     let mut net = Pair::new(client, server).link(Link {
         duplicate: 100,
@@ -242,7 +246,7 @@ fn dropped_packets_and_changed_keys_are_in_the_log() {
     let (client, server) = net.establish();
     net.link.duplicate = 0;
     net.run_for(std::time::Duration::from_secs(1));
-    // The current address of the server's packets.
+    // The destination connection ID of the last packet that the client has received.
     let log = net.peer(Who::Client).endpoint.peek(client).unwrap();
     let mut log = log.packet_log().unwrap().take();
     let mut received = log.iter().rev();
@@ -255,7 +259,7 @@ fn dropped_packets_and_changed_keys_are_in_the_log() {
     let mut tampered = vec![0x45; 60];
     tampered[1..=id.len()].copy_from_slice(&id);
     net.deliver(Who::Client, &tampered, None);
-    // A late Handshake packet, whose keys are gone, and one of an unknown version.
+    // A late Handshake packet, whose keys were dropped, and a packet of an unknown version.
     let mut late = vec![0xe0, 0, 0, 0, 1, id.len() as u8];
     late.extend(&id);
     late.extend([0, 0x40, 50]);
@@ -263,13 +267,13 @@ fn dropped_packets_and_changed_keys_are_in_the_log() {
     net.deliver(Who::Client, &late, None);
     late[1..5].copy_from_slice(&[0x1a, 0x2a, 0x3a, 0x4a]);
     net.deliver(Who::Client, &late, None);
-    // The second copy is for another connection.
+    // The second copy has another destination connection ID.
     tampered[1..=id.len()].copy_from_slice(&vec![1; id.len()]);
     net.deliver(Who::Client, &tampered, None);
     let update = |net: &mut Pair, who: Who, key| {
         let endpoint = &mut net.peer(who).endpoint;
         endpoint.connection(key).unwrap().request_key_update();
-        // The first one proves that the peer has the current keys, the second one has the keys after them.
+        // The first PING proves that the peer has the current keys. The second PING is sealed with the next ones.
         for uid in 1..3 {
             let endpoint = &mut net.peer(who).endpoint;
             endpoint.connection(key).unwrap().ping(uid);
@@ -344,7 +348,7 @@ fn dropped_packets_and_changed_keys_are_in_the_log() {
 
 const RESERVED: u32 = 0x1a2a_3a4a;
 
-/// The data of these events of one side's connection so far.
+/// The data of the events with this name in the log of a connection, so far.
 fn logged(net: &mut Pair, who: Who, key: ConnectionKey, name: &str) -> Vec<String> {
     let connection = net.peer(who).endpoint.peek(key).unwrap();
     let events = connection.packet_log().unwrap().take();
@@ -353,7 +357,7 @@ fn logged(net: &mut Pair, who: Who, key: ConnectionKey, name: &str) -> Vec<Strin
 }
 
 #[test]
-fn a_peer_that_moves_is_in_the_log() {
+fn a_migration_of_the_peer_is_logged() {
     let (client, server) = logging();
     let mut net = Pair::new(client, server);
     let (client, server) = net.establish();
@@ -374,12 +378,12 @@ fn a_peer_that_moves_is_in_the_log() {
           \"port_v4\":7}}"
         ]
     );
-    // The client has not noticed.
+    // The client cannot notice the change.
     assert!(logged(&mut net, Who::Client, client, name).is_empty());
 }
 
 #[test]
-fn a_version_negotiation_packet_is_in_the_log_and_what_follows_from_it() {
+fn a_version_negotiation_packet_and_the_restart_are_logged() {
     let (mut client, mut server) = logging();
     client.supported_versions = vec![RESERVED, VERSION_1];
     server.supported_versions = vec![VERSION_1];
@@ -392,7 +396,7 @@ fn a_version_negotiation_packet_is_in_the_log_and_what_follows_from_it() {
         .find(|event| event.data.contains("\"version_negotiation\""))
         .unwrap();
     assert_eq!(packet.name, "transport:packet_received");
-    // qvis fails on an empty list of frames.
+    // A list of frames is missing, because qvis fails on an empty one.
     assert!(!packet.data.contains("frames"));
     let names: Vec<&str> = events.iter().map(|event| &*event.name).collect();
     let at = names
@@ -402,7 +406,7 @@ fn a_version_negotiation_packet_is_in_the_log_and_what_follows_from_it() {
     let versions = format!("\"client_versions\":[{RESERVED},1]");
     assert!(events[at].data.contains(&versions), "{}", events[at].data);
     assert!(events[at].data.contains("\"chosen_version\":1"));
-    // The second attempt is in the same log, with new packet numbers.
+    // The second attempt is in the same log, and its packet numbers begin at zero.
     let received = numbered(&events[at..], "transport:packet_received");
     assert!(received.contains(&("initial".into(), 0)));
     assert!(!names.contains(&"transport:packet_dropped"), "{events:?}");

@@ -1,5 +1,5 @@
-//! Connections that wait for the host's lookup of sessions are bounded, in number and in bytes, and count as
-//! handshakes of their address.
+//! Connections that wait until the application has looked up their sessions: they are bounded in number and in bytes,
+//! and count as handshakes of their address.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ fn asking(limits: EndpointSettings, client: ClientSettings) -> Pair {
     Pair::with(client, server, limits)
 }
 
-/// The pair's client offers a ticket from now on.
+/// Makes the pair's client offer a ticket from now on.
 fn show_a_ticket(pair: &mut Pair, client: ClientSettings) {
     let (key, _) = pair.establish();
     pair.run_for(Duration::from_secs(1));
@@ -49,7 +49,7 @@ fn questions(pair: &Pair) -> Vec<u64> {
 }
 
 #[test]
-fn who_waits_is_a_handshake_under_way_and_one_of_its_address() {
+fn a_pending_accept_counts_as_a_handshake_of_its_address() {
     let limits = EndpointSettings {
         max_connections_per_address: Some(4),
         ..EndpointSettings::default()
@@ -64,7 +64,7 @@ fn who_waits_is_a_handshake_under_way_and_one_of_its_address() {
     let fifth = pair.connect();
     pair.run_until("the refusal", |pair| pair.client.closed(fifth).is_some());
     assert_eq!(pair.server.endpoint.stats().refused_for_address, 1);
-    // One continues as a handshake, the others are dropped: each is counted once.
+    // One connection continues its handshake and the others are dropped. Each is counted once.
     let now = pair.now;
     let completed = |event: &Event| matches!(event, Event::HandshakeCompleted { .. });
     pair.server
@@ -74,7 +74,7 @@ fn who_waits_is_a_handshake_under_way_and_one_of_its_address() {
         waiting.iter().any(|key| pair.client.has(*key, completed))
     });
     pair.run_until("its end", |pair| pair.server.endpoint.handshakes() == 3);
-    // The handshakes continue without an answer, and this client sends nothing more.
+    // The handshakes continue without an answer. The client sends nothing more, so they fail.
     pair.client.is_mute = true;
     pair.run_for(Duration::from_secs(12));
     assert_eq!(pair.server.endpoint.handshakes(), 0);
@@ -89,9 +89,9 @@ fn who_waits_is_a_handshake_under_way_and_one_of_its_address() {
 }
 
 #[test]
-fn hellos_that_do_not_become_whole_take_no_more_than_their_share_of_memory() {
+fn incomplete_client_hellos_are_bounded_in_bytes() {
     let mut client = client_settings();
-    // A ClientHello of about 12 KiB.
+    // The protocol names make a ClientHello of about 12 KiB.
     client
         .alpn
         .extend((0..60).map(|number| format!("{number:0200}").into_bytes()));
@@ -106,7 +106,7 @@ fn hellos_that_do_not_become_whole_take_no_more_than_their_share_of_memory() {
         pair.client.is_mute = true;
         pair.exchange();
         pair.record = false;
-        // Each of them lacks its last packet.
+        // The last packet of each ClientHello is lost.
         let mut flight = std::mem::take(&mut pair.recorded);
         flight.pop();
         assert!(flight.len() > 6, "{}", flight.len());
@@ -119,7 +119,7 @@ fn hellos_that_do_not_become_whole_take_no_more_than_their_share_of_memory() {
         assert_eq!(pair.server.endpoint.handshakes(), held);
     }
     assert!(bytes < (2 << 20) * 5 / 4, "{bytes}");
-    // The handshake begins after the time-out, and no state is left in the end.
+    // The handshakes begin after the time-out. When they have failed, no state is left.
     assert_eq!(questions(&pair), []);
     pair.run_for(Duration::from_secs(30));
     assert_eq!(pair.server.endpoint.handshakes(), 0);
@@ -127,7 +127,7 @@ fn hellos_that_do_not_become_whole_take_no_more_than_their_share_of_memory() {
 }
 
 #[test]
-fn a_host_that_does_not_answer_keeps_nobody_waiting() {
+fn pending_accepts_time_out_without_an_answer() {
     let mut pair = asking(EndpointSettings::default(), client_settings());
     show_a_ticket(&mut pair, client_settings());
     let (begun, patience) = (pair.now, Duration::from_secs(1));
@@ -143,7 +143,7 @@ fn a_host_that_does_not_answer_keeps_nobody_waiting() {
     let waited = pair.now - begun;
     assert!(waited >= patience, "{waited:?}");
     assert!(waited < 2 * patience, "{waited:?}");
-    // A late answer is ignored.
+    // A late answer of the application is ignored.
     let now = pair.now;
     pair.server
         .endpoint
@@ -154,7 +154,7 @@ fn a_host_that_does_not_answer_keeps_nobody_waiting() {
 }
 
 #[test]
-fn a_server_that_ends_waits_for_the_host_until_it_closes_what_it_has() {
+fn a_closing_server_still_serves_pending_accepts() {
     let mut pair = asking(EndpointSettings::default(), client_settings());
     show_a_ticket(&mut pair, client_settings());
     let waiting = [pair.connect(), pair.connect()];
@@ -175,8 +175,11 @@ fn a_server_that_ends_waits_for_the_host_until_it_closes_what_it_has() {
         waiting.iter().all(|key| pair.client.closed(*key).is_some())
     });
     let stats = pair.server.endpoint.stats();
-    assert_eq!(stats.refused_for_closing, 1, "it cannot get a code");
-    // A later answer of the host begins nothing.
+    assert_eq!(
+        stats.refused_for_closing, 1,
+        "a refused client gets no error code of the application"
+    );
+    // A later answer of the application begins no connection.
     let now = pair.now;
     pair.server.endpoint.sessions_answered(now, asked[1]);
     assert_eq!(pair.server.endpoint.stats().connections_accepted, accepted);
@@ -185,7 +188,7 @@ fn a_server_that_ends_waits_for_the_host_until_it_closes_what_it_has() {
 }
 
 #[test]
-fn a_token_that_the_host_does_not_answer_about_proves_nothing() {
+fn a_token_that_was_not_checked_proves_nothing() {
     let server = ServerSettings {
         asks_for_tokens: true,
         ..server_settings()
@@ -212,8 +215,8 @@ fn a_token_that_the_host_does_not_answer_about_proves_nothing() {
 }
 
 #[test]
-fn those_who_have_not_proved_their_address_take_up_a_part_of_the_room() {
-    // After a Retry a client returns with a proof, and waits then.
+fn unproved_clients_may_use_only_a_part_of_the_waiting_room() {
+    // After a Retry the client returns with a proof of its address, and then waits.
     for (retry, retried, asked) in [(Retry::Auto, 44, 300), (Retry::Never, 0, 256)] {
         let server = ServerSettings {
             asks_for_sessions: true,
@@ -237,7 +240,7 @@ fn those_who_have_not_proved_their_address_take_up_a_part_of_the_room() {
 }
 
 #[test]
-fn a_late_answer_is_not_about_who_came_after_a_change_of_the_server() {
+fn a_late_answer_matches_no_later_connection() {
     let mut pair = asking(EndpointSettings::default(), client_settings());
     show_a_ticket(&mut pair, client_settings());
     pair.connect();
@@ -265,7 +268,7 @@ fn with_a_long_hello() -> Pair {
     pair
 }
 
-/// The datagrams of a new client's ClientHello, none of which arrives.
+/// The datagrams of a new client's ClientHello. None of them arrives.
 fn hello(pair: &mut Pair) -> Vec<Vec<u8>> {
     pair.record = true;
     pair.connect();
@@ -277,10 +280,10 @@ fn hello(pair: &mut Pair) -> Vec<Vec<u8>> {
     flight.into_iter().map(|(_, datagram)| datagram).collect()
 }
 
-/// RFC 9000 section 8.1. The link asserts for each datagram that no address gets more than three times the bytes
-/// from it.
+/// RFC 9000 section 8.1. The link asserts for each datagram that no address gets more than three times the bytes that
+/// came from it.
 #[test]
-fn only_what_comes_from_an_address_that_waits_counts_for_it() {
+fn only_datagrams_from_the_waiting_address_are_counted() {
     let mut pair = with_a_long_hello();
     let (victim, other) = (addr("203.0.113.1:1"), addr("203.0.113.2:2"));
     let flight = hello(&mut pair);
@@ -290,14 +293,18 @@ fn only_what_comes_from_an_address_that_waits_counts_for_it() {
         pair.deliver_from(other, datagram);
     }
     pair.run_for(Duration::from_millis(50));
-    assert_eq!(questions(&pair), [], "the rest came from another address");
+    assert_eq!(
+        questions(&pair),
+        [],
+        "the rest of the ClientHello came from another address"
+    );
     pair.run_for(Duration::from_secs(60));
     assert_eq!(pair.server.endpoint.handshakes(), 0);
     assert_eq!(pair.sent_to.get(&other), None);
 }
 
 #[test]
-fn hellos_of_one_address_leave_room_for_those_of_others() {
+fn client_hellos_of_one_address_leave_room_for_others() {
     let mut pair = with_a_long_hello();
     let accepted = pair.server.endpoint.stats().connections_accepted;
     let (mut held, mut port) = (0, 1);

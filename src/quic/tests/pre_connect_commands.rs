@@ -1,4 +1,4 @@
-//! Commands before a connection begins.
+//! Commands that are called before a connection begins.
 
 use crate::support::{Pair, with_transport};
 use bytes::Bytes;
@@ -19,7 +19,7 @@ fn replay(pre_connect: PreConnectCommands, connection: &mut Connection) {
 }
 
 #[test]
-fn stream_ids_are_used_up_as_they_will_be_by_the_connection() {
+fn stream_ids_are_those_that_the_connection_will_use() {
     for (is_client, bidi, uni) in [(true, 0, 2), (false, 1, 3)] {
         let mut pre_connect = PreConnectCommands::new(is_client);
         assert_eq!(pre_connect.is_client(), is_client);
@@ -27,7 +27,7 @@ fn stream_ids_are_used_up_as_they_will_be_by_the_connection() {
         assert_eq!(pre_connect.next_stream_id(true), uni);
         pre_connect.push(send(uni, b"x", false)).unwrap();
         assert_eq!(pre_connect.next_stream_id(true), uni + 4);
-        // Streams may be opened out of order: the ones below are used too (RFC 9000 section 3.2).
+        // Streams may be used out of order. Using one also opens the streams below it (RFC 9000 section 3.2).
         pre_connect.push(send(bidi + 8, b"x", false)).unwrap();
         pre_connect.push(send(bidi, b"x", false)).unwrap();
         assert_eq!(pre_connect.next_stream_id(false), bidi + 12);
@@ -36,7 +36,7 @@ fn stream_ids_are_used_up_as_they_will_be_by_the_connection() {
 }
 
 #[test]
-fn streams_of_the_peer_and_ids_that_no_stream_has_are_refused() {
+fn streams_of_the_peer_and_invalid_ids_are_refused() {
     let mut client = PreConnectCommands::new(true);
     let mut server = PreConnectCommands::new(false);
     let refusal = |pre_connect: &mut PreConnectCommands, stream_id| match pre_connect
@@ -60,7 +60,7 @@ fn streams_of_the_peer_and_ids_that_no_stream_has_are_refused() {
 }
 
 #[test]
-fn what_waits_on_a_stream_is_counted() {
+fn queued_bytes_of_a_stream_are_counted() {
     let mut pre_connect = PreConnectCommands::new(true);
     pre_connect.push(send(0, b"four", false)).unwrap();
     pre_connect.push(send(4, b"others", false)).unwrap();
@@ -72,7 +72,7 @@ fn what_waits_on_a_stream_is_counted() {
 }
 
 #[test]
-fn everything_is_carried_out_in_order() {
+fn commands_run_in_order() {
     let (client, server) = with_transport(|transport| {
         transport.datagram_recv_bytes = Some(1 << 20);
     });
@@ -126,7 +126,7 @@ fn everything_is_carried_out_in_order() {
 }
 
 #[test]
-fn what_the_connection_refuses_is_told_and_the_rest_carried_out() {
+fn refused_commands_are_reported_and_the_others_run() {
     let mut pair = Pair::default_pair();
     let mut pre_connect = PreConnectCommands::new(true);
     pre_connect.push(send(0, b"", true)).unwrap();

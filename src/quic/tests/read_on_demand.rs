@@ -1,4 +1,4 @@
-//! Connections whose host reads on demand, and opens streams when allowed.
+//! Connections whose application reads streams on demand, and opens streams when the peer's limit allows.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ fn pattern(seed: u64, length: usize) -> Bytes {
     Random::new(seed).bytes(length).into()
 }
 
-/// The server reads on demand.
+/// A client, and a server that reads on demand, with these receive windows and this limit of streams.
 fn read_on_demand(
     stream_window: u64,
     window: u64,
@@ -49,7 +49,7 @@ fn read(
 }
 
 #[test]
-fn what_is_read_gives_credit_for_as_much() {
+fn reading_gives_as_much_credit() {
     let (mut pair, client, server) = read_on_demand(10_000, 1 << 20, 8);
     let data = pattern(1, 50_000);
     let sender = pair.client.endpoint.connection(client).unwrap();
@@ -61,7 +61,11 @@ fn what_is_read_gives_credit_for_as_much() {
     );
     let mut got = Vec::new();
     let (first, end) = read(&mut pair, server, 0, usize::MAX);
-    assert_eq!((first.len(), end), (10_000, None), "one window and no more");
+    assert_eq!(
+        (first.len(), end),
+        (10_000, None),
+        "the client has sent one window and no more"
+    );
     got.extend(first);
     loop {
         pair.run_for(Duration::from_secs(1));
@@ -81,7 +85,7 @@ fn what_is_read_gives_credit_for_as_much() {
 }
 
 #[test]
-fn the_end_comes_with_the_last_byte() {
+fn the_end_is_returned_with_the_last_byte() {
     let (mut pair, client, server) = read_on_demand(1 << 20, 1 << 20, 8);
     let sender = pair.client.endpoint.connection(client).unwrap();
     sender.send_stream(0, pattern(1, 1_000), true).unwrap();
@@ -90,13 +94,13 @@ fn the_end_comes_with_the_last_byte() {
     assert_eq!((data.len(), end), (400, None));
     let (data, end) = read(&mut pair, server, 0, 600);
     assert_eq!((data.len(), end), (600, Some(StreamEnd::Finished)));
-    // The stream has ended on this side: nothing can be read or stopped.
+    // The stream has ended, so it can neither be read nor stopped.
     assert_eq!(read(&mut pair, server, 0, 600), (Vec::new(), None));
     conn(&mut pair, server).stop_stream(0, 1).unwrap_err();
 }
 
 #[test]
-fn a_reset_is_read_as_such() {
+fn a_reset_is_returned_by_a_read() {
     let (mut pair, client, server) = read_on_demand(1 << 20, 1 << 20, 8);
     let sender = pair.client.endpoint.connection(client).unwrap();
     sender.send_stream(0, pattern(1, 1_000), false).unwrap();
@@ -110,7 +114,7 @@ fn a_reset_is_read_as_such() {
 }
 
 #[test]
-fn streams_that_are_only_opened_are_told_too() {
+fn streams_without_data_are_reported() {
     let (mut pair, client, server) = read_on_demand(1 << 20, 1 << 20, 8);
     let sender = pair.client.endpoint.connection(client).unwrap();
     sender.send_stream(8, pattern(1, 10), false).unwrap();
@@ -121,7 +125,7 @@ fn streams_that_are_only_opened_are_told_too() {
 }
 
 #[test]
-fn what_was_not_read_is_delivered_before_the_close() {
+fn unread_data_is_delivered_before_closed() {
     let (mut pair, client, server) = read_on_demand(1 << 20, 1 << 20, 8);
     let data = pattern(1, 5_000);
     let sender = pair.client.endpoint.connection(client).unwrap();
@@ -145,7 +149,7 @@ fn streams_are_opened_as_the_peer_allows() {
     let opener = pair.client.endpoint.connection(client).unwrap();
     opener.read_on_demand();
     assert_eq!(opener.open_stream(false), Some(0));
-    // Used by its ID, without opening it.
+    // Stream 4 is used by its ID before it can be opened.
     opener.send_stream(4, pattern(4, 10), true).unwrap();
     opener.send_stream(8, pattern(8, 10), true).unwrap();
     assert_eq!(opener.open_stream(false), None);
@@ -168,7 +172,7 @@ fn streams_are_opened_as_the_peer_allows() {
     }
     pair.run_until("more streams", |pair| pair.client.has(client, available));
     let opener = pair.client.endpoint.connection(client).unwrap();
-    // The waiting one comes first.
+    // The stream that waits is opened first.
     assert_eq!(opener.open_stream(false), Some(12));
     assert_eq!(opener.open_stream(false), None);
     pair.run_for(Duration::from_secs(1));

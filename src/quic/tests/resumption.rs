@@ -1,4 +1,4 @@
-//! Resumed sessions, in another setup too, and 0-RTT data on both sides.
+//! TLS sessions are resumed, also with another setup, and 0-RTT data is sent and received.
 
 use std::{
     sync::{Arc, Mutex},
@@ -8,7 +8,7 @@ use std::{
 use crate::support::{
     Link, Pair, Who, authority, client_settings, clock, server_settings,
     sessions::{
-        early_server, newest_server, outcome, send, speak_at_once, ticket, tickets, with_ticket,
+        connect_and_send, early_server, newest_server, outcome, send, ticket, tickets, with_ticket,
     },
     stranger,
 };
@@ -36,7 +36,7 @@ fn a_ticket_resumes_the_session_in_another_setup() {
         assert!(!ticket.early_data && ticket.lifetime == Duration::from_secs(86_400));
         assert!(!format!("{ticket:?}").contains("secret"));
 
-        // Like another process: only the ticket is shared.
+        // The new setup has only the ticket, like another process.
         pair.client_setup = ClientSetup::new(&with_ticket(&ticket)).unwrap();
         let (client, server) = pair.establish();
         assert_eq!(outcome(&pair.client, client), Some((true, false)));
@@ -52,7 +52,7 @@ fn a_ticket_resumes_the_session_in_another_setup() {
             [authority().localhost.cert_chain[0].to_vec()]
         );
 
-        // A resumed session issues tickets too, which are equally valid.
+        // A resumed session issues tickets that are valid as well.
         pair.run_for(Duration::from_secs(1));
         let next = pair
             .client
@@ -70,7 +70,7 @@ fn a_ticket_resumes_the_session_in_another_setup() {
 }
 
 #[test]
-fn a_ticket_is_good_once_and_for_its_server_and_time_only() {
+fn a_ticket_is_valid_once_for_its_server_until_it_expires() {
     let mut pair = Pair::new(client_settings(), early_server());
     let ticket = ticket(&mut pair);
     pair.client_setup = ClientSetup::new(&with_ticket(&ticket)).unwrap();
@@ -102,21 +102,21 @@ fn a_ticket_is_good_once_and_for_its_server_and_time_only() {
 }
 
 #[test]
-fn a_ticket_with_a_wrong_secret_fails_the_handshake_and_nothing_else() {
+fn a_ticket_with_a_wrong_secret_fails_only_its_handshake() {
     let mut pair = Pair::new(client_settings(), early_server());
     let mut ticket = ticket(&mut pair);
     ticket.secret[0] ^= 1;
     pair.client_setup = ClientSetup::new(&with_ticket(&ticket)).unwrap();
-    let key = speak_at_once(&mut pair, b"hello");
+    let key = connect_and_send(&mut pair, b"hello");
     pair.run_until("the end", |pair| pair.client.closed(key).is_some());
-    // decrypt_error (RFC 8446 section 4.2.11.2).
+    // The TLS alert decrypt_error (RFC 8446 section 4.2.11.2).
     assert_eq!(pair.client.closed(key).unwrap().0, 0x100 + 51);
     pair.client_setup = ClientSetup::new(&client_settings()).unwrap();
     pair.establish();
 }
 
 #[test]
-fn impossible_tickets_are_refused_when_the_setup_is_made() {
+fn invalid_tickets_are_rejected_with_the_settings() {
     let mut pair = Pair::new(client_settings(), early_server());
     let good = ticket(&mut pair);
     let spoil: [fn(&mut SessionTicket); 5] = [
@@ -135,13 +135,13 @@ fn impossible_tickets_are_refused_when_the_setup_is_made() {
 }
 
 #[test]
-fn early_data_is_read_before_the_handshake_is_complete_and_marked() {
+fn early_data_is_delivered_before_the_handshake_and_marked() {
     let mut pair = Pair::new(client_settings(), early_server());
     let ticket = ticket(&mut pair);
     assert!(ticket.early_data);
     pair.client_setup = ClientSetup::new(&with_ticket(&ticket)).unwrap();
     let before = pair.now;
-    let client = speak_at_once(&mut pair, b"early");
+    let client = connect_and_send(&mut pair, b"early");
     pair.run_until("the data", |pair| {
         pair.server
             .streams
@@ -158,7 +158,7 @@ fn early_data_is_read_before_the_handshake_is_complete_and_marked() {
     assert!(pair.server.has(server, |event| {
         matches!(event, Event::StreamData { data, .. } if data.is_early())
     }));
-    // The answer does not wait for the client's last flight.
+    // The server's answer does not wait for the client's last flight.
     send(&mut pair, Who::Server, server, 0, b"answer", true);
     pair.run_until("the answer", |pair| {
         pair.client.received(client, 0) == b"answer"
@@ -175,12 +175,12 @@ fn early_data_is_read_before_the_handshake_is_complete_and_marked() {
 }
 
 #[test]
-fn rejected_early_data_is_sent_again_without_loss_or_repetition() {
+fn rejected_early_data_arrives_once() {
     let long: Vec<u8> = crate::support::Random::new(7).bytes(300_000);
     for loss in [0, 20] {
         let mut pair = Pair::new(client_settings(), early_server());
         let ticket = ticket(&mut pair);
-        // A server without the session and with other limits.
+        // A server that does not have the session, and that has other limits.
         let mut server = early_server();
         server.transport.max_streams_bidi = 3;
         let fresh = Pair::with(with_ticket(&ticket), server, EndpointSettings::default());
@@ -199,7 +199,7 @@ fn rejected_early_data_is_sent_again_without_loss_or_repetition() {
         connection.reset_stream(8, 77).unwrap();
         connection.stop_stream(8, 78).unwrap();
         pair.exchange();
-        assert!(pair.client.sent > 3, "some were sent at once");
+        assert!(pair.client.sent > 3, "some data was sent before the answer");
         pair.run_until("everything", |pair| {
             let Some((key, _)) = pair.server.events.first() else {
                 return false;
@@ -211,7 +211,10 @@ fn rejected_early_data_is_sent_again_without_loss_or_repetition() {
         });
         let server = newest_server(&pair);
         assert_eq!(outcome(&pair.client, client), Some((false, false)));
-        assert!(pair.server.received(server, 0) == long, "as it was written");
+        assert!(
+            pair.server.received(server, 0) == long,
+            "the data is unchanged"
+        );
         assert_eq!(pair.server.received(server, 4), b"one two");
         assert_eq!(pair.server.received(server, 2), b"uni");
         pair.run_until("the reset", |pair| {
@@ -234,7 +237,7 @@ fn rejected_early_data_is_sent_again_without_loss_or_repetition() {
 }
 
 #[test]
-fn early_data_survives_a_retry_and_a_bad_link() {
+fn early_data_survives_a_retry_and_losses() {
     for retry in [false, true] {
         let mut server = early_server();
         server.retry = retry.into();
@@ -248,7 +251,7 @@ fn early_data_survives_a_retry_and_a_bad_link() {
         };
         pair.client_setup = ClientSetup::new(&with_ticket(&ticket)).unwrap();
         let data = crate::support::Random::new(3).bytes(50_000);
-        let client = speak_at_once(&mut pair, &data);
+        let client = connect_and_send(&mut pair, &data);
         pair.run_until("the data", |pair| {
             let server = newest_server(pair);
             pair.server.finished(server, 0) && outcome(&pair.client, client).is_some()
@@ -263,12 +266,12 @@ fn early_data_survives_a_retry_and_a_bad_link() {
 }
 
 #[test]
-fn a_replayed_first_flight_gives_no_early_data() {
+fn a_replayed_first_flight_yields_no_early_data() {
     let mut pair = Pair::new(client_settings(), early_server());
     let ticket = ticket(&mut pair);
     pair.client_setup = ClientSetup::new(&with_ticket(&ticket)).unwrap();
     pair.record = true;
-    let _client = speak_at_once(&mut pair, b"pay 100");
+    let _client = connect_and_send(&mut pair, b"pay 100");
     pair.exchange();
     pair.record = false;
     let flight: Vec<Vec<u8>> = pair
@@ -284,7 +287,7 @@ fn a_replayed_first_flight_gives_no_early_data() {
     pair.run_until("the data", |pair| paid(pair) == 1);
     pair.client.is_mute = true;
     pair.run_for(Duration::from_secs(180));
-    // The connection has been dropped: the server takes the flight for a new one's.
+    // The connection was dropped, so the server takes the replayed flight for a new connection.
     let accepted = pair.server.events.len();
     for datagram in &flight {
         pair.deliver(Who::Server, datagram, None);
@@ -295,11 +298,11 @@ fn a_replayed_first_flight_gives_no_early_data() {
             .iter()
             .any(|(_, e)| *e == Event::Accepted)
     );
-    assert_eq!(paid(&pair), 1, "and the data is not read again");
+    assert_eq!(paid(&pair), 1, "the replayed data is not read again");
 }
 
 #[test]
-fn sessions_are_shared_by_servers_with_the_same_store_and_demands() {
+fn servers_with_equal_requirements_share_sessions() {
     let store: Arc<dyn SessionStore> = Arc::new(MemorySessions::new(100));
     let shared = |change: &dyn Fn(&mut ServerSettings)| {
         let mut settings = early_server();
@@ -316,7 +319,7 @@ fn sessions_are_shared_by_servers_with_the_same_store_and_demands() {
     let mut other = Pair::new(with_ticket(&found.remove(0)), shared(&|_| ()));
     let (client, _) = other.establish();
     assert_eq!(outcome(&other.client, client), Some((true, true)));
-    // A server that requires a certificate does not accept a session of a server that did not.
+    // A server that requires a certificate does not resume a session of a server that requires none.
     let mut other = Pair::new(with_ticket(&found.remove(0)), shared(&demanding));
     let key = other.connect();
     other.run_until("the end", |pair| pair.client.closed(key).is_some());
@@ -328,12 +331,12 @@ fn sessions_are_shared_by_servers_with_the_same_store_and_demands() {
 }
 
 #[test]
-fn early_data_is_not_taken_by_a_server_with_lower_limits() {
+fn a_server_with_lower_limits_rejects_early_data() {
     let lower: [fn(&mut ServerSettings); 5] = [
         |settings| settings.transport.max_data /= 2,
         |settings| settings.transport.max_stream_data /= 2,
         |settings| settings.transport.max_streams_bidi /= 2,
-        // A higher limit is announced as twelve at first.
+        // A limit above 12 would be announced as 12 at first.
         |settings| settings.transport.max_streams_uni = 11,
         |settings| settings.transport.datagram_recv_bytes = None,
     ];
@@ -346,7 +349,7 @@ fn early_data_is_not_taken_by_a_server_with_lower_limits() {
         let mut second = first;
         lower(&mut second);
         let mut pair = Pair::new(with_ticket(&ticket), second);
-        let key = speak_at_once(&mut pair, b"early");
+        let key = connect_and_send(&mut pair, b"early");
         pair.run_until("the data", |pair| {
             pair.server
                 .events
@@ -360,7 +363,7 @@ fn early_data_is_not_taken_by_a_server_with_lower_limits() {
 }
 
 #[test]
-fn early_data_beyond_the_limit_of_a_server_that_does_not_take_it_arrives_all_the_same() {
+fn rejected_early_data_above_the_servers_limit_still_arrives() {
     for limit in [1, 1_000, 5_000, 60_000] {
         let store: Arc<dyn SessionStore> = Arc::new(MemorySessions::new(100));
         let mut first = early_server();
@@ -371,7 +374,7 @@ fn early_data_beyond_the_limit_of_a_server_that_does_not_take_it_arrives_all_the
         let mut pair = Pair::new(with_ticket(&ticket), second);
         let length = (limit as u32 * 60).min(150_000);
         let data: Vec<u8> = (0..length).map(|at| at as u8).collect();
-        let key = speak_at_once(&mut pair, &data);
+        let key = connect_and_send(&mut pair, &data);
         pair.run_until("the data", |pair| {
             let is_end = |event: &Event| matches!(event, Event::StreamData { fin: true, .. });
             let closed = pair.client.closed(key);
@@ -384,7 +387,7 @@ fn early_data_beyond_the_limit_of_a_server_that_does_not_take_it_arrives_all_the
     }
 }
 
-/// A store that stores nothing, or returns garbage.
+/// A session store that stores nothing. With `nonsense` it stores garbage.
 #[derive(Debug, Default)]
 struct Unwilling {
     nonsense: bool,
@@ -403,7 +406,7 @@ impl SessionStore for Unwilling {
 }
 
 #[test]
-fn a_store_that_fails_means_a_full_handshake() {
+fn a_failing_session_store_causes_a_full_handshake() {
     let store = Arc::new(Unwilling::default());
     let mut settings = server_settings();
     settings.sessions = Some(store);
@@ -424,20 +427,20 @@ fn a_store_that_fails_means_a_full_handshake() {
 }
 
 #[test]
-fn a_ticket_does_not_replace_trust() {
+fn a_ticket_does_not_replace_a_trusted_certificate() {
     let mut pair = Pair::new(client_settings(), early_server());
     let ticket = ticket(&mut pair);
-    // The server would resume. But its certificate is not trusted any more, so the ticket is not offered, and the
-    // server has to send the certificate.
+    // The server would resume the session. But its certificate is not trusted any more, so the client does not offer
+    // the ticket and the server must send its certificate.
     let mut settings = with_ticket(&ticket);
     settings.roots = Roots::Pem(stranger().pem.clone().into_bytes());
     pair.client_setup = ClientSetup::new(&settings).unwrap();
-    let key = speak_at_once(&mut pair, b"secret");
+    let key = connect_and_send(&mut pair, b"secret");
     pair.run_until("the end", |pair| pair.client.closed(key).is_some());
     assert_eq!(pair.client.closed(key).unwrap().0, 0x100 + 48, "unknown_ca");
     let is_data = |(_, event): &(ConnectionKey, Event)| matches!(event, Event::StreamData { .. });
     assert!(!pair.server.events.iter().any(is_data));
-    // A ticket from elsewhere, without certificates, resumes.
+    // A ticket without certificates is resumed.
     settings.roots = Roots::Pem(authority().pem.clone().into_bytes());
     settings.session_ticket = Some(SessionTicket {
         peer_certificates: Vec::new(),
@@ -465,7 +468,7 @@ fn tokens_of_new_token_frames_validate_the_address_once() {
         });
     let token = token.expect("the server sends tokens");
 
-    // Another setup, like another process, with a server that validates every address.
+    // Another setup, like another process, and a server that validates every address.
     let mut retrying = server_settings();
     retrying.retry = Retry::Always;
     let mut pair = Pair::new(client_settings(), retrying);
@@ -508,7 +511,7 @@ fn tokens_of_new_token_frames_validate_the_address_once() {
     assert_eq!(error.field, "token");
 }
 
-/// The lookups that the server's host has received and not answered.
+/// The lookups for which the application was asked and has not answered.
 fn questions(pair: &Pair) -> Vec<(u64, Vec<Vec<u8>>)> {
     let question = |(_, event): &(ConnectionKey, Event)| match event {
         Event::SessionsAsked {
@@ -527,10 +530,10 @@ fn asking_server() -> ServerSettings {
 }
 
 #[test]
-fn a_host_that_is_asked_may_take_its_time() {
+fn an_application_may_answer_a_lookup_later() {
     for names in [0, 20] {
         let mut client = client_settings();
-        // The many protocol names make a hello of several datagrams.
+        // The protocol names make a ClientHello of several datagrams.
         client
             .alpn
             .extend((0..names).map(|number| format!("{number:0200}").into_bytes()));
@@ -540,7 +543,7 @@ fn a_host_that_is_asked_may_take_its_time() {
         client.session_ticket = Some(ticket.clone());
         pair.client_setup = ClientSetup::new(&client).unwrap();
         let accepted = pair.server.endpoint.stats().connections_accepted;
-        let key = speak_at_once(&mut pair, b"early");
+        let key = connect_and_send(&mut pair, b"early");
         pair.run_until("the question", |pair| !questions(pair).is_empty());
         let (question, tickets) = questions(&pair).remove(0);
         assert_eq!(tickets, [ticket.ticket]);
@@ -563,7 +566,7 @@ fn a_host_that_is_asked_may_take_its_time() {
 }
 
 #[test]
-fn who_waits_for_an_answer_is_forgotten_in_time() {
+fn a_connection_that_waits_for_a_lookup_times_out() {
     let mut pair = Pair::new(client_settings(), asking_server());
     let ticket = ticket(&mut pair);
     pair.client_setup = ClientSetup::new(&with_ticket(&ticket)).unwrap();
@@ -579,7 +582,7 @@ fn who_waits_for_an_answer_is_forgotten_in_time() {
 }
 
 #[test]
-fn a_host_that_has_seen_a_token_elsewhere_has_the_address_proved() {
+fn a_token_used_elsewhere_is_answered_with_a_retry() {
     let server = ServerSettings {
         asks_for_tokens: true,
         retry: Retry::Never,
@@ -604,7 +607,7 @@ fn a_host_that_has_seen_a_token_elsewhere_has_the_address_proved() {
             .collect();
         assert_eq!(tokens.len(), 2);
         client.session_ticket = Some(ticket);
-        // New, and used elsewhere; then used here, which the host is not asked about.
+        // A new token; one that was used elsewhere; and one that was used here, for which the application is not asked.
         for (token, is_new, retried) in [
             (&tokens[0], true, 0),
             (&tokens[1], false, 1),
@@ -613,7 +616,7 @@ fn a_host_that_has_seen_a_token_elsewhere_has_the_address_proved() {
             client.token = token.clone();
             pair.client_setup = ClientSetup::new(&client).unwrap();
             pair.server.events.clear();
-            let key = speak_at_once(&mut pair, b"early");
+            let key = connect_and_send(&mut pair, b"early");
             pair.run_until("the handshake", |pair| {
                 let asked = pair
                     .server
@@ -648,14 +651,14 @@ fn a_host_that_has_seen_a_token_elsewhere_has_the_address_proved() {
 }
 
 #[test]
-fn a_host_is_asked_about_hellos_of_version_2_too() {
+fn lookups_work_with_version_2() {
     let mut client = client_settings();
     client.supported_versions = vec![0x6b33_43cf];
     let mut pair = Pair::new(client.clone(), asking_server());
     let ticket = ticket(&mut pair);
     client.session_ticket = Some(ticket.clone());
     pair.client_setup = ClientSetup::new(&client).unwrap();
-    let key = speak_at_once(&mut pair, b"early");
+    let key = connect_and_send(&mut pair, b"early");
     pair.run_until("the question", |pair| !questions(pair).is_empty());
     let now = pair.now;
     pair.server.endpoint.sessions_answered(now, 0);
@@ -664,7 +667,7 @@ fn a_host_is_asked_about_hellos_of_version_2_too() {
 }
 
 #[test]
-fn a_hello_that_does_not_become_whole_is_not_waited_for() {
+fn an_incomplete_client_hello_is_not_waited_for() {
     let mut client = client_settings();
     client
         .alpn
@@ -686,6 +689,6 @@ fn a_hello_that_does_not_become_whole_is_not_waited_for() {
     assert_eq!(questions(&pair), []);
     assert!(
         pair.now - before < Duration::from_secs(2),
-        "acknowledgements helped"
+        "the client repeats the lost part soon"
     );
 }

@@ -1,4 +1,4 @@
-//! A server's limits: floods, restarts, several workers on a port, and shrinking after a peak.
+//! A server's limits: floods, restarts, several workers on a port, and tables that shrink after a peak.
 
 use std::{
     net::{Ipv4Addr, SocketAddr},
@@ -22,7 +22,7 @@ fn with_retry(retry: Retry) -> ServerSettings {
     }
 }
 
-/// First packets of `count` clients that do not exist, with their spoofed addresses.
+/// First packets of `count` clients that do not exist, each with a spoofed address.
 fn spoofed(count: u32) -> Vec<(SocketAddr, Vec<u8>)> {
     let mut attacker = Endpoint::new(EndpointSettings::default(), None);
     let setup = ClientSetup::new(&client_settings()).unwrap();
@@ -38,13 +38,13 @@ fn spoofed(count: u32) -> Vec<(SocketAddr, Vec<u8>)> {
     flood.collect()
 }
 
-/// Delivers them to the server, whose answers are lost.
+/// Delivers first packets to the server. Its answers are lost.
 fn flood(pair: &mut Pair, packets: &[(SocketAddr, Vec<u8>)]) {
     let mut buffer = Vec::new();
     for (remote, packet) in packets {
         pair.deliver_from(*remote, packet);
         let endpoint = &mut pair.server.endpoint;
-        // The link is busy until the wave has passed.
+        // The link is busy until all packets of the wave have arrived.
         if !pair.has_strangers {
             while endpoint.poll_transmit(pair.now, &mut buffer).is_some() {}
         }
@@ -58,7 +58,7 @@ fn ended(pair: &mut Pair, key: ConnectionKey) -> (u64, CloseKind) {
 }
 
 #[test]
-fn a_flood_from_invented_addresses_is_answered_with_retries_and_a_client_gets_in() {
+fn a_flood_from_spoofed_addresses_does_not_exclude_a_client() {
     let settings = EndpointSettings {
         max_handshakes: 64,
         retry_handshakes: 32,
@@ -75,7 +75,7 @@ fn a_flood_from_invented_addresses_is_answered_with_retries_and_a_client_gets_in
         ),
         (32, 32)
     );
-    // During the flood.
+    // A genuine client connects during the flood.
     pair.has_strangers = true;
     let more = spoofed(2_000);
     let mut waves = more.chunks(20);
@@ -84,7 +84,12 @@ fn a_flood_from_invented_addresses_is_answered_with_retries_and_a_client_gets_in
     conn.send_stream(0, Bytes::from_static(b"here I am"), true)
         .unwrap();
     while !pair.server.streams.values().any(|received| received.fin) {
-        flood(&mut pair, waves.next().expect("it takes fewer waves"));
+        flood(
+            &mut pair,
+            waves
+                .next()
+                .expect("the client has connected before the flood has ended"),
+        );
         pair.step();
     }
     assert!(pair.client.endpoint.peek(key).unwrap().is_established());
@@ -93,7 +98,7 @@ fn a_flood_from_invented_addresses_is_answered_with_retries_and_a_client_gets_in
 }
 
 #[test]
-fn without_retries_a_flood_keeps_clients_out_but_costs_no_more_than_the_limit() {
+fn without_retries_a_flood_is_bounded_by_the_limit_of_handshakes() {
     let settings = EndpointSettings {
         max_handshakes: 64,
         retry_handshakes: 32,
@@ -110,7 +115,7 @@ fn without_retries_a_flood_keeps_clients_out_but_costs_no_more_than_the_limit() 
 }
 
 #[test]
-fn more_connections_of_one_address_than_it_may_have_are_refused() {
+fn connections_of_one_address_above_its_limit_are_refused() {
     let settings = EndpointSettings {
         max_connections_per_address: Some(3),
         ..EndpointSettings::default()
@@ -123,7 +128,7 @@ fn more_connections_of_one_address_than_it_may_have_are_refused() {
         assert_eq!(ended(&mut pair, key), refused);
         let stats = pair.server.endpoint.stats();
         assert_eq!((stats.incoming_refused, stats.refused_for_address), (1, 1));
-        // A closed connection makes room at once, however long it lingers.
+        // A closed connection makes room at once, although its state is kept for a while.
         pair.close(Who::Client, open[0], 0, None, b"");
         pair.run_for(2 * pair.link.latency);
         assert_eq!(pair.server.endpoint.len(), 3, "it lingers");
@@ -132,7 +137,7 @@ fn more_connections_of_one_address_than_it_may_have_are_refused() {
 }
 
 #[test]
-fn more_connections_than_the_rate_come_in_later() {
+fn connections_above_the_accept_rate_are_accepted_later() {
     let settings = EndpointSettings {
         accept_rate: Some(Rate {
             per_second: 2.0,
@@ -168,7 +173,7 @@ fn restarted(settings: &EndpointSettings, server: &ServerSettings) -> Endpoint {
 }
 
 #[test]
-fn a_server_started_again_with_its_key_resets_old_connections_at_once() {
+fn a_restarted_server_with_its_key_resets_old_connections() {
     for (key, is_known) in [([7; 32], true), ([8; 32], false)] {
         let settings = EndpointSettings {
             reset_keys: vec![[7; 32]],
@@ -205,7 +210,7 @@ fn a_server_started_again_with_its_key_resets_old_connections_at_once() {
 }
 
 #[test]
-fn connections_from_before_a_change_of_the_reset_key_are_reset_with_their_own() {
+fn a_connection_is_reset_with_the_key_of_its_time() {
     let (first, second) = ([7; 32], [8; 32]);
     for (restarted_with, changed_to, old_are_reset) in [
         (vec![second, first], None, true),
@@ -238,7 +243,7 @@ fn connections_from_before_a_change_of_the_reset_key_are_reset_with_their_own() 
                     false => CloseKind::IdleTimeout,
                 };
                 assert_eq!(ended(&mut pair, key).1, expected);
-                // After the first packet: each packet has one answer.
+                // The client notices a reset after its first packet, because each packet is answered.
                 let took = pair.now - begin;
                 assert_eq!(
                     took < Duration::from_millis(100),
@@ -251,7 +256,7 @@ fn connections_from_before_a_change_of_the_reset_key_are_reset_with_their_own() 
 }
 
 #[test]
-fn the_ids_of_clients_have_no_mark() {
+fn connection_ids_of_clients_have_no_mark() {
     let settings = EndpointSettings {
         reset_keys: vec![[7; 32]],
         ..EndpointSettings::default()
@@ -274,7 +279,7 @@ fn the_ids_of_clients_have_no_mark() {
 }
 
 #[test]
-fn a_worker_takes_the_retry_token_of_another_with_the_same_key_only() {
+fn a_worker_accepts_another_workers_retry_token_with_the_same_key() {
     for (secret, is_shared) in [(vec![1; 64], true), (vec![2; 64], false)] {
         let server = |secret| ServerSettings {
             token_keys: vec![secret],
@@ -300,7 +305,7 @@ fn a_worker_takes_the_retry_token_of_another_with_the_same_key_only() {
 }
 
 #[test]
-fn a_workers_connection_ids_name_it() {
+fn a_workers_connection_ids_identify_it() {
     let settings = EndpointSettings {
         worker: Some(Worker { index: 5, count: 7 }),
         ..EndpointSettings::default()
@@ -315,7 +320,7 @@ fn a_workers_connection_ids_name_it() {
             .unwrap();
         pair.run_for(Duration::from_secs(1));
     }
-    // The client's packets, except the first ones, whose IDs it has generated itself.
+    // The client's packets with IDs that the server has issued: those with short headers, and Handshake packets.
     for (from, datagram) in &pair.recorded {
         let id = match datagram[0] & 0x80 {
             0 => Some(datagram[1]),
@@ -374,7 +379,7 @@ fn the_tables_shrink_after_a_peak() {
 }
 
 #[test]
-fn a_client_sends_resets_for_short_headers_and_for_no_first_packet() {
+fn a_client_sends_resets_only_for_short_headers() {
     let mut endpoint = Endpoint::new(EndpointSettings::default(), None);
     let (address, mut first) = spoofed(1).remove(0);
     let (now, mut buffer) = (Instant::now(), Vec::new());

@@ -1,4 +1,4 @@
-//! The limit of the peer's open streams: a lower one is announced at first.
+//! The limit of the peer's open streams. If it is high, a lower one is announced at first.
 
 use std::time::Duration;
 
@@ -7,8 +7,8 @@ use bytes::Bytes;
 use crate::support::{Link, Pair, with_transport};
 use uringcore_quic::TransportSettings;
 
-/// How many streams of a client, which opens `count` of each kind and ends none, the server has received when the
-/// first have arrived, and a round trip later.
+/// A client opens `count` streams of each kind and ends none. Returns how many of each kind the server has received:
+/// when the first have arrived, and a round trip later.
 fn seen(count: u64, edit: fn(&mut TransportSettings)) -> [[usize; 2]; 2] {
     let (client, server) = with_transport(edit);
     let link = Link {
@@ -36,7 +36,7 @@ fn counted(pair: &Pair) -> [usize; 2] {
 }
 
 #[test]
-fn of_many_streams_some_are_announced_at_first_and_all_with_use() {
+fn a_high_stream_limit_is_announced_in_two_steps() {
     assert_eq!(seen(300, |_| ()), [[100, 12], [128, 128]]);
     let many = |t: &mut TransportSettings| {
         t.max_streams_bidi = 1_000;
@@ -46,7 +46,7 @@ fn of_many_streams_some_are_announced_at_first_and_all_with_use() {
 }
 
 #[test]
-fn few_streams_are_announced_as_they_are() {
+fn a_low_stream_limit_is_announced_at_once() {
     let few = |t: &mut TransportSettings| {
         t.max_streams_bidi = 114;
         t.max_streams_uni = 13;
@@ -55,7 +55,7 @@ fn few_streams_are_announced_as_they_are() {
 }
 
 #[test]
-fn the_limit_is_raised_before_a_peer_that_opens_one_after_the_other_gets_there() {
+fn a_peer_that_opens_streams_in_turn_never_reaches_the_first_limit() {
     let (client, server) = with_transport(|_| ());
     let mut pair = Pair::new(client, server);
     let (client, _) = pair.establish();
@@ -72,7 +72,7 @@ fn the_limit_is_raised_before_a_peer_that_opens_one_after_the_other_gets_there()
 }
 
 #[test]
-fn the_host_is_told_what_is_allowed_and_may_change_it() {
+fn the_application_may_read_and_change_the_stream_limit() {
     let (client, server) = with_transport(|_| ());
     let mut pair = Pair::new(client, server);
     let (_, server) = pair.establish();

@@ -10,7 +10,7 @@ fn pattern(seed: u64, length: usize) -> Bytes {
     Random::new(seed).bytes(length).into()
 }
 
-/// 20 streams of 1 MiB in each direction, in writes of mixed sizes.
+/// Transfers 20 streams of 1 MiB in each direction, in writes of mixed sizes.
 fn twenty_streams(mut pair: Pair) -> Pair {
     let (client, server) = pair.establish();
     let length = 1 << 20;
@@ -27,7 +27,7 @@ fn twenty_streams(mut pair: Pair) -> Pair {
         }
     }
     pair.run_until("20 MiB to the server", |pair| {
-        // Echo each stream as soon as it is complete.
+        // The server echoes each stream as soon as it is complete.
         for ((_, id), received) in pair.server.streams.iter_mut() {
             if received.fin && received.events > 0 {
                 received.events = 0;
@@ -60,7 +60,7 @@ fn twenty_streams(mut pair: Pair) -> Pair {
 }
 
 #[test]
-fn twenty_streams_of_a_mebibyte_both_ways() {
+fn twenty_streams_transfer_a_mebibyte_in_each_direction() {
     let pair = twenty_streams(Pair::default_pair());
     assert!(
         pair.elapsed() < Duration::from_secs(20),
@@ -93,7 +93,7 @@ fn every_congestion_controller_moves_data() {
 }
 
 #[test]
-fn data_of_a_turn_comes_in_one_event() {
+fn data_of_one_turn_is_delivered_in_one_event() {
     let mut pair = Pair::default_pair();
     let (client, server) = pair.establish();
     let conn = pair.client.endpoint.connection(client).unwrap();
@@ -108,7 +108,7 @@ fn data_of_a_turn_comes_in_one_event() {
 }
 
 #[test]
-fn stream_ids_are_those_of_the_rfc_and_are_not_taken_by_asking() {
+fn stream_ids_follow_the_rfc_and_getters_do_not_use_them_up() {
     let mut pair = Pair::default_pair();
     let (client, server) = pair.establish();
     let conn = pair.client.endpoint.connection(client).unwrap();
@@ -129,7 +129,7 @@ fn stream_ids_are_those_of_the_rfc_and_are_not_taken_by_asking() {
 }
 
 #[test]
-fn wrong_stream_uses_are_refused() {
+fn commands_for_wrong_streams_are_refused() {
     let mut pair = Pair::default_pair();
     let (client, server) = pair.establish();
     let conn = pair.client.endpoint.connection(client).unwrap();
@@ -167,7 +167,7 @@ fn wrong_stream_uses_are_refused() {
     assert_eq!(
         conn.send_stream(0, data(), false),
         Err(StreamError::Over),
-        "over, forgotten"
+        "the stream has ended and was removed"
     );
     assert_eq!(conn.stop_stream(0, 0), Err(StreamError::Over));
     assert_eq!(
@@ -205,7 +205,7 @@ fn skipped_stream_ids_can_be_used_later() {
 }
 
 #[test]
-fn reset_carries_its_code_and_drops_what_is_queued() {
+fn a_reset_carries_its_code_and_drops_queued_data() {
     let mut pair = Pair::default_pair();
     let (client, server) = pair.establish();
     let conn = pair.client.endpoint.connection(client).unwrap();
@@ -226,7 +226,7 @@ fn reset_carries_its_code_and_drops_what_is_queued() {
     };
     pair.run_until("the reset", |pair| pair.server.has(server, is_reset));
     assert!(!pair.server.finished(server, 0));
-    // The other direction continues.
+    // The server's direction continues.
     let conn = pair.server.endpoint.connection(server).unwrap();
     conn.send_stream(0, Bytes::from_static(b"still here"), true)
         .unwrap();
@@ -236,7 +236,7 @@ fn reset_carries_its_code_and_drops_what_is_queued() {
 }
 
 #[test]
-fn stop_sending_carries_its_code_and_is_answered_by_a_reset() {
+fn stop_sending_is_answered_by_a_reset_with_its_code() {
     let mut pair = Pair::default_pair();
     let (client, server) = pair.establish();
     let conn = pair.client.endpoint.connection(client).unwrap();
@@ -262,7 +262,7 @@ fn stop_sending_carries_its_code_and_is_answered_by_a_reset() {
         )
     };
     pair.run_until("the stop", |pair| pair.client.has(client, is_stop));
-    // All of the stream except the state machine's data, two windows of it at most.
+    // The whole stream was dropped, except for the data in quinn-proto, which is at most two windows.
     let drops_the_queue = |event: &Event| match event {
         Event::StopSending { unsent, .. } => (3 << 20..4 << 20).contains(unsent),
         _ => false,
@@ -285,7 +285,7 @@ fn stop_sending_carries_its_code_and_is_answered_by_a_reset() {
 }
 
 #[test]
-fn whoever_waits_for_a_queue_hears_that_the_stream_was_abandoned() {
+fn stream_abandoned_is_emitted_for_a_full_queue() {
     let (client, server) = with_transport(|t| t.send_window = 64 << 10);
     let mut pair = Pair::new(client, server);
     let (client, server) = pair.establish();
@@ -298,7 +298,7 @@ fn whoever_waits_for_a_queue_hears_that_the_stream_was_abandoned() {
     pair.run_until("some data", |pair| {
         !pair.server.received(server, 4).is_empty()
     });
-    // Ours, the peer's, and one whose queue was not full.
+    // One stream is reset by this side, one is stopped by the peer, and one has a queue that was never full.
     let conn = pair.client.endpoint.connection(client).unwrap();
     conn.reset_stream(0, 1).unwrap();
     conn.reset_stream(12, 1).unwrap();
@@ -319,7 +319,7 @@ fn whoever_waits_for_a_queue_hears_that_the_stream_was_abandoned() {
 }
 
 #[test]
-fn a_stream_abandoned_before_it_could_be_opened_is_told_too() {
+fn stream_abandoned_is_emitted_for_an_unopened_stream() {
     let (client, server) = with_transport(|t| t.max_streams_bidi = 0);
     let mut pair = Pair::new(client, server);
     let (client, _) = pair.establish();
@@ -332,14 +332,14 @@ fn a_stream_abandoned_before_it_could_be_opened_is_told_too() {
 }
 
 #[test]
-fn streams_beyond_the_peers_limit_wait_their_turn() {
+fn streams_above_the_peers_limit_wait() {
     let (client, server) = with_transport(|t| {
         t.max_streams_bidi = 3;
         t.max_streams_uni = 2;
     });
     let mut pair = Pair::new(client, server);
     let key = pair.connect();
-    // Before the handshake there is no limit either.
+    // Before the handshake, the queue is not limited either.
     let conn = pair.client.endpoint.connection(key).unwrap();
     for n in 0..40 {
         let (bidi, uni) = (conn.next_stream_id(false), conn.next_stream_id(true));
@@ -347,7 +347,7 @@ fn streams_beyond_the_peers_limit_wait_their_turn() {
         conn.send_stream(bidi, pattern(bidi, 3_000), true).unwrap();
         conn.send_stream(uni, pattern(uni, 3_000), true).unwrap();
     }
-    // One stream is reset while it waits: the peer must get it nevertheless, or it would wait forever.
+    // A stream that is reset while it waits must still be opened: otherwise the peer would wait for it for ever.
     conn.reset_stream(80, 5).unwrap();
     pair.run_until("the first streams", |pair| {
         pair.server
@@ -409,7 +409,7 @@ fn streams_beyond_the_peers_limit_wait_their_turn() {
 }
 
 #[test]
-fn watermarks_are_crossed_once_each_way() {
+fn each_crossing_of_a_watermark_is_reported_once() {
     let (client, server) = with_transport(|t| t.send_window = 64 << 10);
     let mut pair = Pair::new(client, server);
     let (client, server) = pair.establish();
@@ -442,7 +442,7 @@ fn watermarks_are_crossed_once_each_way() {
     assert_eq!(
         (writable(&pair, 0), writable(&pair, 4)),
         (1, 0),
-        "once, and only if it was above"
+        "a watermark is reported once, and only after the high one"
     );
     let conn = pair.client.endpoint.connection(client).unwrap();
     conn.send_stream(0, pattern(1, 200_000), true).unwrap();
@@ -450,7 +450,7 @@ fn watermarks_are_crossed_once_each_way() {
 }
 
 #[test]
-fn a_stream_that_is_full_again_is_not_called_writable() {
+fn a_stream_that_is_full_again_is_not_reported_writable() {
     let (client, server) = with_transport(|t| t.send_window = 64 << 10);
     let mut pair = Pair::new(client, server);
     let (client, _) = pair.establish();
@@ -458,7 +458,7 @@ fn a_stream_that_is_full_again_is_not_called_writable() {
     conn.set_watermarks(40_000, 20_000);
     conn.set_connection_watermarks(40_000, 20_000);
     conn.send_stream(0, pattern(1, 40_000), false).unwrap();
-    // The host sends before the end of its turn, and writes again before it polls.
+    // The application sends before it has polled all events, and writes again before it polls the next.
     let mut datagram = Vec::new();
     while pair
         .client
@@ -486,7 +486,7 @@ fn a_stream_that_is_full_again_is_not_called_writable() {
 }
 
 #[test]
-fn a_paused_stream_gives_no_credit_and_the_others_flow() {
+fn a_paused_stream_gives_no_credit_and_others_continue() {
     let (client, server) = with_transport(|t| t.max_stream_data = 100_000);
     let mut pair = Pair::new(client, server);
     let (client, server) = pair.establish();
@@ -496,7 +496,11 @@ fn a_paused_stream_gives_no_credit_and_the_others_flow() {
     conn.send_stream(4, pattern(2, 1_000_000), true).unwrap();
     pair.run_until("the other stream", |pair| pair.server.finished(server, 4));
     pair.run_for(Duration::from_secs(5));
-    assert_eq!(pair.server.received(server, 0).len(), 1, "nothing is read");
+    assert_eq!(
+        pair.server.received(server, 0).len(),
+        1,
+        "a paused stream is not read"
+    );
     let left = pair
         .client
         .endpoint
@@ -521,11 +525,11 @@ fn a_paused_stream_gives_no_credit_and_the_others_flow() {
     assert!(pair.server.received(server, 0)[1..] == pattern(1, 1_000_000));
 }
 
-/// A reader that takes one event and pauses until the link is silent. Waiting data is neither returned twice nor
-/// merged again: each packet's piece is returned once, a pause causes at most one event, and the data that
-/// accumulates is bounded by the peer's credit.
+/// The reader takes one event and then pauses until the link is silent. Waiting data must neither be returned twice
+/// nor merged again: each packet's piece is returned once, a pause causes at most one event, and the peer's credit
+/// bounds the waiting data.
 #[test]
-fn a_reader_that_pauses_after_each_event_costs_no_more_than_its_bytes() {
+fn pausing_after_each_event_does_not_multiply_work() {
     const WINDOW: usize = 100_000;
     const SIZE: usize = 8 << 20;
     let (client, server) = with_transport(|t| t.max_stream_data = WINDOW as u64);
@@ -550,7 +554,10 @@ fn a_reader_that_pauses_after_each_event_costs_no_more_than_its_bytes() {
         let already = pair.server.received(server, 0).len();
         reader(&mut pair, Connection::resume_stream);
         pair.server.take_events();
-        assert!(events(&pair) <= before + 1, "all that waited is one event");
+        assert!(
+            events(&pair) <= before + 1,
+            "all waiting data comes in one event"
+        );
         let came = pair.server.received(server, 0).len() - already;
         assert!(came <= WINDOW, "{came} bytes behind a pause");
         pauses += 1;
@@ -564,7 +571,7 @@ fn a_reader_that_pauses_after_each_event_costs_no_more_than_its_bytes() {
 }
 
 #[test]
-fn what_arrived_on_a_paused_stream_is_delivered_when_the_peer_closes() {
+fn data_of_a_paused_stream_is_delivered_before_closed() {
     let mut pair = Pair::default_pair();
     let (client, server) = pair.establish();
     pair.pause_behind(client, server, b"a");
@@ -635,7 +642,7 @@ fn priorities_are_strict() {
 }
 
 #[test]
-fn a_server_opens_streams_too() {
+fn a_server_can_open_streams() {
     let mut pair = Pair::default_pair();
     let (client, server) = pair.establish();
     let conn = pair.server.endpoint.connection(server).unwrap();
@@ -658,7 +665,7 @@ fn a_server_opens_streams_too() {
 }
 
 #[test]
-fn an_empty_stream_is_a_fin_alone() {
+fn an_empty_stream_consists_of_a_fin() {
     let mut pair = Pair::default_pair();
     let (client, server) = pair.establish();
     pair.client
@@ -673,7 +680,7 @@ fn an_empty_stream_is_a_fin_alone() {
 }
 
 #[test]
-fn one_large_write_keeps_the_link_as_busy_as_many_small_ones() {
+fn one_large_write_is_as_fast_as_many_small_ones() {
     let time = |write: usize| {
         let (client, server) = with_transport(|t| {
             t.max_data = 64 << 20;
@@ -697,7 +704,7 @@ fn one_large_write_keeps_the_link_as_busy_as_many_small_ones() {
 }
 
 #[test]
-fn a_connection_that_has_become_quiet_is_woken_for_its_rest_and_then_let_be() {
+fn an_idle_connection_is_woken_once_to_free_memory() {
     let mut pair = Pair::default_pair();
     let (client, server) = pair.establish();
     for n in 0..50 {

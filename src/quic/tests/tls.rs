@@ -1,4 +1,4 @@
-//! Handshakes, and their failures.
+//! TLS handshakes that succeed, and those that fail.
 
 use std::{
     sync::Arc,
@@ -17,7 +17,7 @@ use uringcore_quic::{
 };
 
 #[test]
-fn handshake_tells_what_was_negotiated() {
+fn the_handshake_reports_the_negotiated_values() {
     let mut pair = Pair::default_pair();
     let (client, server) = pair.establish();
     let alpn = Some(ALPN.to_vec());
@@ -59,8 +59,8 @@ fn handshake_tells_what_was_negotiated() {
 }
 
 #[test]
-fn handshake_survives_a_terrible_link() {
-    // Twelve seconds pass between the sixth and the seventh probe, with a PTO that began with 0.3.
+fn a_handshake_survives_a_lossy_link() {
+    // With a first probe time-out of 0.3 seconds, twelve seconds pass between the sixth and the seventh probe.
     let handshake_timeout = Duration::from_secs(60);
     let settings = EndpointSettings {
         handshake_timeout,
@@ -80,7 +80,7 @@ fn handshake_survives_a_terrible_link() {
 }
 
 #[test]
-fn second_connection_resumes_the_session() {
+fn a_second_connection_resumes_the_session() {
     let mut pair = Pair::default_pair();
     pair.establish();
     pair.run_for(Duration::from_secs(1));
@@ -98,7 +98,7 @@ fn second_connection_resumes_the_session() {
 }
 
 #[test]
-fn every_cipher_suite_works_and_unknown_combinations_do_not() {
+fn every_cipher_suite_works_and_no_common_one_fails() {
     let suites = [
         CipherSuite::Aes128GcmSha256,
         CipherSuite::Aes256GcmSha384,
@@ -123,7 +123,7 @@ fn every_cipher_suite_works_and_unknown_combinations_do_not() {
 }
 
 #[test]
-fn key_log_gets_the_secrets_of_both_sides() {
+fn the_key_log_gets_the_secrets_of_both_sides() {
     let (mut client, mut server) = (client_settings(), server_settings());
     let (client_lines, server_lines) = (key_lines(), key_lines());
     client.key_log = Some(client_lines.clone());
@@ -140,13 +140,13 @@ fn key_log_gets_the_secrets_of_both_sides() {
     }
 }
 
-/// Connects and waits for the client's and, if there was a connection, the server's end.
+/// Connects, and waits until the client's connection, and the server's if there is one, has ended.
 fn fail(pair: &mut Pair, name: &str) -> [Option<Closed>; 2] {
     let key = pair.connect_to(name);
     pair.run_until("the client's end", |pair| pair.client.closed(key).is_some());
     assert!(
         pair.elapsed() < Duration::from_secs(1),
-        "at once, not after {:?}",
+        "the failure is reported at once, not after {:?}",
         pair.elapsed()
     );
     pair.run_until_idle();
@@ -177,7 +177,7 @@ fn certificate_of_an_unknown_authority_is_refused_with_the_reason() {
 }
 
 #[test]
-fn nobody_trusted_means_nobody_accepted() {
+fn without_trusted_authorities_every_certificate_is_rejected() {
     let mut client = client_settings();
     client.roots = Roots::None;
     let [ours, _] = fail(&mut Pair::new(client, server_settings()), "localhost");
@@ -194,7 +194,7 @@ fn certificate_for_another_name_is_refused_with_both_names() {
 }
 
 #[test]
-fn verification_can_be_switched_off_wholly_or_for_the_name() {
+fn verification_can_be_disabled_completely_or_for_the_name() {
     let mut client = client_settings();
     client.roots = Roots::Pem(stranger().pem.clone().into_bytes());
     client.verify = false;
@@ -212,12 +212,12 @@ fn verification_can_be_switched_off_wholly_or_for_the_name() {
     assert_eq!(
         ours.unwrap().3,
         CloseKind::Tls { alert: 48 },
-        "the chain still counts"
+        "the chain is still verified"
     );
 }
 
 #[test]
-fn a_self_signed_certificate_is_trusted_when_it_is_named() {
+fn a_self_signed_server_certificate_can_be_trusted() {
     let make = |is_authority: bool, years: std::ops::Range<i32>| {
         let mut params = rcgen::CertificateParams::new(vec!["localhost".into()]).unwrap();
         if is_authority {
@@ -243,7 +243,7 @@ fn a_self_signed_certificate_is_trusted_when_it_is_named() {
         assert_eq!(
             ours.unwrap().3,
             CloseKind::Tls { alert: 42 },
-            "the name still counts"
+            "the name is still verified"
         );
         for years in [2010..2020, 2080..2090] {
             let (client, server) = make(is_authority, years);
@@ -252,14 +252,14 @@ fn a_self_signed_certificate_is_trusted_when_it_is_named() {
             assert_eq!(
                 kind,
                 CloseKind::Tls { alert: 45 },
-                "the dates still count: {reason}"
+                "the dates are still verified: {reason}"
             );
         }
     }
 }
 
 #[test]
-fn no_common_application_protocol_is_told_to_both_sides() {
+fn without_a_common_alpn_both_sides_fail() {
     let mut client = client_settings();
     client.alpn = vec![b"other".to_vec()];
     let [ours, theirs] = fail(&mut Pair::new(client, server_settings()), "localhost");
@@ -272,7 +272,7 @@ fn no_common_application_protocol_is_told_to_both_sides() {
 }
 
 #[test]
-fn client_certificates_are_asked_for_and_judged() {
+fn client_certificates_are_requested_and_verified() {
     let trusted = || Roots::Pem(authority().pem.clone().into_bytes());
     let with_auth = |client_auth| ServerSettings {
         client_auth,
@@ -325,7 +325,7 @@ fn client_certificates_are_asked_for_and_judged() {
 }
 
 #[test]
-fn a_self_signed_client_certificate_is_trusted_when_it_is_named() {
+fn a_self_signed_client_certificate_can_be_trusted() {
     let made = |is_ca| {
         let key = rcgen::KeyPair::generate().unwrap();
         let mut params = rcgen::CertificateParams::new(vec!["client".into()]).unwrap();
@@ -349,14 +349,14 @@ fn a_self_signed_client_certificate_is_trusted_when_it_is_named() {
             client
         };
         Pair::new(with(&identity), server.clone()).establish();
-        // Another certificate of the same name is not trusted.
+        // Another certificate for the same name is not trusted.
         let [ours, _] = fail(&mut Pair::new(with(&made(is_ca).1), server), "localhost");
         assert!(matches!(ours.unwrap().3, CloseKind::Tls { .. }));
     }
 }
 
 #[test]
-fn wrong_settings_name_their_field() {
+fn the_error_for_a_setting_names_its_field() {
     let field = |change: &dyn Fn(&mut uringcore_quic::ClientSettings)| {
         let mut settings = client_settings();
         change(&mut settings);
@@ -414,7 +414,7 @@ fn wrong_settings_name_their_field() {
 }
 
 #[test]
-fn impossible_connections_are_refused_at_once() {
+fn connections_to_invalid_addresses_are_refused() {
     let setup = ClientSetup::new(&client_settings()).unwrap();
     let settings = EndpointSettings {
         max_connections: 1,
@@ -436,7 +436,7 @@ fn impossible_connections_are_refused_at_once() {
 }
 
 #[test]
-fn an_address_is_verified_as_one() {
+fn an_ip_address_is_verified_as_an_address() {
     let server = ServerSettings {
         alpn: vec![ALPN.to_vec()],
         ..ServerSettings::new(issue(&authority().issuer, "10.0.0.2"), clock())
@@ -448,10 +448,10 @@ fn an_address_is_verified_as_one() {
 }
 
 #[test]
-fn a_store_that_the_host_has_read_is_trusted_and_no_stranger() {
+fn only_authorities_in_the_given_store_are_trusted() {
     let mut client = client_settings();
     let authority = authority().issuer.der().clone();
-    // A certificate that cannot be parsed is skipped.
+    // The store skips a certificate that cannot be parsed.
     let store = TrustStore::of(vec![CertificateDer::from(vec![1, 2, 3]), authority]);
     client.roots = Roots::Store(store);
     Pair::new(client.clone(), server_settings()).establish();
@@ -464,12 +464,12 @@ fn a_store_that_the_host_has_read_is_trusted_and_no_stranger() {
 }
 
 #[test]
-fn certificates_are_judged_by_the_hosts_time() {
+fn certificates_are_verified_at_the_applications_time() {
     #[derive(Debug)]
     struct Late;
     impl WallClock for Late {
         fn now(&self) -> SystemTime {
-            // The year 5138, when the test's certificates have expired.
+            // A time in the year 5138, when the test's certificates have expired.
             SystemTime::UNIX_EPOCH + Duration::from_secs(100_000_000_000)
         }
     }
@@ -480,7 +480,7 @@ fn certificates_are_judged_by_the_hosts_time() {
 }
 
 #[test]
-fn every_group_works_and_unknown_combinations_do_not() {
+fn every_group_works_and_no_common_one_fails() {
     let numbers = [0x0017, 0x0018, 0x001d, 0x11ec];
     let groups = numbers.map(|number| Group::from_u16(number).unwrap());
     assert_eq!(Group::from_u16(0x0019), None);
@@ -491,7 +491,7 @@ fn every_group_works_and_unknown_combinations_do_not() {
         let (key, _) = pair.establish();
         let stats = pair.client.endpoint.peek(key).unwrap().stats();
         assert_eq!(stats.group.and_then(Group::from_u16), Some(group));
-        // The server lacks the client's first group, so it requests another key share.
+        // The server does not support the client's first group, so it requests another key share.
         let (mut client, mut server) = (client_settings(), server_settings());
         client.groups = Some(groups.iter().rev().copied().collect());
         server.groups = Some(vec![group]);
@@ -505,7 +505,7 @@ fn every_group_works_and_unknown_combinations_do_not() {
 }
 
 #[test]
-fn a_server_takes_its_own_first_cipher_suite() {
+fn a_server_prefers_its_own_first_cipher_suite() {
     let (mut client, lines) = (client_settings(), key_lines());
     client.cipher_suites = Some(vec![
         CipherSuite::Aes256GcmSha384,
@@ -513,7 +513,7 @@ fn a_server_takes_its_own_first_cipher_suite() {
     ]);
     client.key_log = Some(lines.clone());
     Pair::new(client, server_settings()).establish();
-    // SHA-256 makes secrets of 32 bytes, SHA-384 of 48.
+    // A secret has 32 bytes with SHA-256, and 48 with SHA-384.
     let wanted = "CLIENT_TRAFFIC_SECRET_0 32";
     assert!(lines.0.lock().unwrap().iter().any(|line| line == wanted));
 }

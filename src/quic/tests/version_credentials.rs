@@ -1,10 +1,10 @@
-//! Session tickets, address validation tokens and 0-RTT data, each with its QUIC version.
+//! Session tickets, address validation tokens and 0-RTT data: each belongs to one QUIC version.
 
 use std::{sync::Arc, time::Duration};
 
 use crate::support::{
     Link, Pair, Random, client_settings,
-    sessions::{early_server, newest_server, outcome, speak_at_once, tickets},
+    sessions::{connect_and_send, early_server, newest_server, outcome, tickets},
 };
 use bytes::Bytes;
 use uringcore_quic::{
@@ -14,7 +14,7 @@ use uringcore_quic::{
 
 const VERSIONS: [u32; 2] = [VERSION_1, VERSION_2];
 
-/// A client that begins with `first` and prefers the first of `supported`.
+/// Settings of a client that begins with the version `first` and prefers the first of `supported`.
 fn client(supported: &[u32], first: u32) -> ClientSettings {
     ClientSettings {
         supported_versions: supported.to_vec(),
@@ -23,12 +23,12 @@ fn client(supported: &[u32], first: u32) -> ClientSettings {
     }
 }
 
-/// A client that supports one version.
+/// Settings of a client that supports one version.
 fn only(version: u32) -> ClientSettings {
     client(&[version], version)
 }
 
-/// A client that begins with `first` and switches to the other version.
+/// Settings of a client that begins with `first` and switches to the other version.
 fn switching(first: u32) -> ClientSettings {
     client(&[other(first), first], first)
 }
@@ -37,7 +37,7 @@ fn other(version: u32) -> u32 {
     VERSIONS[usize::from(version == VERSION_1)]
 }
 
-/// The ticket and the token that a client with `settings` gets from the pair's server.
+/// The ticket and the token that a client with `settings` gets from the pair's server, and the token's version.
 fn credentials(pair: &mut Pair, settings: &ClientSettings) -> (SessionTicket, Bytes, u32) {
     pair.client_setup = ClientSetup::new(settings).unwrap();
     let ticket = tickets(pair).remove(0);
@@ -61,7 +61,7 @@ fn with_ticket(settings: ClientSettings, ticket: &SessionTicket) -> ClientSetup 
 }
 
 #[test]
-fn tickets_and_tokens_are_of_the_negotiated_version() {
+fn tickets_and_tokens_have_the_negotiated_version() {
     let mut pair = Pair::new(client_settings(), early_server());
     for first in VERSIONS {
         let (ticket, _, version) = credentials(&mut pair, &only(first));
@@ -75,20 +75,20 @@ fn tickets_and_tokens_are_of_the_negotiated_version() {
 }
 
 #[test]
-fn a_ticket_is_shown_and_taken_by_connections_that_begin_with_its_version() {
+fn a_ticket_is_used_by_connections_that_begin_with_its_version() {
     let mut pair = Pair::new(client_settings(), early_server());
     for (of, first) in VERSIONS
         .map(|of| VERSIONS.map(|first| (of, first)))
         .concat()
     {
-        // A client without the ticket's version leaves the check to the server.
+        // If the client does not state the ticket's version, only the server checks it.
         for is_known in [true, false] {
             let (mut ticket, ..) = credentials(&mut pair, &only(of));
             ticket.version = ticket.version.filter(|_| is_known);
             pair.client_setup = with_ticket(only(first), &ticket);
             pair.record = true;
             pair.recorded.clear();
-            let key = speak_at_once(&mut pair, b"hello");
+            let key = connect_and_send(&mut pair, b"hello");
             pair.exchange();
             pair.record = false;
             pair.run_until("the data", |pair| {
@@ -140,7 +140,7 @@ fn varint(bytes: &[u8], at: &mut usize) -> usize {
 }
 
 #[test]
-fn a_token_is_shown_and_taken_by_connections_that_begin_with_its_version() {
+fn a_token_is_used_by_connections_that_begin_with_its_version() {
     let server = ServerSettings {
         retry: Retry::Always,
         ..early_server()
@@ -183,7 +183,7 @@ fn a_token_is_shown_and_taken_by_connections_that_begin_with_its_version() {
 }
 
 #[test]
-fn early_data_of_either_version_is_taken_and_switches_with_the_connection() {
+fn early_data_of_each_version_is_accepted() {
     for first in VERSIONS {
         for (settings, ends) in [(only(first), first), (switching(first), other(first))] {
             for seed in 0..6 {
@@ -202,7 +202,7 @@ fn early_data_of_either_version_is_taken_and_switches_with_the_connection() {
                 }
                 pair.client_setup = with_ticket(settings.clone(), &ticket);
                 let data = Random::new(9).bytes(40_000);
-                let key = speak_at_once(&mut pair, &data);
+                let key = connect_and_send(&mut pair, &data);
                 pair.run_until("the data", |pair| {
                     outcome(&pair.client, key).is_some()
                         && pair.server.finished(newest_server(pair), 0)
@@ -228,15 +228,15 @@ fn early_data_of_either_version_is_taken_and_switches_with_the_connection() {
 }
 
 #[test]
-fn early_data_that_a_switching_server_rejects_arrives_once() {
+fn early_data_rejected_by_a_switching_server_arrives_once() {
     for first in VERSIONS {
         let mut pair = Pair::new(client_settings(), early_server());
         let (ticket, ..) = credentials(&mut pair, &only(first));
-        // Another server, which has never had the ticket.
+        // Another server, which does not have the session.
         let mut pair = Pair::new(client_settings(), early_server());
         pair.client_setup = with_ticket(switching(first), &ticket);
         let data = Random::new(9).bytes(40_000);
-        let key = speak_at_once(&mut pair, &data);
+        let key = connect_and_send(&mut pair, &data);
         pair.run_until("the data", |pair| {
             outcome(&pair.client, key).is_some() && pair.server.finished(newest_server(pair), 0)
         });
@@ -261,7 +261,7 @@ fn early_data_before_a_version_negotiation_packet_arrives_once() {
         let mut pair = Pair::new(client_settings(), server);
         pair.client_setup = with_ticket(client(&VERSIONS, first), &ticket);
         let data = Random::new(9).bytes(40_000);
-        let key = speak_at_once(&mut pair, &data);
+        let key = connect_and_send(&mut pair, &data);
         pair.run_until("the data", |pair| {
             outcome(&pair.client, key).is_some() && pair.server.finished(newest_server(pair), 0)
         });

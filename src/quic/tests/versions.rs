@@ -1,4 +1,4 @@
-//! QUIC versions 1 and 2, the choice between them, and attacks on it.
+//! QUIC versions 1 and 2, the choice between them, and attacks on the choice.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -30,7 +30,7 @@ fn version(pair: &mut Pair, who: Who, key: ConnectionKey) -> u32 {
     pair.peer(who).endpoint.peek(key).unwrap().version()
 }
 
-/// Versions of the long headers that one side sent, in the order of their first appearance.
+/// The versions in the long headers that one side has sent, in the order of their first appearance.
 fn shown(pair: &Pair, by: Who) -> Vec<u32> {
     let mut found = Vec::new();
     for (who, datagram) in &pair.recorded {
@@ -71,20 +71,20 @@ fn exchange(pair: &mut Pair, expected: u32) {
     assert_eq!((closed.0, closed.3), (7, CloseKind::PeerApplication));
 }
 
-/// The client's list, its first version, the server's list, the result.
+/// The client's versions, its first version, the server's versions, and the version that they choose.
 type Case = (&'static [u32], Option<u32>, &'static [u32], u32);
 
 const BOTH: &[u32] = &[VERSION_1, VERSION_2];
 const TURNED: &[u32] = &[VERSION_2, VERSION_1];
 
-/// Cases that complete with the first flight.
-const DIRECT: [Case; 8] = [
+/// Cases in which the handshake needs no Version Negotiation packet.
+const WITHOUT_NEGOTIATION: [Case; 8] = [
     (BOTH, None, BOTH, VERSION_1),
     (&[VERSION_2], None, BOTH, VERSION_2),
     (&[VERSION_2], None, &[VERSION_2], VERSION_2),
     (&[VERSION_1], None, TURNED, VERSION_1),
     (TURNED, None, BOTH, VERSION_2),
-    // Compatible negotiation.
+    // In these cases the server switches to another version (compatible negotiation).
     (TURNED, Some(VERSION_1), BOTH, VERSION_2),
     (BOTH, Some(VERSION_2), TURNED, VERSION_1),
     (
@@ -95,8 +95,8 @@ const DIRECT: [Case; 8] = [
     ),
 ];
 
-/// Cases that need a Version Negotiation packet.
-const TOLD: [Case; 6] = [
+/// Cases in which the client needs a Version Negotiation packet.
+const WITH_NEGOTIATION: [Case; 6] = [
     (BOTH, None, &[VERSION_2], VERSION_2),
     (TURNED, None, &[VERSION_1], VERSION_1),
     (&[RESERVED, VERSION_1], None, BOTH, VERSION_1),
@@ -115,8 +115,8 @@ fn pair(case: &Case) -> Pair {
 }
 
 #[test]
-fn version_is_chosen_in_the_first_flight() {
-    for case in DIRECT {
+fn the_version_is_chosen_in_the_first_flight() {
+    for case in WITHOUT_NEGOTIATION {
         let mut pair = pair(&case);
         exchange(&mut pair, case.3);
         let first = case.1.unwrap_or(case.0[0]);
@@ -130,8 +130,8 @@ fn version_is_chosen_in_the_first_flight() {
 }
 
 #[test]
-fn client_begins_again_when_the_server_asks_for_another_version() {
-    for case in TOLD {
+fn a_client_restarts_after_a_version_negotiation_packet() {
+    for case in WITH_NEGOTIATION {
         for connection_id_length in [0, 8, 20] {
             let settings = EndpointSettings {
                 connection_id_length,
@@ -150,7 +150,7 @@ fn client_begins_again_when_the_server_asks_for_another_version() {
 }
 
 #[test]
-fn first_bytes_are_those_of_version_2() {
+fn first_packets_have_the_type_bits_of_version_2() {
     let mut pair = Pair::new(client(&[VERSION_2], None), server(BOTH));
     pair.record = true;
     pair.establish();
@@ -158,25 +158,25 @@ fn first_bytes_are_those_of_version_2() {
         let found = pair.recorded.iter().find(|(by, _)| *by == who).unwrap();
         found.1[0] & 0xb0
     };
-    // RFC 9369 section 3.2: an Initial packet is of type 1. The fixed bit may be greased.
+    // RFC 9369 section 3.2: an Initial packet of version 2 has type 1. The fixed bit may be greased, so it is masked.
     assert_eq!((initial(Who::Client), initial(Who::Server)), (0x90, 0x90));
 }
 
 #[test]
-fn versions_hold_with_loss_retry_and_large_hellos() {
+fn versions_are_negotiated_despite_loss_retry_and_large_client_hellos() {
     let alpn: Vec<Vec<u8>> = (0..20_u8)
         .map(|n| vec![b'a' + n; 250])
         .chain([crate::support::ALPN.to_vec()])
         .collect();
     for seed in 0..6 {
-        for case in DIRECT.into_iter().chain(TOLD) {
+        for case in WITHOUT_NEGOTIATION.into_iter().chain(WITH_NEGOTIATION) {
             for retry in [false, true] {
                 for large in [false, true] {
                     let mut client = client(case.0, case.1);
                     if large {
                         client.alpn = alpn.clone();
                     }
-                    // A handshake with a quarter of the packets lost may take long.
+                    // With a quarter of all packets lost, a handshake may take long.
                     client.transport.idle_timeout = Duration::from_secs(300);
                     let mut server = ServerSettings {
                         retry: retry.into(),
@@ -209,7 +209,7 @@ fn versions_hold_with_loss_retry_and_large_hellos() {
 }
 
 #[test]
-fn what_was_queued_before_the_second_beginning_arrives() {
+fn data_queued_before_a_restart_arrives() {
     let mut pair = Pair::new(client(BOTH, None), server(&[VERSION_2]));
     let key = pair.connect();
     let conn = pair.client.endpoint.connection(key).unwrap();
@@ -228,7 +228,7 @@ fn what_was_queued_before_the_second_beginning_arrives() {
 fn clients_of_several_versions_share_an_endpoint() {
     let mut pair = Pair::new(client(BOTH, None), server(BOTH));
     let mut keys = Vec::new();
-    for case in DIRECT {
+    for case in WITHOUT_NEGOTIATION {
         pair.client_setup = ClientSetup::new(&client(case.0, case.1)).unwrap();
         keys.push((pair.connect(), case.3));
     }
@@ -252,7 +252,7 @@ fn no_common_version_ends_the_connection() {
 }
 
 #[test]
-fn settings_without_a_version_are_refused() {
+fn settings_without_a_known_version_are_refused() {
     let error = ClientSetup::new(&client(&[RESERVED], None)).unwrap_err();
     assert_eq!(error.field, "supported_versions");
     let error = ClientSetup::new(&client(BOTH, Some(0))).unwrap_err();
@@ -261,7 +261,7 @@ fn settings_without_a_version_are_refused() {
     assert_eq!(error.field, "supported_versions");
 }
 
-/// A Version Negotiation packet in answer to the client's first one.
+/// A forged Version Negotiation packet that answers the client's first packet.
 fn forged(first: &[u8], versions: &[u32]) -> Vec<u8> {
     let (destination, rest) = first[6..].split_at(usize::from(first[5]));
     let source = &rest[1..=usize::from(rest[0])];
@@ -284,8 +284,8 @@ fn first_flight(pair: &mut Pair) -> (ConnectionKey, Vec<u8>) {
 }
 
 #[test]
-fn forged_version_negotiation_cannot_bring_another_version() {
-    // Both sides would have used version 2.
+fn forged_version_negotiation_cannot_downgrade_the_version() {
+    // Without the attack, both sides would use version 2.
     let mut pair = Pair::new(client(TURNED, None), server(BOTH));
     let (key, first) = first_flight(&mut pair);
     pair.deliver(Who::Client, &forged(&first, &[VERSION_1]), None);
@@ -293,7 +293,7 @@ fn forged_version_negotiation_cannot_bring_another_version() {
     pair.run_until("the handshake", |pair| pair.client.has(key, completed));
     assert_eq!(pair.client.endpoint.stats().connections_begun_again, 1);
     assert_eq!(version(&mut pair, Who::Client, key), VERSION_2);
-    // A connection to a server that supports no other version succeeds.
+    // If the server supports no other version, the connection succeeds.
     let mut pair = Pair::new(client(TURNED, None), server(&[VERSION_1]));
     let (key, first) = first_flight(&mut pair);
     pair.deliver(Who::Client, &forged(&first, &[VERSION_1]), None);
@@ -302,11 +302,11 @@ fn forged_version_negotiation_cannot_bring_another_version() {
 }
 
 #[test]
-fn version_negotiation_is_passed_over_where_it_must_be() {
+fn invalid_version_negotiation_packets_are_ignored() {
     let begun_again = |pair: &Pair| pair.client.endpoint.stats().connections_begun_again;
     let mut pair = Pair::new(client(BOTH, None), server(BOTH));
     let (key, first) = first_flight(&mut pair);
-    // The packet contains the version in use.
+    // The packet offers the version that the client uses.
     pair.deliver(Who::Client, &forged(&first, BOTH), None);
     // The packet has other connection IDs.
     for at in [8, 18] {
@@ -314,17 +314,17 @@ fn version_negotiation_is_passed_over_where_it_must_be() {
         other[at] ^= 1;
         pair.deliver(Who::Client, &other, None);
     }
-    // The packet is truncated, or empty.
+    // The packet is truncated or empty.
     let whole = forged(&first, &[VERSION_2]);
     for length in 0..whole.len() {
         pair.deliver(Who::Client, &whole[..length], None);
     }
-    // The packet goes to a server.
+    // A server gets the packet.
     pair.deliver(Who::Server, &whole, None);
     let completed = |event: &Event| matches!(event, Event::HandshakeCompleted { .. });
     pair.run_until("the handshake", |pair| pair.client.has(key, completed));
     assert_eq!(version(&mut pair, Who::Client, key), VERSION_1);
-    // The handshake is complete.
+    // The packet arrives when the handshake is complete.
     pair.deliver(Who::Client, &whole, None);
     pair.run_for(Duration::from_secs(1));
     assert!(pair.client.closed(key).is_none());
@@ -332,7 +332,7 @@ fn version_negotiation_is_passed_over_where_it_must_be() {
 }
 
 #[test]
-fn version_negotiation_comes_too_late_after_anything_else() {
+fn version_negotiation_after_another_packet_is_ignored() {
     for retry in [false, true] {
         let server = ServerSettings {
             retry: retry.into(),
@@ -341,7 +341,7 @@ fn version_negotiation_comes_too_late_after_anything_else() {
         let mut pair = Pair::new(client(BOTH, None), server);
         let (key, first) = first_flight(&mut pair);
         let forged = forged(&first, &[VERSION_2]);
-        // Only the server's first datagram is sent before the client falls silent.
+        // The server's answer arrives before the forged packet. The client sends nothing meanwhile.
         pair.run_until("an answer", |pair| pair.server.sent > 0);
         pair.client.is_mute = true;
         pair.run_for(Duration::from_millis(25));
@@ -356,7 +356,7 @@ fn version_negotiation_comes_too_late_after_anything_else() {
 }
 
 #[test]
-fn forged_retry_does_not_make_a_client_deaf_to_the_real_one() {
+fn a_forged_retry_does_not_block_the_genuine_one() {
     for supported in [&[VERSION_1][..], &[VERSION_2]] {
         let server = ServerSettings {
             retry: true.into(),
@@ -405,7 +405,7 @@ fn only_large_first_packets_of_unknown_versions_are_answered() {
         .collect();
     assert_eq!(versions[0] & 0x0f0f_0f0f, 0x0a0a_0a0a, "greased");
     assert_eq!(versions[1..], *BOTH);
-    // A server that accepts no more connections, and a client, send nothing.
+    // A server that accepts no more connections sends no answer, and neither does a client.
     pair.server.endpoint.refuse_incoming();
     pair.deliver(Who::Server, &packet, None);
     pair.deliver(Who::Client, &packet, None);
@@ -414,7 +414,7 @@ fn only_large_first_packets_of_unknown_versions_are_answered() {
 }
 
 #[test]
-fn fixed_bit_is_greased_and_taken_greased() {
+fn the_fixed_bit_is_greased_and_accepted_greased() {
     let mut pair = Pair::new(client(TURNED, Some(VERSION_1)), server(BOTH));
     pair.record = true;
     let (client, server) = pair.establish();
@@ -428,14 +428,18 @@ fn fixed_bit_is_greased_and_taken_greased() {
             .filter(|(by, data)| *by == who && data[0] & 0x80 == 0)
             .map(|(_, data)| data[0] & 0x40)
             .collect();
-        assert_eq!(bits, [0, 0x40].into(), "RFC 9287: random once agreed");
+        assert_eq!(
+            bits,
+            [0, 0x40].into(),
+            "RFC 9287: the fixed bit is random once both sides support it"
+        );
     }
 }
 
 #[test]
-fn mutated_datagrams_of_all_versions_leave_nothing_behind() {
+fn mutated_datagrams_of_all_versions_leave_no_state() {
     let mut recorded = Vec::new();
-    for case in DIRECT.iter().chain(&TOLD) {
+    for case in WITHOUT_NEGOTIATION.iter().chain(&WITH_NEGOTIATION) {
         let mut pair = pair(case);
         exchange(&mut pair, case.3);
         recorded.extend(

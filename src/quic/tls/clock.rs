@@ -1,5 +1,5 @@
-//! The wall clock, for the dates of certificates, tickets and tokens. This crate has no clock: the host passes its
-//! own, in the forms that the libraries require.
+//! The wall clock, for the dates of certificates, tickets and tokens. This crate reads no clock itself: the
+//! application passes one, and it is converted here for rustls and quinn-proto.
 
 use std::{
     fmt,
@@ -9,23 +9,24 @@ use std::{
 
 use rustls::{pki_types::UnixTime, time_provider::TimeProvider};
 
-/// Returns the wall-clock time.
+/// A clock that returns the time of day.
 pub trait WallClock: fmt::Debug + Send + Sync {
     fn now(&self) -> SystemTime;
 }
 
-/// A host's clock for the libraries, which would otherwise read the system's.
+/// The application's clock in the form that rustls and quinn-proto need. Otherwise they would read the system's
+/// clock.
 #[derive(Debug, Clone)]
-pub(crate) struct HostClock(pub Arc<dyn WallClock>);
+pub(crate) struct ApplicationClock(pub Arc<dyn WallClock>);
 
-impl TimeProvider for HostClock {
+impl TimeProvider for ApplicationClock {
     fn current_time(&self) -> Option<UnixTime> {
         let since = self.0.now().duration_since(UNIX_EPOCH).ok();
         since.map(UnixTime::since_unix_epoch)
     }
 }
 
-impl quinn_proto::TimeSource for HostClock {
+impl quinn_proto::TimeSource for ApplicationClock {
     fn now(&self) -> SystemTime {
         self.0.now()
     }

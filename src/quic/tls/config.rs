@@ -14,8 +14,8 @@ use rustls::{
 };
 
 use super::{
-    CipherSuite, ClientAuth, ConfigError, Group, HostClock, NamedIdentity, Roots, SessionStore,
-    SessionTicket, WallClock,
+    ApplicationClock, CipherSuite, ClientAuth, ConfigError, Group, NamedIdentity, Roots,
+    SessionStore, SessionTicket, WallClock,
     certificates::{
         ServerCertificates,
         ed448::provider_with_ed448,
@@ -41,9 +41,9 @@ pub(crate) struct ClientTls<'a> {
     pub key_log: Option<Arc<dyn rustls::KeyLog>>,
     pub session_ticket: Option<&'a SessionTicket>,
     pub certificate_hashes: Option<&'a [[u8; 32]]>,
-    /// QUIC versions in order of preference.
+    /// QUIC versions, the preferred one first.
     pub versions: &'a [u32],
-    /// The version in the first packets, if that is none of `versions` with known keys.
+    /// The QUIC version of the first packets, if this crate does not implement it.
     pub first_version: Option<u32>,
 }
 
@@ -58,23 +58,23 @@ pub(crate) struct ServerTls<'a> {
     pub cipher_suites: Option<&'a [CipherSuite]>,
     pub groups: Option<&'a [Group]>,
     pub key_log: Option<Arc<dyn rustls::KeyLog>>,
-    /// `None`: no tickets.
+    /// The store of TLS sessions. `None`: clients get no tickets.
     pub sessions: Option<Arc<dyn SessionStore>>,
     pub early_data: bool,
-    /// The limits for 0-RTT data. A server that accepts it must not have lower limits than the one that issued the
-    /// ticket (RFC 9000 section 7.4.1).
+    /// The limits for 0-RTT data, as bytes. A server may accept 0-RTT data only if its limits are not lower than those
+    /// of the server that issued the ticket (RFC 9000 section 7.4.1).
     pub limits: &'a [u8],
-    /// QUIC versions in order of preference.
+    /// QUIC versions, the preferred one first.
     pub versions: &'a [u32],
 }
 
 pub(crate) fn client_config(tls: &ClientTls<'_>) -> Result<ClientCrypto, ConfigError> {
     tls.session_ticket.map_or(Ok(()), SessionTicket::check)?;
     let mut provider = provider_with(tls.cipher_suites, tls.groups, |suite| {
-        session_export::seamed(suite.of_provider())
+        session_export::with_secret_hook(suite.in_provider())
     })?;
     if tls.groups.is_none() {
-        offer_no_group_without_a_share(&mut provider);
+        remove_post_quantum_group(&mut provider);
     }
     let provider = Arc::new(provider);
     let verifier = match (tls.verify, tls.certificate_hashes) {
@@ -87,7 +87,7 @@ pub(crate) fn client_config(tls: &ClientTls<'_>) -> Result<ClientCrypto, ConfigE
         )?,
     };
     let verifier: Arc<dyn ServerCertVerifier> = Arc::new(verifier);
-    let clock = HostClock(tls.clock.clone());
+    let clock = ApplicationClock(tls.clock.clone());
     let builder = rustls::ClientConfig::builder_with_details(provider, Arc::new(clock.clone()))
         .with_protocol_versions(&[&TLS13])
         .map_err(|e| ConfigError::new("cipher_suites", e.to_string()))?
@@ -117,9 +117,9 @@ pub(crate) fn client_config(tls: &ClientTls<'_>) -> Result<ClientCrypto, ConfigE
 }
 
 pub(crate) fn server_config(tls: &ServerTls<'_>) -> Result<ServerCrypto, ConfigError> {
-    let provider = provider_with(tls.cipher_suites, tls.groups, CipherSuite::of_provider)?;
+    let provider = provider_with(tls.cipher_suites, tls.groups, CipherSuite::in_provider)?;
     let provider = Arc::new(provider);
-    let clock = HostClock(tls.clock.clone());
+    let clock = ApplicationClock(tls.clock.clone());
     let builder =
         rustls::ServerConfig::builder_with_details(provider.clone(), Arc::new(clock.clone()))
             .with_protocol_versions(&[&TLS13])
@@ -143,12 +143,12 @@ pub(crate) fn server_config(tls: &ServerTls<'_>) -> Result<ServerCrypto, ConfigE
     let certificates = ServerCertificates::new(&provider, (chain, key), tls.named)?;
     let mut config = builder.with_cert_resolver(Arc::new(certificates));
     config.alpn_protocols = checked_alpn(tls.alpn)?;
-    // A client that lists AES-256 first would make a handshake a fifth more expensive: SHA-384 has no hardware
-    // path.
+    // The server's order of cipher suites is used: AES-256 makes a handshake a fifth more expensive, because SHA-384
+    // has no hardware support.
     config.ignore_client_order = true;
     config.session_storage = Arc::new(NoServerSessionStorage {});
     let sessions = tls.sessions.as_ref().map(|store| {
-        let (kind, roots) = client_auth_demands(tls.client_auth);
+        let (kind, roots) = client_auth_requirements(tls.client_auth);
         ScopedSessions::new(store.clone(), &[kind, &roots, tls.limits])
     });
     if sessions.is_none() {
@@ -158,7 +158,7 @@ pub(crate) fn server_config(tls: &ServerTls<'_>) -> Result<ServerCrypto, ConfigE
         if tls.sessions.is_none() {
             return Err(ConfigError::new("early_data", "needs a session store"));
         }
-        // RFC 9001 section 4.6.1: the amount is limited by flow control instead.
+        // RFC 9001 section 4.6.1: in QUIC, flow control limits the amount of 0-RTT data instead.
         config.max_early_data_size = u32::MAX;
     }
     if let Some(key_log) = &tls.key_log {
@@ -168,8 +168,9 @@ pub(crate) fn server_config(tls: &ServerTls<'_>) -> Result<ServerCrypto, ConfigE
     Ok(crypto.keeping(sessions))
 }
 
-/// Distinguishes servers whose clients must not resume each other's sessions.
-fn client_auth_demands(client_auth: &ClientAuth) -> (&'static [u8], Vec<u8>) {
+/// The requirements for client certificates, as bytes. Servers with different ones must not resume each other's
+/// sessions.
+fn client_auth_requirements(client_auth: &ClientAuth) -> (&'static [u8], Vec<u8>) {
     let (kind, roots): (&[u8], _) = match client_auth {
         ClientAuth::Off => return (b"off", Vec::new()),
         ClientAuth::Optional(roots) => (b"optional", roots),
@@ -183,7 +184,7 @@ fn client_auth_demands(client_auth: &ClientAuth) -> (&'static [u8], Vec<u8>) {
     (kind, name)
 }
 
-/// The provider with these suites and groups in this order. The default has AES-128-GCM first, unlike rustls.
+/// A provider with these cipher suites and groups, in this order. By default AES-128-GCM is first, unlike in rustls.
 fn provider_with(
     suites: Option<&[CipherSuite]>,
     groups: Option<&[Group]>,
@@ -204,21 +205,21 @@ fn provider_with(
     let mut result = provider_with_ed448();
     result.cipher_suites = suites.iter().copied().map(make).map(with_labels).collect();
     if let Some(groups) = groups {
-        result.kx_groups = groups.iter().map(|group| group.of_provider()).collect();
+        result.kx_groups = groups.iter().map(|group| group.in_provider()).collect();
     }
     Ok(result)
 }
 
-/// Removes the post-quantum group, which would be offered last and without a key share. A server that prefers it,
-/// as those in Go do, would request a share: a round trip on every connection, and no 0-RTT data (RFC 8446 section
-/// 4.2.10). With the share a ClientHello no longer fits in a datagram.
-fn offer_no_group_without_a_share(provider: &mut CryptoProvider) {
+/// Removes the post-quantum group from a client's defaults. rustls would offer it without a key share. A server that
+/// prefers it, as those in Go do, would request the share, which costs a round trip on every connection and all 0-RTT
+/// data (RFC 8446 section 4.2.10). With the share, a ClientHello does not fit in one datagram.
+fn remove_post_quantum_group(provider: &mut CryptoProvider) {
     provider
         .kx_groups
         .retain(|group| group.name() != NamedGroup::X25519MLKEM768);
 }
 
-/// RFC 7301 section 3.1: names are 1 to 255 bytes long.
+/// RFC 7301 section 3.1: names have 1 to 255 bytes.
 fn checked_alpn(names: &[Vec<u8>]) -> Result<Vec<Vec<u8>>, ConfigError> {
     match names
         .iter()

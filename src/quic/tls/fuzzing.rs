@@ -1,10 +1,10 @@
-//! Access for fuzz targets to private parts of this module.
+//! Gives fuzz targets access to private functions of this module.
 
 use rustls::SignatureScheme;
 
 use super::{certificates::ed448::provider_with_ed448, versions::VersionInformation};
 
-/// The chosen and the available versions among transport parameters; an error if they are malformed.
+/// The chosen version and the available versions in transport parameters. An error if they are malformed.
 pub fn version_information(parameters: &[u8]) -> Result<Option<(u32, Vec<u32>)>, String> {
     match VersionInformation::find(parameters) {
         Ok(found) => Ok(found.map(|found| (found.chosen, found.available))),
@@ -12,7 +12,7 @@ pub fn version_information(parameters: &[u8]) -> Result<Option<(u32, Vec<u32>)>,
     }
 }
 
-/// Appends the version information of a side that has chosen `chosen`.
+/// Appends the version information of a side that has chosen the version `chosen`.
 pub fn append_version_information(parameters: &mut Vec<u8>, chosen: u32, supported: &[u32]) {
     VersionInformation::append(parameters, chosen, supported);
 }

@@ -1,9 +1,9 @@
-//! TLS 1.3 for QUIC (RFC 9001): certificates and their verification, and the crypto session that
-//! the QUIC state machine drives, over `rustls::quic`.
+//! TLS 1.3 for QUIC (RFC 9001): certificates and their verification, and the crypto session that quinn-proto drives,
+//! over `rustls::quic`.
 //!
-//! - `settings`: the host's settings, as plain data, and [`ConfigError`].
+//! - `settings`: the application's settings, as plain data, and [`ConfigError`].
 //! - `config`: builds rustls configurations from settings.
-//! - `clock`: the wall clock, which the host passes.
+//! - `clock`: the wall clock, which the application passes.
 //! - `certificates`: the choice of a server's certificate, and verification of a peer's.
 //! - `handshake`: the crypto session of one handshake.
 //! - `keys`: packet protection, keys of tokens, resets and Retry tags, and observation of packets in plain text.
@@ -28,7 +28,7 @@ mod settings;
 mod versions;
 
 pub(crate) use crate::seams::path_challenge::{Probe, ProbeSlot};
-pub(crate) use clock::HostClock;
+pub(crate) use clock::ApplicationClock;
 pub(crate) use config::{ClientTls, ServerTls, client_config, server_config};
 pub(crate) use handshake::{
     ClientCrypto, PacketOptions, ServerCrypto, SessionDetails, error_text::describe_alert,

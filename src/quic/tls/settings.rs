@@ -1,4 +1,4 @@
-//! TLS settings of the host, and the error for an invalid one.
+//! TLS settings of the application, and the error for an invalid setting.
 //!
 //! Not here: building rustls configurations (`config`), and their use (`handshake`).
 
@@ -13,12 +13,12 @@ use rustls::{
     pki_types::{CertificateDer, PrivateKeyDer},
 };
 
-/// An invalid setting.
+/// The error for an invalid setting.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigError {
-    /// The invalid field of the settings.
+    /// The name of the field that is invalid.
     pub field: &'static str,
-    /// The reason, as text.
+    /// The reason, as text for people.
     pub message: String,
 }
 
@@ -42,21 +42,22 @@ impl std::error::Error for ConfigError {}
 /// The certificate authorities that a client trusts for servers, or a server for clients.
 #[derive(Debug, Clone)]
 pub enum Roots {
-    /// A store that the host has read, such as the operating system's.
+    /// A store that the application has read, such as the operating system's.
     Store(TrustStore),
-    /// Exactly these certificates, PEM. A certificate of the peer itself may be among them: it is trusted even if
-    /// it is not an authority.
+    /// Exactly these certificates, in PEM. The peer's own certificate may be among them, and is trusted even if it is
+    /// not an authority.
     Pem(Vec<u8>),
-    /// None: every certificate is rejected, unless verification is off.
+    /// No certificates: every peer is rejected, unless verification is off.
     None,
 }
 
-/// Authorities, read and parsed once: a system has hundreds, and hosts may make a setup for each connection.
+/// Certificate authorities that were parsed once. A system has hundreds, and an application may create a setup for
+/// each connection.
 #[derive(Debug, Clone)]
 pub struct TrustStore(pub(super) Arc<RootCertStore>);
 
 impl TrustStore {
-    /// Certificates in DER. Those that cannot be parsed, which system stores contain, are skipped.
+    /// Parses DER certificates. Certificates that cannot be parsed are skipped, because system stores contain some.
     pub fn of(certificates: Vec<CertificateDer<'static>>) -> Self {
         let mut store = RootCertStore::empty();
         store.add_parsable_certificates(certificates);
@@ -67,7 +68,7 @@ impl TrustStore {
         self.0.is_empty()
     }
 
-    /// Distinguishes this store from others.
+    /// Bytes that differ from those of stores with other authorities.
     pub(super) fn name(&self) -> Vec<u8> {
         let anchors = self.0.roots.iter();
         let parts = anchors.flat_map(|anchor| [&anchor.subject, &anchor.subject_public_key_info]);
@@ -75,7 +76,7 @@ impl TrustStore {
     }
 }
 
-/// A certificate with the authorities above it, leaf first, and the leaf's private key.
+/// A certificate chain, leaf first, and the private key of the leaf.
 #[derive(Debug)]
 pub struct Identity {
     pub cert_chain: Vec<CertificateDer<'static>>,
@@ -117,9 +118,9 @@ impl Clone for Identity {
 #[derive(Debug, Clone)]
 pub struct NamedIdentity {
     pub identity: Identity,
-    /// DNS names, or `*.` and a DNS name for all names with one more label, or `*` for all clients without SNI or
-    /// with an unknown name. `None`: the names in the certificate's subjectAltName. A name may have one certificate
-    /// for each kind of key.
+    /// DNS names, wildcards (`*.` and a DNS name) for names with one more label, or `*` for clients without SNI or with
+    /// an unknown name. `None`: the names in the certificate's subjectAltName. A name may have one certificate for each
+    /// kind of key.
     pub server_names: Option<Vec<String>>,
 }
 
@@ -132,7 +133,7 @@ pub enum CipherSuite {
 }
 
 impl CipherSuite {
-    /// The suite with this number in the IANA registry.
+    /// The suite with this number in the IANA registry. `None` for other suites.
     pub fn from_u16(number: u16) -> Option<Self> {
         match number {
             0x1301 => Some(Self::Aes128GcmSha256),
@@ -150,8 +151,8 @@ impl CipherSuite {
         }
     }
 
-    /// The cryptography provider's suite.
-    pub(super) fn of_provider(self) -> SupportedCipherSuite {
+    /// The cryptography provider's implementation of this suite.
+    pub(super) fn in_provider(self) -> SupportedCipherSuite {
         match self {
             Self::Aes128GcmSha256 => cipher_suite::TLS13_AES_128_GCM_SHA256,
             Self::Aes256GcmSha384 => cipher_suite::TLS13_AES_256_GCM_SHA384,
@@ -171,7 +172,7 @@ pub enum Group {
 }
 
 impl Group {
-    /// The group with this number in the IANA registry.
+    /// The group with this number in the IANA registry. `None` for other groups.
     pub fn from_u16(number: u16) -> Option<Self> {
         match number {
             0x0017 => Some(Self::Secp256r1),
@@ -182,8 +183,8 @@ impl Group {
         }
     }
 
-    /// The group as the cryptography provider has it.
-    pub(super) fn of_provider(self) -> &'static dyn SupportedKxGroup {
+    /// The cryptography provider's implementation of this group.
+    pub(super) fn in_provider(self) -> &'static dyn SupportedKxGroup {
         match self {
             Self::Secp256r1 => kx_group::SECP256R1,
             Self::Secp384r1 => kx_group::SECP384R1,
@@ -193,12 +194,13 @@ impl Group {
     }
 }
 
-/// Client certificates on a server.
+/// A server's requirements for client certificates.
 #[derive(Debug, Clone)]
 pub enum ClientAuth {
     /// Clients are not asked for a certificate.
     Off,
-    /// Requested; a client without a certificate is accepted, an invalid one is rejected.
+    /// Clients are asked for a certificate. A client without one is accepted; one with an invalid certificate is
+    /// rejected.
     Optional(Roots),
     /// A client without a valid certificate is rejected.
     Required(Roots),

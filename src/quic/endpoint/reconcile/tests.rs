@@ -1,4 +1,4 @@
-//! A server that raises a limit within the datagram that completes its client's handshake.
+//! A server that raises the limit on all streams' data in the datagram that completes its client's handshake.
 
 use std::{
     sync::Arc,
@@ -72,7 +72,7 @@ impl World {
         }
     }
 
-    /// Delivers all datagrams of the client to the server, and vice versa.
+    /// Delivers all datagrams of the client to the server. Returns true if there were any.
     fn deliver_to_server(&mut self) -> bool {
         let is_sent = carry(&mut self.client, &mut self.server, CLIENT, self.now);
         while let Some((_, event)) = self.server.poll_event() {
@@ -129,7 +129,7 @@ fn carry(from: &mut Endpoint, to: &mut Endpoint, address: &str, now: Instant) ->
 }
 
 #[test]
-fn a_limit_that_is_raised_as_the_handshake_completes_counts_after_rejected_early_data() {
+fn max_data_in_the_last_handshake_datagram_counts_after_rejected_0rtt_data() {
     let certified = rcgen::generate_simple_self_signed(["localhost".into()]).unwrap();
     let (chain, key) = (certified.cert.pem(), certified.signing_key.serialize_pem());
     let identity = Identity::from_pem(chain.as_bytes(), key.as_bytes()).unwrap();
@@ -155,6 +155,6 @@ fn a_limit_that_is_raised_as_the_handshake_completes_counts_after_rejected_early
 
 const CLIENT: &str = "10.0.0.1:1000";
 const SERVER: &str = "10.0.0.2:443";
-/// The server's first limit: only a part of the data, which is no reason for it to allow more.
+/// The server's initial limit. It is smaller than the data, so that the client must wait for MAX_DATA.
 const SMALL: u64 = 1;
 const LENGTH: usize = 100_000;

@@ -1,5 +1,5 @@
-//! A client that migrates and probes from other addresses, with packets that no client of ours sends, and another
-//! client of the same server.
+//! A client that migrates and probes from other addresses, by packets that no client of this crate sends, beside
+//! another client of the same server.
 
 use std::{
     net::SocketAddr,
@@ -74,9 +74,9 @@ struct Client {
     endpoint: Endpoint,
     address: SocketAddr,
     key: ConnectionKey,
-    /// Received stream data.
+    /// The stream data that the client has received.
     received: Vec<u8>,
-    /// The server's connection ID in the last short header.
+    /// The server's connection ID in the last packet with a short header.
     last_id: Vec<u8>,
 }
 
@@ -88,7 +88,7 @@ struct World {
 }
 
 impl World {
-    /// Two clients whose handshakes are confirmed.
+    /// A server and two clients with confirmed handshakes.
     fn new() -> Self {
         let (client, server) = setups();
         let now = Instant::now();
@@ -110,7 +110,7 @@ impl World {
             clients,
             now,
         };
-        // One after the other, so that the server's keys are in their order.
+        // The clients connect one after the other, so that the server's keys have the same order.
         for client in [0, 1] {
             (0..100).for_each(|_| world.exchange(client));
         }
@@ -142,7 +142,7 @@ impl World {
         }
     }
 
-    /// The server's datagrams that leave now.
+    /// The datagrams that the server sends now.
     fn server_sends(&mut self) -> Datagrams {
         sent(&mut self.server, self.now)
     }
@@ -164,10 +164,10 @@ impl Client {
         }
     }
 
-    /// A packet with these frames, for a connection ID that the client no longer uses.
+    /// A packet with `frames`, for a connection ID that the client does not use any more.
     fn packet(&mut self, now: Instant, frames: &[u8], length: usize) -> Vec<u8> {
         let connection = self.endpoint.connection(self.key).unwrap();
-        // A pending ACK is sent with the first PING.
+        // The first PINGs may leave together with an ACK, so the call is repeated.
         for _ in 0..10 {
             let probe = Probe {
                 destination: self.last_id.clone(),
@@ -179,19 +179,23 @@ impl Client {
                 return packet;
             }
         }
-        panic!("no PING was alone");
+        panic!("no PING was sent alone in a packet");
     }
 }
 
 #[test]
-fn nothing_of_a_client_that_asks_from_elsewhere_is_in_another_ones_datagrams() {
+fn packets_for_one_client_never_get_into_another_clients_datagrams() {
     let mut world = World::new();
     let now = world.now;
     world.send(0, vec![1; 500_000].into());
-    // All of it is lost, and so are later packets.
+    // These datagrams are lost, and so are later ones.
     world.server_sends();
     let [attacker, _] = &mut world.clients;
-    assert!(attacker.endpoint.uses_fresh_id(attacker.key.index()));
+    assert!(
+        attacker
+            .endpoint
+            .use_fresh_connection_id(attacker.key.index())
+    );
     for number in 0..8 {
         let from = SocketAddr::from(([192, 0, 2, number], 1_000));
         let packet = world.clients[0].packet(now, &[PING], 40);

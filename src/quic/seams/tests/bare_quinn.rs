@@ -1,5 +1,5 @@
-//! Bare quinn-proto: two endpoints with its own TLS adapter and none of our code in between. Their keys record packets,
-//! and change them if a test asks for that.
+//! Bare quinn-proto for tests: two endpoints with quinn-proto's own TLS adapter and no code of this crate in between.
+//! Their packet keys record packets, and edit them if a test wants that.
 
 use std::{
     any::Any,
@@ -30,7 +30,7 @@ use rustls::{
 
 use super::fresh_connection_id;
 
-/// A packet in plain text.
+/// A packet in plain text, without header protection.
 #[derive(Debug, Clone)]
 pub struct Packet {
     pub number: u64,
@@ -45,29 +45,29 @@ impl Packet {
 }
 
 type EditHeader = fn(&mut [u8]);
-/// Edits a payload; the arguments are the header and the payload.
+/// A function that edits a payload. Its arguments are the header and the payload.
 type Edit = Box<dyn Fn(&[u8], &mut [u8]) + Send>;
 type EditOpened = Box<dyn Fn(&[u8], &mut BytesMut) + Send>;
 
-/// A record of one end's packets.
+/// Records the packets of one endpoint, and edits them.
 #[derive(Default)]
 pub struct Spy {
     pub sealed: Mutex<Vec<Packet>>,
     pub opened: Mutex<Vec<Packet>>,
-    /// The headers of packets that an end tried to open.
+    /// The headers of packets that the endpoint has tried to open.
     pub tried: Mutex<Vec<Vec<u8>>>,
     /// "seal" and "mask" in the order in which they happened.
     pub steps: Mutex<Vec<&'static str>>,
-    /// Edits the header that is sealed.
+    /// Edits the header before the packet is sealed.
     pub on_header: Mutex<Option<EditHeader>>,
-    /// Edits a payload before it is sealed and after it is opened; gets the header as well.
+    /// Edit a payload before it is sealed, and after it was opened.
     pub on_seal: Mutex<Option<Edit>>,
     pub on_open: Mutex<Option<EditOpened>>,
-    /// Hides the peer's transport parameters from the state machine.
+    /// Hides the peer's transport parameters from quinn-proto.
     pub hides_parameters: AtomicBool,
-    /// How often keys of a next phase were requested.
+    /// How often the keys of a next phase were requested.
     pub phases: AtomicU64,
-    /// How often those keys were used.
+    /// How often keys of a later phase were used.
     pub touches_of_later: AtomicU64,
 }
 
@@ -131,7 +131,7 @@ impl PacketKey for SpiedPacketKey {
     }
 }
 
-/// A key of a later phase.
+/// A packet key of a later phase, which counts its uses.
 struct LaterKey(Box<dyn PacketKey>, Arc<Spy>);
 
 impl LaterKey {
@@ -271,7 +271,7 @@ impl crypto::Session for Session {
     }
 }
 
-/// quinn-proto's adapter, which supports only version 1: it always gets that version.
+/// quinn-proto's TLS adapter, which supports only version 1. It gets version 1 whatever the version of the packets.
 struct Client(Arc<QuicClientConfig>, Arc<Spy>);
 
 impl crypto::ClientConfig for Client {
@@ -307,7 +307,7 @@ impl crypto::ServerConfig for Server {
     }
 }
 
-/// Operations on tokens, among the calls in which they happen.
+/// Operations on tokens, and the calls of quinn-proto in which they happen, in order.
 pub type Steps = Arc<Mutex<Vec<&'static str>>>;
 
 struct TokenKey(Arc<dyn HandshakeTokenKey>, Steps);
@@ -353,7 +353,7 @@ impl quinn::TokenLog for TokenLog {
     }
 }
 
-/// A self-signed certificate for "localhost" and `names` names in all.
+/// A self-signed certificate for `names` names, of which the first is "localhost".
 fn certificate(names: usize) -> (CertificateDer<'static>, PrivateKeyDer<'static>) {
     let key = CertificateKey::generate().unwrap();
     let others = (1..names).map(|number| format!("{number:040}.example"));
@@ -364,7 +364,7 @@ fn certificate(names: usize) -> (CertificateDer<'static>, PrivateKeyDer<'static>
     (certificate.der().clone(), key)
 }
 
-/// rustls' configurations of two ends that trust each other, with these suites at the client.
+/// rustls' configurations of a client and a server that trust each other. The client has these cipher suites.
 pub fn tls(
     suites: Vec<rustls::SupportedCipherSuite>,
 ) -> (rustls::ClientConfig, rustls::ServerConfig) {
@@ -399,7 +399,7 @@ fn tls_with_names(
 #[derive(Default)]
 pub struct Ids {
     pub made: Mutex<Vec<ConnectionId>>,
-    /// Generates each ID twice.
+    /// True to generate each ID twice.
     pub repeats: AtomicBool,
 }
 
@@ -432,14 +432,14 @@ pub struct End {
     connection: Option<(ConnectionHandle, quinn::Connection)>,
     pub spy: Arc<Spy>,
     pub events: Vec<quinn::Event>,
-    /// Answers each client that has no token with a Retry.
+    /// True to answer each client without a token with a Retry.
     pub retries: bool,
-    /// The ECN codepoint of its datagrams as they arrive.
+    /// The ECN codepoint with which the endpoint's datagrams arrive.
     pub mark: Option<EcnCodepoint>,
     responses: Vec<Vec<u8>>,
     pub tokens: Steps,
     pub ids: Arc<Ids>,
-    /// New connections are kept here instead of being accepted.
+    /// If this is a list, new connections are stored in it instead of being accepted.
     pub pending_accepts: Option<Vec<quinn::Incoming>>,
 }
 
@@ -457,7 +457,7 @@ impl End {
         fresh_connection_id::take(&mut self.endpoint, *handle, connection)
     }
 
-    /// The datagrams that the end sends now.
+    /// The datagrams that the endpoint sends now.
     pub fn transmit(&mut self, now: Instant) -> Vec<Vec<u8>> {
         let mut datagrams = std::mem::take(&mut self.responses);
         self.pump();
@@ -527,12 +527,12 @@ const CLIENT: &str = "192.0.2.1:50000";
 const SERVER: &str = "192.0.2.2:443";
 
 impl BareQuinn {
-    /// A client that has not sent anything yet, and its server, both of `version`.
+    /// A client that has not sent anything yet, and its server, both with `version`.
     pub fn begin(version: u32, transport: quinn::TransportConfig) -> Self {
         Self::begin_with_names(version, transport, 1)
     }
 
-    /// Begins with a certificate of this many names.
+    /// Like [`begin`](Self::begin), with a certificate for this many names.
     pub fn begin_with_names(
         version: u32,
         mut transport: quinn::TransportConfig,
@@ -543,7 +543,7 @@ impl BareQuinn {
         let (mut client_tls, mut server_tls) = tls_with_names(suites, names);
         client_tls.enable_early_data = true;
         server_tls.max_early_data_size = u32::MAX;
-        // Nothing is sent unless a test sends it.
+        // MTU discovery would send packets that the test has not caused.
         transport.mtu_discovery_config(None);
         let transport = Arc::new(transport);
         let end = |is_server: bool| {
@@ -590,7 +590,7 @@ impl BareQuinn {
         bare
     }
 
-    /// A client that has a ticket, and 0-RTT keys, but has not sent anything yet.
+    /// A client that has a ticket and 0-RTT keys, and has not sent anything yet.
     pub fn resuming(transport: quinn::TransportConfig) -> Self {
         let mut bare = Self::connected(transport);
         bare.dial();
@@ -598,7 +598,7 @@ impl BareQuinn {
         bare
     }
 
-    /// Drops the server's sessions.
+    /// Drops all TLS sessions of the server.
     pub fn forget_sessions(&mut self) {
         self.server_tls.session_storage = rustls::server::ServerSessionMemoryCache::new(256);
         let End { spy, tokens, .. } = &self.server;
@@ -608,7 +608,7 @@ impl BareQuinn {
             .set_server_config(Some(Arc::new(config)));
     }
 
-    /// Replaces the current connection by another one.
+    /// Replaces the client's connection by a new one.
     pub fn dial(&mut self) {
         let (config, remote) = (self.config.clone(), SERVER.parse().unwrap());
         let dialed = self
@@ -618,7 +618,7 @@ impl BareQuinn {
         self.client.connection = Some(dialed.unwrap());
     }
 
-    /// A connected pair with nothing left to send.
+    /// A client and a server after the handshake, with nothing left to send.
     pub fn connected(transport: quinn::TransportConfig) -> Self {
         let mut bare = Self::begin(1, transport);
         bare.complete();
@@ -629,14 +629,14 @@ impl BareQuinn {
     pub fn complete(&mut self) {
         for _ in 0..8 {
             self.exchange();
-            // Delayed acknowledgements.
+            // Acknowledgements are delayed by up to 25 ms.
             self.sleep(Duration::from_millis(30));
         }
         self.exchange();
         assert!(!self.client.connection().is_handshaking());
     }
 
-    /// Exchanges datagrams until neither end has any.
+    /// Exchanges datagrams until neither endpoint has any.
     pub fn exchange(&mut self) {
         loop {
             let sent = self.client.transmit(self.now);
@@ -661,7 +661,7 @@ impl BareQuinn {
         self.client.receive(self.now, from, datagram);
     }
 
-    /// Time passes, and timers fire.
+    /// Advances the clock and fires the timers that are due.
     pub fn sleep(&mut self, time: Duration) {
         self.now += time;
         for end in [&mut self.client, &mut self.server] {

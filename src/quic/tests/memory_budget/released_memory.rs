@@ -1,10 +1,10 @@
-//! Memory that is released with a connection's end, or after a time: its data, and the reservation for its credit.
+//! Memory that is released: data at the end of a connection, and the reservation for a client's credit after a time.
 
 use std::sync::Weak;
 
 use super::*;
 
-/// Bytes of the host, and a weak reference that is dead once all copies are dropped.
+/// Bytes, and a weak reference that is dead when all copies of the bytes were dropped.
 fn tracked(size: usize) -> (Bytes, Weak<Vec<u8>>) {
     struct Owner(Arc<Vec<u8>>);
     impl AsRef<[u8]> for Owner {
@@ -17,7 +17,7 @@ fn tracked(size: usize) -> (Bytes, Weak<Vec<u8>>) {
     (Bytes::from_owner(Owner(data)), watch)
 }
 
-/// Data of the server, of which the client reads only a part.
+/// Sends 20 MiB from the server, of which the client reads only a part.
 fn send_much(pair: &mut Pair, server: ConnectionKey) -> Weak<Vec<u8>> {
     let (data, watch) = tracked(20 * MIB);
     let conn = connection(pair, server);
@@ -29,7 +29,7 @@ fn send_much(pair: &mut Pair, server: ConnectionKey) -> Weak<Vec<u8>> {
 }
 
 #[test]
-fn a_connection_that_the_host_closes_holds_only_itself_while_it_lingers() {
+fn a_connection_closed_by_this_side_drops_its_data_at_once() {
     let (mut pair, budget) = pair(64 * MIB);
     let (server, _) = upload(&mut pair, 300_000);
     let sent = send_much(&mut pair, server);
@@ -46,7 +46,7 @@ fn a_connection_that_the_host_closes_holds_only_itself_while_it_lingers() {
 }
 
 #[test]
-fn a_connection_that_its_client_closes_holds_only_itself_once_the_host_has_seen_that() {
+fn a_connection_closed_by_its_client_drops_its_data_after_closed_is_polled() {
     let (mut pair, budget) = pair(64 * MIB);
     let (client, server) = pair.establish();
     connection(&mut pair, server).read_on_demand();
@@ -68,7 +68,7 @@ fn a_connection_that_its_client_closes_holds_only_itself_once_the_host_has_seen_
 }
 
 #[test]
-fn each_connection_counts_itself() {
+fn each_connection_has_a_fixed_charge() {
     let (mut pair, budget) = pair(64 * MIB);
     for number in 1..=3 {
         pair.establish();
@@ -81,7 +81,7 @@ fn each_connection_counts_itself() {
     }
 }
 
-/// A connection whose client has used half of its first credit and received the rest of 8 MiB.
+/// A connection whose client has used half of its first window, and so has got the rest of 8 MiB.
 fn grown(pair: &mut Pair) -> (ConnectionKey, ConnectionKey) {
     let (client, server) = pair.establish();
     let conn = pair.client.endpoint.connection(client).unwrap();
@@ -93,13 +93,13 @@ fn grown(pair: &mut Pair) -> (ConnectionKey, ConnectionKey) {
 }
 
 #[test]
-fn room_for_the_credit_of_a_client_that_goes_quiet_is_kept_for_a_time() {
+fn credit_of_a_quiet_client_stays_reserved_for_a_time() {
     let (mut pair, budget) = pair(16 * MIB);
     let (client, _) = grown(&mut pair);
     let mut other = budget.enter(IpAddr::from([192, 0, 2, 1]));
     assert!(!other.promise(12 * MIB));
     for _ in 0..10 {
-        // The client keeps its connection alive.
+        // The client keeps its connection alive with a PING.
         pair.client.endpoint.connection(client).unwrap().ping(1);
         pair.run_for(Duration::from_secs(2));
     }
@@ -112,7 +112,7 @@ fn room_for_the_credit_of_a_client_that_goes_quiet_is_kept_for_a_time() {
 }
 
 #[test]
-fn room_for_credit_is_given_back_when_nothing_at_all_comes() {
+fn the_reservation_for_credit_ends_without_any_traffic() {
     let (mut pair, budget) = pair(16 * MIB);
     grown(&mut pair);
     pair.run_for(Duration::from_secs(40));
@@ -122,7 +122,7 @@ fn room_for_credit_is_given_back_when_nothing_at_all_comes() {
 }
 
 #[test]
-fn no_room_is_kept_for_the_credit_of_a_connection_that_was_closed() {
+fn a_closed_connection_has_no_reservation_for_credit() {
     let (mut pair, budget) = pair(16 * MIB);
     let (_, server) = grown(&mut pair);
     pair.client.is_mute = true;
@@ -147,7 +147,7 @@ fn data_behind_a_close_is_not_charged() {
     };
     send(&mut pair, 1_000);
     pair.run_for(Duration::from_millis(100));
-    // These arrive late.
+    // These datagrams arrive late.
     (pair.record, pair.client.is_mute) = (true, true);
     send(&mut pair, 10_000);
     (pair.record, pair.client.is_mute) = (false, false);
@@ -168,7 +168,7 @@ fn data_behind_a_close_is_not_charged() {
 }
 
 #[test]
-fn as_many_closed_connections_as_may_be_open_linger_without_a_limit_to_others() {
+fn closed_connections_are_counted_against_a_limit_of_their_own() {
     let settings = EndpointSettings {
         max_connections_per_address: Some(1),
         ..EndpointSettings::default()
@@ -188,11 +188,11 @@ fn as_many_closed_connections_as_may_be_open_linger_without_a_limit_to_others() 
 }
 
 #[test]
-fn pings_keep_no_room_for_credit_that_a_client_does_not_use() {
+fn pings_do_not_prolong_the_reservation_for_credit() {
     let (mut pair, budget) = pair(16 * MIB);
     let (client, _) = grown(&mut pair);
     let mut other = budget.enter(IpAddr::from([192, 0, 2, 1]));
-    // Datagrams follow each other so closely that the connection is never quiet.
+    // PINGs follow each other so closely that the connection is never idle.
     for (count, is_free) in [(25, false), (20, true)] {
         for _ in 0..count {
             pair.client.endpoint.connection(client).unwrap().ping(1);
@@ -203,7 +203,7 @@ fn pings_keep_no_room_for_credit_that_a_client_does_not_use() {
 }
 
 #[test]
-fn room_for_credit_is_kept_while_the_client_uses_it() {
+fn credit_stays_reserved_while_the_client_uses_it() {
     let (mut pair, budget) = pair(16 * MIB);
     let (client, _) = grown(&mut pair);
     let mut other = budget.enter(IpAddr::from([192, 0, 2, 1]));

@@ -1,4 +1,5 @@
-//! The choice of connections to shed, and when a search is repeated.
+//! Shedding (ending streams or connections to free memory): which connections are chosen, and when a search is
+//! repeated.
 
 use super::*;
 
@@ -10,8 +11,8 @@ fn charges<const N: usize>(pair: &mut Pair) -> [(ConnectionKey, ConnectionKey, C
     })
 }
 
-/// One turn of the endpoint in which its host polls no events.
-fn look(pair: &mut Pair, servers: &[ConnectionKey]) {
+/// Runs one turn of the endpoint in which its application polls no events.
+fn run_turn(pair: &mut Pair, servers: &[ConnectionKey]) {
     let now = pair.now;
     for &server in servers {
         pair.server.endpoint.connection(server);
@@ -21,47 +22,47 @@ fn look(pair: &mut Pair, servers: &[ConnectionKey]) {
 }
 
 #[test]
-fn a_search_that_found_nothing_is_repeated_when_more_is_held() {
+fn a_fruitless_search_is_repeated_when_more_is_held() {
     let (mut pair, budget) = pair(2 * MIB);
     let [(client, server, mut charge)] = charges(&mut pair);
     open(&mut pair, client, both_ways(0..4), false);
     // Another endpoint has the connections that hold most.
     let mut other = budget.enter(IpAddr::from([192, 0, 2, 1]));
     other.set(3 * MIB);
-    look(&mut pair, &[server]);
+    run_turn(&mut pair, &[server]);
     assert_eq!(pair.server.endpoint.stats().streams_shed, 0);
-    // The charge grows in this turn, before the host has polled an event.
+    // The charge grows in this turn, before the application has polled an event.
     charge.set(4 * MIB);
-    look(&mut pair, &[server]);
-    look(&mut pair, &[server]);
+    run_turn(&mut pair, &[server]);
+    run_turn(&mut pair, &[server]);
     assert!(pair.server.endpoint.stats().streams_shed > 0);
 }
 
 #[test]
-fn other_endpoints_are_asked_once_until_more_is_held() {
+fn other_endpoints_are_asked_to_shed_once_until_more_is_held() {
     let (mut pair, budget) = pair(2 * MIB);
     let [(_, server, _charge)] = charges(&mut pair);
     let mut other = budget.enter(IpAddr::from([192, 0, 2, 1]));
     other.set(3 * MIB);
     for expected in [true, false, false] {
-        look(&mut pair, &[server]);
+        run_turn(&mut pair, &[server]);
         assert_eq!(pair.server.endpoint.take_asks_others(), expected);
         pair.server.take_events();
     }
     other.set(4 * MIB);
-    look(&mut pair, &[server]);
+    run_turn(&mut pair, &[server]);
     assert!(pair.server.endpoint.take_asks_others());
 }
 
 #[test]
-fn connections_that_hold_little_are_not_closed_for_others_of_their_address() {
+fn connections_with_little_data_are_not_shed_for_others_of_their_address() {
     let (mut pair, _) = pair(2 * MIB);
     let [(light_client, light, _none), heavies @ ..] = charges::<4>(&mut pair);
     for (_, server, mut charge) in heavies {
-        // The host does not release anything.
+        // The application does not release its data.
         charge.set(3 * MIB);
         for _ in 0..5 {
-            look(&mut pair, &[server]);
+            run_turn(&mut pair, &[server]);
             pair.server.take_events();
         }
         assert!(pair.server.closed(server).is_some());
@@ -74,9 +75,9 @@ fn connections_that_hold_little_are_not_closed_for_others_of_their_address() {
 }
 
 #[test]
-fn an_address_with_many_idle_connections_loses_nothing_for_what_others_hold() {
+fn idle_connections_are_not_shed_for_other_addresses() {
     let (mut pair, budget) = pair(2 * MIB);
-    // Most of the held bytes, and little data.
+    // These connections hold most bytes together, but each has little data.
     let many: [_; 16] = charges(&mut pair);
     let (client, server, _) = &many[0];
     connection(&mut pair, *server).read_on_demand();
@@ -91,7 +92,7 @@ fn an_address_with_many_idle_connections_loses_nothing_for_what_others_hold() {
         flooder.set(MIB / 2);
     }
     for _ in 0..5 {
-        look(&mut pair, &many.each_ref().map(|(_, server, _)| *server));
+        run_turn(&mut pair, &many.each_ref().map(|(_, server, _)| *server));
         pair.server.take_events();
     }
     assert!(budget.held() > budget.limit());
@@ -102,18 +103,18 @@ fn an_address_with_many_idle_connections_loses_nothing_for_what_others_hold() {
 }
 
 #[test]
-fn closed_connections_are_forgotten_at_once_above_the_budget() {
+fn closed_connections_are_removed_at_once_above_the_budget() {
     let (mut pair, budget) = pair(2 * MIB);
     let [(_, server, _charge)] = charges(&mut pair);
     pair.client.is_mute = true;
     let now = pair.now;
     connection(&mut pair, server).close(now, 0, None, b"");
     pair.exchange();
-    look(&mut pair, &[]);
+    run_turn(&mut pair, &[]);
     assert_eq!(pair.server.endpoint.len(), 1);
     let mut other = budget.enter(IpAddr::from([192, 0, 2, 1]));
     other.set(3 * MIB);
-    look(&mut pair, &[]);
+    run_turn(&mut pair, &[]);
     assert_eq!(
         (pair.server.endpoint.len(), beside(&budget, 0)),
         (0, 3 * MIB)

@@ -1,6 +1,6 @@
 //! Two endpoints, a simulated link between them, and a simulated clock.
 //!
-//! All randomness comes from one seed, which every failing test prints.
+//! One seed determines all random numbers, and a failing test prints it.
 
 pub mod sessions;
 
@@ -27,7 +27,7 @@ use uringcore_quic::{
 
 pub const ALPN: &[u8] = b"test";
 
-/// An authority, and its certificates for "localhost" and for a client. Made once.
+/// A certificate authority, and its certificates for "localhost" and for a client. Created once.
 pub struct Authority {
     pub pem: String,
     pub issuer: CertifiedIssuer<'static, KeyPair>,
@@ -40,7 +40,7 @@ pub fn authority() -> &'static Authority {
     AUTHORITY.get_or_init(|| new_authority("the test authority"))
 }
 
-/// An untrusted authority.
+/// A certificate authority that nobody trusts.
 pub fn stranger() -> &'static Authority {
     static AUTHORITY: OnceLock<Authority> = OnceLock::new();
     AUTHORITY.get_or_init(|| new_authority("somebody else"))
@@ -66,7 +66,7 @@ pub fn issue(issuer: &CertifiedIssuer<'_, KeyPair>, name: &str) -> Identity {
     Identity::from_pem(chain.as_bytes(), key.as_bytes()).unwrap()
 }
 
-/// A certificate with another kind of key.
+/// Issues a certificate with a key of this kind.
 pub fn issue_with(
     issuer: &CertifiedIssuer<'_, KeyPair>,
     name: &str,
@@ -78,7 +78,7 @@ pub fn issue_with(
     Identity::from_pem(certificate.pem().as_bytes(), key.serialize_pem().as_bytes()).unwrap()
 }
 
-/// A certificate of the authority for "localhost" and `names` names in all: forty bytes more for each.
+/// Issues a certificate for `names` names, of which the first is "localhost". Each name has about forty bytes.
 pub fn issue_long(names: usize) -> Identity {
     let key = KeyPair::generate().unwrap();
     let others = (1..names).map(|number| format!("{number:030}.example"));
@@ -88,7 +88,7 @@ pub fn issue_long(names: usize) -> Identity {
     Identity::from_pem(certificate.pem().as_bytes(), key.serialize_pem().as_bytes()).unwrap()
 }
 
-/// A certificate and its key.
+/// Issues a certificate. Returns it and its key in PEM.
 pub fn issue_pem(issuer: &CertifiedIssuer<'_, KeyPair>, name: &str) -> (String, String) {
     let key = KeyPair::generate().unwrap();
     let params = CertificateParams::new(vec![name.into()]).unwrap();
@@ -96,7 +96,7 @@ pub fn issue_pem(issuer: &CertifiedIssuer<'_, KeyPair>, name: &str) -> (String, 
     (certificate.pem(), key.serialize_pem())
 }
 
-/// A wall clock that stands still, so that tests do not depend on the machine's.
+/// A wall clock that stands still, so that tests do not depend on the machine's clock.
 #[derive(Debug)]
 pub struct StoppedClock;
 
@@ -132,24 +132,24 @@ pub fn with_transport(change: impl Fn(&mut TransportSettings)) -> (ClientSetting
     (client, server)
 }
 
-/// The link's effects on datagrams.
+/// What the link does to datagrams.
 #[derive(Debug, Clone, Copy)]
 pub struct Link {
     pub latency: Duration,
-    /// Probabilities, in percent.
+    /// Probabilities in percent.
     pub loss: u32,
     pub reorder: u32,
     pub duplicate: u32,
     pub corrupt: u32,
-    /// Congestion marks, on datagrams with ECN support (RFC 3168).
+    /// The probability of a congestion mark on a datagram with ECN (RFC 3168), in percent.
     pub mark: u32,
-    /// The largest datagram that passes.
+    /// The largest UDP payload that passes.
     pub mtu: usize,
-    /// The link clears ECN bits.
+    /// True if the link clears ECN bits.
     pub bleaches: bool,
-    /// Bytes a second in one direction; `None`: no limit.
+    /// The capacity of one direction in bytes a second. `None`: no limit.
     pub rate: Option<u32>,
-    /// Bytes that may wait in one direction; more are lost.
+    /// How many bytes may wait in one direction. Further datagrams are lost.
     pub queue: u32,
 }
 
@@ -171,7 +171,7 @@ impl Default for Link {
     }
 }
 
-/// SplitMix64.
+/// The random number generator SplitMix64.
 pub struct Random(u64);
 
 impl Random {
@@ -217,20 +217,20 @@ impl Who {
     }
 }
 
-/// One side: an endpoint, and its events.
+/// One side of the link: an endpoint, and its events.
 pub struct Peer {
     pub endpoint: Endpoint,
     pub addr: SocketAddr,
-    /// The addresses of further sockets, which are numbered from 1.
+    /// The addresses of further sockets, which have the numbers from 1 on.
     pub more_addrs: Vec<SocketAddr>,
     pub events: Vec<(ConnectionKey, Event)>,
-    /// Data received per stream, if a FIN followed, and the number of events and pieces.
+    /// The data received on each stream, its FIN, and the number of events and pieces.
     pub streams: BTreeMap<(ConnectionKey, u64), Received>,
-    /// How many datagrams this side sent.
+    /// The number of datagrams that this side has sent.
     pub sent: usize,
     /// While true, all packets of this side are lost.
     pub is_mute: bool,
-    /// The time until which the link is busy with packets of this side.
+    /// The time until which packets of this side occupy the link.
     pub link_busy_until: Option<Instant>,
 }
 
@@ -242,7 +242,7 @@ pub struct Received {
     pub pieces: usize,
 }
 
-/// Error code, frame type, reason and kind of a `Closed`.
+/// Error code, frame type, reason and kind of a `Closed` event.
 pub type Closed = (u64, Option<u64>, String, CloseKind);
 
 impl Peer {
@@ -302,7 +302,7 @@ impl Peer {
             .any(|(found, event)| *found == key && matches(event))
     }
 
-    /// The only `Closed` of a connection, if it was emitted. Checks that it came once and last.
+    /// The `Closed` event of a connection. Checks that it is the only one and the last event.
     pub fn closed(&self, key: ConnectionKey) -> Option<Closed> {
         let events: Vec<_> = self
             .events
@@ -315,7 +315,7 @@ impl Peer {
         assert_eq!(
             at + 1,
             events.len(),
-            "Closed comes once and last: {events:?}"
+            "Closed is emitted once, as the last event: {events:?}"
         );
         match &events[at].1 {
             Event::Closed {
@@ -358,21 +358,21 @@ pub struct Pair {
     pub random: Random,
     flights: BinaryHeap<Reverse<(Instant, u64, Who)>>,
     payloads: BTreeMap<u64, Payload>,
-    /// The client's address that the server sees, whichever it sends from.
+    /// The source address of all the client's packets at the server. `None`: the client's own address.
     pub nat: Option<SocketAddr>,
-    /// Addresses without connectivity.
+    /// Addresses to which all packets are lost.
     pub dead: Vec<SocketAddr>,
-    /// The sizes of the datagrams that were sent to an address.
+    /// The sizes of all datagrams that were sent to each address.
     pub sent_to: BTreeMap<SocketAddr, Vec<usize>>,
-    /// How many bytes arrived at the server from an address.
+    /// The number of bytes that have arrived at the server from each address.
     pub received_from: BTreeMap<SocketAddr, usize>,
-    /// Addresses that a server's connection has validated.
+    /// The addresses that connections of the server have validated.
     pub validated: BTreeSet<SocketAddr>,
     flight_count: u64,
-    /// Datagrams of the last turns, for tests that mutate real ones.
+    /// Datagrams that were recorded, for tests that mutate or replay them.
     pub recorded: Vec<(Who, Vec<u8>)>,
     pub record: bool,
-    /// Datagrams to other addresses are dropped.
+    /// True to drop datagrams to all addresses but the peer's, because a test sends packets from others.
     pub has_strangers: bool,
     seed: u64,
 }
@@ -391,8 +391,8 @@ impl Pair {
             .ok()
             .and_then(|text| text.parse().ok())
             .unwrap_or(SEED);
-        // Fails for all tests of the binary but the first, which is enough.
-        if log::set_logger(&COMPLAINTS).is_ok() {
+        // Only the first test of the program sets the logger, and one is enough.
+        if log::set_logger(&QUINN_WARNINGS).is_ok() {
             log::set_max_level(log::LevelFilter::Warn);
         }
         let mut random = Random::new(seed);
@@ -467,7 +467,7 @@ impl Pair {
             .unwrap()
     }
 
-    /// Connects and completes the handshake on both sides.
+    /// Connects, and completes the handshake on both sides.
     pub fn establish(&mut self) -> (ConnectionKey, ConnectionKey) {
         let before = self.server.events.len();
         let key = self.connect();
@@ -498,8 +498,8 @@ impl Pair {
         conn.close(now, error_code, frame_type, reason);
     }
 
-    /// One turn: due packets arrive and timers fire, then events and datagrams are taken. False if nothing is
-    /// pending any more.
+    /// Runs one turn: delivers datagrams that are due, fires timers, then takes events and datagrams. Returns false if
+    /// nothing is pending any more.
     pub fn step(&mut self) -> bool {
         self.exchange();
         let timeouts = [
@@ -550,7 +550,7 @@ impl Pair {
             let size = transmit.segment_size.unwrap_or(buf.len());
             for datagram in buf.chunks(size) {
                 self.peer(who).sent += 1;
-                self.fly_between(who, from, transmit.remote, datagram.to_vec(), transmit.ecn);
+                self.send_over_link(who, from, transmit.remote, datagram.to_vec(), transmit.ecn);
             }
             if who == Server {
                 self.check_amplification(transmit.remote);
@@ -559,7 +559,7 @@ impl Pair {
         sent
     }
 
-    /// RFC 9000 section 8.1: at most three times the bytes from an address that its client has not proved.
+    /// RFC 9000 section 8.1: asserts that an unproved address gets at most three times the bytes that came from it.
     fn check_amplification(&mut self, to: SocketAddr) {
         let endpoint = &self.server.endpoint;
         let connections = endpoint.keys().filter_map(|key| endpoint.peek(key));
@@ -578,7 +578,7 @@ impl Pair {
     }
 
     /// Sends a datagram over the link.
-    fn fly_between(
+    fn send_over_link(
         &mut self,
         from: Who,
         source: SocketAddr,
@@ -613,7 +613,7 @@ impl Pair {
             1
         };
         for _ in 0..copies {
-            let Some(entered) = self.through_the_link(from, datagram.len()) else {
+            let Some(entered) = self.time_through_link(from, datagram.len()) else {
                 continue;
             };
             let mut at = entered + link.latency;
@@ -633,8 +633,9 @@ impl Pair {
         }
     }
 
-    /// When the last bit of a datagram has entered the link, after those before it. `None` if too many wait.
-    fn through_the_link(&mut self, from: Who, length: usize) -> Option<Instant> {
+    /// The time at which the last bit of a datagram enters the link, after the datagrams before it. `None` if too many
+    /// wait.
+    fn time_through_link(&mut self, from: Who, length: usize) -> Option<Instant> {
         let (now, link) = (self.now, self.link);
         let busy_until = &mut self.peer(from).link_busy_until;
         let Some(rate) = link.rate else {
@@ -649,7 +650,7 @@ impl Pair {
         *busy_until
     }
 
-    /// Delivers all due datagrams.
+    /// Delivers all datagrams that are due.
     pub fn arrive(&mut self) {
         while let Some(Reverse((at, number, to))) = self.flights.peek().copied() {
             if at > self.now {
@@ -666,7 +667,7 @@ impl Pair {
         if let Some(nat) = self.nat {
             match to {
                 Server => from = nat,
-                // Only the newest of a NAT's mappings works.
+                // Only the newest mapping of a NAT works.
                 Client if addr == nat => addr = self.client.addr,
                 Client => return,
             }
@@ -688,7 +689,7 @@ impl Pair {
         peer.endpoint.handle_datagram_at(now, socket, meta, data);
     }
 
-    /// Delivers a datagram to a side as if the other one had sent it.
+    /// Delivers a datagram to one side as if the other side had sent it.
     pub fn deliver(&mut self, to: Who, datagram: &[u8], ecn: Option<u8>) {
         let meta = DatagramMeta {
             remote: self.peer(to.other()).addr,
@@ -704,7 +705,7 @@ impl Pair {
             .handle_datagram(now, meta, BytesMut::from(datagram));
     }
 
-    /// Delivers a datagram to the server as if it came from this address.
+    /// Delivers a datagram to the server as if it had come from `remote`.
     pub fn deliver_from(&mut self, remote: SocketAddr, datagram: &[u8]) {
         *self.received_from.entry(remote).or_default() += datagram.len();
         let meta = DatagramMeta {
@@ -760,7 +761,7 @@ impl Pair {
         self.now = end;
     }
 
-    /// The client sends `data` on stream 0, and the server pauses that stream once it has read the data.
+    /// The client sends `data` on stream 0. When the server has read it, the server pauses the stream.
     pub fn pause_behind(
         &mut self,
         client: ConnectionKey,
@@ -790,9 +791,9 @@ impl Pair {
         ];
         assert_eq!(timeouts, [None, None], "no timer outlives its connection");
         assert_eq!(
-            COMPLAINTS.count.load(Ordering::Relaxed),
+            QUINN_WARNINGS.count.load(Ordering::Relaxed),
             0,
-            "the state machine logged a warning"
+            "quinn-proto has logged a warning"
         );
     }
 
@@ -809,17 +810,17 @@ impl Drop for Pair {
     }
 }
 
-/// Counts quinn-proto's warnings about wrong use by hosts: an `Incoming` that was dropped, a connection that was
-/// drained twice. Nothing else shows such leaks.
-struct Complaints {
+/// Counts quinn-proto's warnings about wrong use: an `Incoming` that was dropped, or a connection that was drained
+/// twice. Nothing else shows such leaks.
+struct QuinnWarnings {
     count: AtomicUsize,
 }
 
-static COMPLAINTS: Complaints = Complaints {
+static QUINN_WARNINGS: QuinnWarnings = QuinnWarnings {
     count: AtomicUsize::new(0),
 };
 
-impl log::Log for Complaints {
+impl log::Log for QuinnWarnings {
     fn enabled(&self, metadata: &log::Metadata<'_>) -> bool {
         metadata.level() <= log::Level::Warn
     }
@@ -835,7 +836,7 @@ impl log::Log for Complaints {
     fn flush(&self) {}
 }
 
-/// A key log that collects lines.
+/// A TLS key log that collects lines.
 #[derive(Debug, Default)]
 pub struct KeyLines(pub std::sync::Mutex<Vec<String>>);
 

@@ -1,4 +1,4 @@
-//! Sessions and 0-RTT data in tests: tickets, early data, and the result.
+//! Helpers for tests with session tickets and 0-RTT data.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ pub fn with_ticket(ticket: &SessionTicket) -> ClientSettings {
     }
 }
 
-/// Establishes a connection and returns the tickets that its client receives.
+/// Connects, and returns the tickets that the client receives.
 pub fn tickets(pair: &mut Pair) -> Vec<SessionTicket> {
     let (key, _) = pair.establish();
     pair.run_for(Duration::from_secs(1));
@@ -40,7 +40,8 @@ pub fn ticket(pair: &mut Pair) -> SessionTicket {
     tickets(pair).remove(0)
 }
 
-/// True if the session was resumed, and true if early data was accepted.
+/// The result of a handshake: true if the session was resumed, and true if 0-RTT data was accepted. `None` before its
+/// end.
 pub fn outcome(peer: &Peer, key: ConnectionKey) -> Option<(bool, bool)> {
     peer.events.iter().find_map(|(of, event)| match event {
         Event::HandshakeCompleted {
@@ -60,7 +61,7 @@ pub fn send(pair: &mut Pair, who: Who, key: ConnectionKey, id: u64, data: &[u8],
 }
 
 /// Begins a connection whose client sends data at once.
-pub fn speak_at_once(pair: &mut Pair, data: &[u8]) -> ConnectionKey {
+pub fn connect_and_send(pair: &mut Pair, data: &[u8]) -> ConnectionKey {
     let key = pair.connect();
     send(pair, Who::Client, key, 0, data, true);
     key

@@ -1,8 +1,8 @@
 //! Ed448 (RFC 8032 section 5.2), which aws-lc lacks: keys that sign handshakes, and an algorithm that verifies
 //! signatures of handshakes and certificates.
 //!
-//! The arithmetic is crrl's, which is constant-time. Only Ed448 keys of the host and Ed448 certificates of peers
-//! reach it.
+//! The crate crrl does the arithmetic, in constant time. Only Ed448 keys of the application and Ed448 certificates of
+//! peers use it.
 
 use std::{
     fmt,
@@ -21,17 +21,17 @@ use rustls::{
 };
 
 const SEED_BYTES: usize = 57;
-/// The AlgorithmIdentifier, and the headers of the OCTET STRING in an OCTET STRING around a seed (RFC 8410 section
-/// 7).
+/// DER: the AlgorithmIdentifier, and the headers of an OCTET STRING in an OCTET STRING, which contains the seed (RFC
+/// 8410 section 7).
 const ALGORITHM_AND_SEED: &[u8] = &[
     0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x71, 0x04, 0x3b, 0x04, 0x39,
 ];
-/// The DER prefix of the 57 bytes of a public key (RFC 8410 section 4).
+/// The DER prefix of a public key, whose 57 bytes follow (RFC 8410 section 4).
 const PUBLIC_KEY_INFO: &[u8] = &[
     0x30, 0x43, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x71, 0x03, 0x3a, 0x00,
 ];
 
-/// aws-lc's provider, with Ed448 after all its own algorithms.
+/// aws-lc's provider with Ed448 as its last algorithm.
 pub(in crate::tls) fn provider_with_ed448() -> CryptoProvider {
     CryptoProvider {
         key_provider: &Keys,
@@ -46,7 +46,7 @@ static ALGORITHMS: LazyLock<WebPkiSupportedAlgorithms> = LazyLock::new(|| {
     all.push(&Ed448);
     let mut mapping = known.mapping.to_vec();
     mapping.push((SignatureScheme::ED448, &[&Ed448]));
-    // Once in a process: rustls requires static lists.
+    // rustls requires static lists, so they are leaked, once in a process.
     WebPkiSupportedAlgorithms {
         all: all.leak(),
         mapping: mapping.leak(),
@@ -63,7 +63,7 @@ impl SignatureVerificationAlgorithm for Ed448 {
         message: &[u8],
         signature: &[u8],
     ) -> Result<(), InvalidSignature> {
-        // RFC 8446 section 4.2.3: the variant without a prehash, and with an empty context.
+        // RFC 8446 section 4.2.3: Ed448 without a prehash, and with an empty context.
         match PublicKey::decode(public_key) {
             Some(key) if key.verify_raw(signature, message) => Ok(()),
             _ => Err(InvalidSignature),
@@ -98,7 +98,7 @@ impl KeyProvider for Keys {
     }
 }
 
-/// The seed in a PKCS #8 key of version 1, or of version 2, which may have a public key after it.
+/// The seed in a PKCS #8 key of version 1 or 2. After the seed, version 2 may have a public key.
 fn seed_in(der: &[u8]) -> Option<&[u8]> {
     let (length, body) = match der {
         [0x30, 0x81, length, body @ ..] => (*length, body),
@@ -161,7 +161,7 @@ mod tests {
 
     use super::*;
 
-    /// RFC 8032 section 7.4, the test vector with a message of one octet.
+    /// The test vector of RFC 8032 section 7.4 with a message of one octet.
     const SEED: &str = "c4eab05d357007c632f3dbb48489924d552b08fe0c353a0d4a1f00acda2c463afbea67c5e8d2877c5e3bc397a659949ef8021e954e0a12274e";
     const PUBLIC: &str = "43ba28f430cdff456ae531545f7ecd0ac834a55d9358c0372bfa0c6c6798c0866aea01eb00742802b8438ea4cb82169c235160627b4c3a9480";
     const SIGNATURE: &str = "26b8f91727bd62897af15e41eb43c377efb9c610d48f2335cb0bd0087810f4352541b143c4b981b7e18f62de8ccdf633fc1bf037ab7cd779805e0dbcc0aae1cbcee1afb2e027df36bc04dcecbf154336c19f0af7e0a6472905e799f1953d2a0ff3348ab21aa4adafd1d234441cf807c03a00";
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_signs_as_the_rfc_says_and_its_signature_is_taken() {
+    fn an_ed448_key_signs_like_the_rfcs_test_vector() {
         let with_public_key = [&[0x81, 0x3a, 0x00], &bytes(PUBLIC)[..]].concat();
         for der in [pkcs8(0, &[]), pkcs8(1, &[]), pkcs8(1, &with_public_key)] {
             let key = loaded(der).unwrap();
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_ed448_key_is_aws_lc_s_affair() {
+    fn other_keys_are_left_to_aws_lc() {
         let mut cut = pkcs8(0, &[]);
         cut.pop();
         for der in [pkcs8(0, &[0]), cut, Vec::new(), vec![0x30, 0x80]] {

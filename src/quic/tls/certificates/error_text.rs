@@ -1,16 +1,17 @@
-//! Texts for rejected certificates: for most reasons rustls and webpki only have variant names.
+//! Texts for the reasons of a rejected certificate. rustls and webpki have no texts for most of them, only variant
+//! names.
 
 use rustls::{CertificateError, Error, pki_types::UnixTime};
 
-/// The rest of a sentence about the certificate. Name mismatches are not here.
-pub(in crate::tls) fn fault(error: &Error) -> String {
+/// The reason as the rest of a sentence about the certificate. Name mismatches are handled elsewhere.
+pub(in crate::tls) fn describe(error: &Error) -> String {
     match error {
-        Error::InvalidCertificate(error) => certificate_fault(error),
+        Error::InvalidCertificate(error) => describe_certificate_error(error),
         other => other.to_string(),
     }
 }
 
-pub(in crate::tls) fn certificate_fault(error: &CertificateError) -> String {
+pub(in crate::tls) fn describe_certificate_error(error: &CertificateError) -> String {
     let words = match error {
         CertificateError::BadEncoding => "it is not a well-formed X.509 certificate",
         CertificateError::BadSignature => "its signature is wrong",
@@ -36,7 +37,7 @@ pub(in crate::tls) fn certificate_fault(error: &CertificateError) -> String {
             "it is signed with an algorithm that is not supported: ECDSA, Ed25519, Ed448 and RSA are, with SHA-2"
         }
         CertificateError::Other(other) => match other.0.downcast_ref::<webpki::Error>() {
-            Some(error) => return other_fault(error),
+            Some(error) => return describe_webpki_error(error),
             None => return other.0.to_string(),
         },
         other => return other.to_string(),
@@ -44,8 +45,8 @@ pub(in crate::tls) fn certificate_fault(error: &CertificateError) -> String {
     words.into()
 }
 
-/// webpki's errors without an equivalent in rustls.
-pub(in crate::tls) fn other_fault(error: &webpki::Error) -> String {
+/// The text for an error of webpki that has no equivalent in rustls.
+pub(in crate::tls) fn describe_webpki_error(error: &webpki::Error) -> String {
     let words = match error {
         webpki::Error::BadDer | webpki::Error::TrailingData(_) => {
             "it is not a well-formed X.509 certificate"
@@ -89,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn by_how_much_a_certificate_is_out_of_its_time_is_said_in_a_unit_that_fits() {
+    fn the_text_states_the_expiry_in_the_largest_fitting_unit() {
         let at = |seconds| UnixTime::since_unix_epoch(Duration::from_secs(seconds));
         for (seconds, said) in [
             (0, "0 seconds"),
@@ -103,7 +104,7 @@ mod tests {
                 not_after: at(1_000_000),
             };
             assert_eq!(
-                certificate_fault(&expired),
+                describe_certificate_error(&expired),
                 format!("it expired {said} ago")
             );
             let early = CertificateError::NotValidYetContext {
@@ -111,7 +112,7 @@ mod tests {
                 not_before: at(1_000_000 + seconds),
             };
             assert_eq!(
-                certificate_fault(&early),
+                describe_certificate_error(&early),
                 format!("it is not valid yet, but will be in {said}")
             );
         }

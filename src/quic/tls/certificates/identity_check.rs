@@ -1,10 +1,10 @@
-//! Checks a configured certificate chain and its key, of either role.
+//! Checks a configured certificate chain and its key, of a client or a server.
 //!
-//! Not here: reading them (`settings`), and choosing among a server's (`certificates`).
+//! Not here: reading them (`settings`), and choosing one of several chains (`certificates`).
 
 use rustls::pki_types::CertificateDer;
 
-use super::error_text::certificate_fault;
+use super::error_text::describe_certificate_error;
 use crate::tls::ConfigError;
 
 pub(in crate::tls) fn non_empty(
@@ -27,7 +27,10 @@ pub(in crate::tls) fn identity_error(
             ConfigError::new(key, "the private key does not belong to the certificate")
         }
         rustls::Error::InvalidCertificate(e) => {
-            let message = format!("the certificate cannot be used: {}", certificate_fault(e));
+            let message = format!(
+                "the certificate cannot be used: {}",
+                describe_certificate_error(e)
+            );
             ConfigError::new(chain, message)
         }
         rustls::Error::General(_) => {

@@ -1,5 +1,5 @@
-//! Chooses the certificate of a server: by the client's SNI (RFC 6066 section 3), and by the signature schemes that
-//! the client supports (RFC 8446 section 4.2.3).
+//! Chooses a server's certificate for a client: by the name in the client's SNI (RFC 6066 section 3), and by the
+//! signature schemes that the client supports (RFC 8446 section 4.2.3).
 //!
 //! | file | content |
 //! | --- | --- |
@@ -34,22 +34,22 @@ pub(super) mod verify;
 use self::identity_check::{identity_error, non_empty};
 use super::{ConfigError, NamedIdentity};
 
-/// The bound of names over all certificates of a server.
+/// The largest number of names of all certificates of a server together.
 pub const SERVER_NAMES_MAX: usize = 4096;
 
-/// A server's certificates: by name, and for clients without SNI or with an unknown name.
+/// A server's certificates: those for a name, and the default for clients without SNI or with an unknown name.
 pub(super) struct ServerCertificates {
-    default: OfOneName,
-    exact: FxHashMap<String, OfOneName>,
-    /// Keyed by the part after the asterisk and its dot.
-    wildcards: FxHashMap<String, OfOneName>,
+    default: CertificatesOfName,
+    exact: FxHashMap<String, CertificatesOfName>,
+    /// The certificates for wildcards, by the name after the asterisk and its dot.
+    wildcards: FxHashMap<String, CertificatesOfName>,
 }
 
-/// The certificates of one name: at most one for each kind of key, the preferred one first.
+/// The certificates for one name: at most one for each kind of key, the preferred one first.
 #[derive(Default)]
-struct OfOneName(Vec<Arc<CertifiedKey>>);
+struct CertificatesOfName(Vec<Arc<CertifiedKey>>);
 
-impl OfOneName {
+impl CertificatesOfName {
     fn add(&mut self, name: &str, shown: Arc<CertifiedKey>) -> Result<(), ConfigError> {
         if self.0.iter().any(|one| kind(one) == kind(&shown)) {
             let message = format!("{name:?} has a certificate with a key of this kind");
@@ -59,8 +59,8 @@ impl OfOneName {
         Ok(())
     }
 
-    /// The first certificate whose signature the client can verify. If there is none, the first of all: its key
-    /// finds no common scheme, and the client gets `handshake_failure`.
+    /// The first certificate with a key whose signature the client can verify. If there is none, the first of all; then
+    /// the client gets the alert `handshake_failure`.
     fn choose(&self, schemes: &[SignatureScheme]) -> Option<&Arc<CertifiedKey>> {
         let can_sign = |one: &&Arc<CertifiedKey>| one.key.choose_scheme(schemes).is_some();
         self.0.iter().find(can_sign).or(self.0.first())
@@ -78,7 +78,7 @@ impl ServerCertificates {
         named: &[NamedIdentity],
     ) -> Result<Self, ConfigError> {
         let mut made = Self {
-            default: OfOneName(vec![Arc::new(certified_key(
+            default: CertificatesOfName(vec![Arc::new(certified_key(
                 provider, default.0, default.1,
             )?)]),
             exact: FxHashMap::default(),
@@ -114,7 +114,7 @@ impl ServerCertificates {
         Ok(())
     }
 
-    fn find(&self, asked: Option<&str>) -> &OfOneName {
+    fn find(&self, asked: Option<&str>) -> &CertificatesOfName {
         let found = asked.and_then(|name| {
             let name = name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase();
             let by_wildcard = || self.wildcards.get(name.split_once('.')?.1);
@@ -141,9 +141,9 @@ impl fmt::Debug for ServerCertificates {
 }
 
 impl NamedIdentity {
-    /// Checks that the key belongs to the certificate and that the certificate is valid for the names. Returns the
-    /// names in lower case, the configured ones or those in the certificate, and the kind of the key; a name may
-    /// have one certificate of each kind.
+    /// Checks that the key belongs to the certificate and that the certificate is valid for the names. Returns the kind
+    /// of the key, and the names in lower case: the configured ones, or else those in the certificate. A name may have
+    /// one certificate of each kind.
     pub fn check(&self) -> Result<(Vec<String>, String), ConfigError> {
         let provider = ed448::provider_with_ed448();
         let shown = certified_key(&provider, &self.identity.cert_chain, &self.identity.key)?;
@@ -155,7 +155,7 @@ impl NamedIdentity {
     }
 }
 
-/// The chain, with a key that can sign and belongs to the leaf.
+/// The chain with its key, which must be able to sign and must belong to the first certificate.
 fn certified_key(
     provider: &CryptoProvider,
     chain: &[CertificateDer<'static>],
@@ -173,7 +173,7 @@ fn names_of(
     let unusable = |error| {
         let message = format!(
             "the certificate cannot be used: {}",
-            error_text::other_fault(&error)
+            error_text::describe_webpki_error(&error)
         );
         ConfigError::new("cert_chain", message)
     };
@@ -203,9 +203,9 @@ fn names_of(
     for name in given {
         let name = lower_case(name)?;
         let is_covered = match name.starts_with(WILDCARD) {
-            // A wildcard's names are covered only by an equal wildcard.
+            // A wildcard name is covered only by an equal wildcard in the certificate.
             true => present.binary_search(&name).is_ok(),
-            // Clients of this entry request none of the other names, or send no SNI.
+            // Clients for which the default is chosen do not request a name of the certificate.
             false if name == ALL_OTHERS => true,
             false => DnsName::try_from(name.as_str()).is_ok_and(|name| {
                 leaf.verify_is_valid_for_subject_name(&ServerName::DnsName(name))
@@ -229,14 +229,14 @@ fn names_of(
     }
 }
 
-/// A DNS name, or one after an asterisk, in the form for comparison.
+/// A DNS name, with or without an asterisk in front, in the form for comparison.
 fn lower_case(name: &str) -> Result<String, ConfigError> {
     if name == ALL_OTHERS {
         return Ok(name.to_owned());
     }
     let name = name.strip_suffix('.').unwrap_or(name);
     let host = name.strip_prefix(WILDCARD).unwrap_or(name);
-    // RFC 6066 section 3: no addresses. `DnsName` accepts IPv4 addresses, because digits are letters there.
+    // RFC 6066 section 3: addresses are not allowed. `DnsName` would accept an IPv4 address.
     let is_host = DnsName::try_from(host).is_ok() && host.parse::<std::net::IpAddr>().is_err();
     match is_host {
         true => Ok(name.to_ascii_lowercase()),
@@ -253,7 +253,7 @@ fn too_many_names() -> ConfigError {
 }
 
 const WILDCARD: &str = "*.";
-/// The name for clients without SNI or with an unknown name.
+/// The name that stands for clients without SNI or with an unknown name.
 const ALL_OTHERS: &str = "*";
 
 #[cfg(test)]
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_is_shown_what_it_can_verify() {
+    fn a_client_gets_a_certificate_that_it_can_verify() {
         use SignatureScheme as Scheme;
         let [ecdsa, rsa, ed25519] = [
             &rcgen::PKCS_ECDSA_P256_SHA256,
@@ -280,7 +280,7 @@ mod tests {
             &rcgen::PKCS_ED25519,
         ]
         .map(made);
-        let mut shown = OfOneName::default();
+        let mut shown = CertificatesOfName::default();
         assert!(shown.choose(&[Scheme::ED25519]).is_none());
         for one in [&ecdsa, &rsa, &ed25519] {
             shown.add("one.example", one.clone()).unwrap();
@@ -291,9 +291,9 @@ mod tests {
             (&[Scheme::RSA_PSS_SHA256][..], &rsa),
             (&[Scheme::ED25519], &ed25519),
             (&[Scheme::ECDSA_NISTP256_SHA256], &ecdsa),
-            // The server's order, not the client's.
+            // The order of the server's certificates decides, not the client's preference.
             (&[Scheme::ED25519, Scheme::RSA_PSS_SHA512], &rsa),
-            // The certificate cannot sign for this client, which gets an alert.
+            // The certificate's key cannot sign for this client, which gets an alert.
             (&[Scheme::ECDSA_NISTP521_SHA512], &ecdsa),
         ] {
             assert!(

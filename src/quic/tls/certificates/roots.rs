@@ -1,6 +1,6 @@
-//! The authorities that a verifier trusts, from settings.
+//! The certificate authorities that a verifier trusts, loaded from settings.
 //!
-//! Not here: verification (`verify`), and the store that a host has read (`settings`).
+//! Not here: verification (`verify`), and the store that an application has read (`settings`).
 
 use std::sync::Arc;
 
@@ -9,13 +9,13 @@ use rustls::{
     pki_types::{CertificateDer, pem::PemObject},
 };
 
-use super::error_text::fault;
+use super::error_text::describe;
 use crate::tls::{ConfigError, Roots};
 
-/// Trusted certificates.
+/// The loaded certificates.
 pub(in crate::tls) struct LoadedRoots {
     pub store: Arc<RootCertStore>,
-    /// The certificates that the host gave itself, which are trusted even as leaves.
+    /// The certificates that the application has given. They are trusted even if they are not authorities.
     pub given: Vec<CertificateDer<'static>>,
 }
 
@@ -43,7 +43,7 @@ pub(in crate::tls) fn load_roots(
         store.add(certificate.clone()).map_err(|e| {
             ConfigError::new(
                 field,
-                format!("certificate {} cannot be used: {}", index + 1, fault(&e)),
+                format!("certificate {} cannot be used: {}", index + 1, describe(&e)),
             )
         })?;
     }

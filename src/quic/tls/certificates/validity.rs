@@ -1,13 +1,13 @@
-//! The two dates of a certificate (RFC 5280 section 4.1.2.5): for the one case in which webpki does not check them,
-//! and for hosts that check a certificate before use.
+//! Reads the two dates of a certificate (RFC 5280 section 4.1.2.5): for the one case in which webpki does not check
+//! them, and for applications that check a certificate before use.
 //!
-//! Not a certificate parser: it skips the fields before the dates and reads nothing after them.
+//! This is no certificate parser: it skips the fields before the dates and reads nothing after them.
 
 use std::time::Duration;
 
 use rustls::{CertificateError, Error, pki_types::UnixTime};
 
-/// The validity period of a certificate, both ends included.
+/// The validity period of a certificate, including its first and its last second.
 pub(in crate::tls) struct Validity {
     not_before: UnixTime,
     not_after: UnixTime,
@@ -61,12 +61,12 @@ impl Validity {
     }
 }
 
-/// The validity period of a DER certificate, in seconds since 1970; `None` if it is not a certificate.
+/// The first and the last second in which a DER certificate is valid, since 1970. `None` if it is not a certificate.
 pub fn validity(certificate: &[u8]) -> Option<(u64, u64)> {
     Validity::parse(certificate).map(|validity| validity.seconds())
 }
 
-/// The content of the element at the start of `input`, if it has this tag, and the rest.
+/// The content of the DER element at the start of `input`, and the bytes after it. `None` if it has another tag.
 fn element(input: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
     let (&first, rest) = input.split_first()?;
     let (&length, rest) = rest.split_first()?;
@@ -91,7 +91,7 @@ fn element(input: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
 
 fn time(input: &[u8]) -> Option<(UnixTime, &[u8])> {
     let (digits, century, rest) = match element(input, UTC_TIME) {
-        // RFC 5280 section 4.1.2.5.1: two digits mean 1950 to 2049.
+        // RFC 5280 section 4.1.2.5.1: a year of two digits is one of 1950 to 2049.
         Some((text, rest)) => {
             let year = number(text.get(..2)?)?;
             (text, if year < 50 { 2000 } else { 1900 }, rest)
@@ -101,7 +101,7 @@ fn time(input: &[u8]) -> Option<(UnixTime, &[u8])> {
             (text.get(2..)?, number(text.get(..2)?)? * 100, rest)
         }
     };
-    // YYMMDDHHMMSSZ
+    // The format is YYMMDDHHMMSSZ.
     if digits.len() != 13 || digits[12] != b'Z' {
         return None;
     }
@@ -124,7 +124,8 @@ fn number(digits: &[u8]) -> Option<i64> {
     })
 }
 
-/// Days in the proleptic Gregorian calendar. Years begin in March here, so that a leap day comes last.
+/// The number of days since 1970 in the Gregorian calendar. In the computation a year begins in March, so that a leap
+/// day is its last day.
 fn days_since_1970(year: i64, month: i64, day: i64) -> Option<i64> {
     if !(1..=12).contains(&month) || !(1..=31).contains(&day) {
         return None;

@@ -1,8 +1,7 @@
-//! Certificate verification: of a server's by a client, and of a client's by a server.
+//! Verifies certificates: a client verifies a server's, and a server a client's.
 //!
-//! rustls-webpki verifies the chain, the dates and the name. Added here: disabled verification, ignored names, a
-//! certificate that the host has pinned although it is not an authority, and the handshake in memory that imports a
-//! ticket.
+//! rustls-webpki verifies the chain, the dates and the name. This file adds: disabled verification, ignored names,
+//! trusted certificates that are not authorities, and the handshake in memory that imports a ticket.
 
 use std::{fmt, sync::Arc};
 
@@ -29,7 +28,7 @@ use crate::seams::session_export;
 use crate::tls::ConfigError;
 
 /// Verifies server certificates. The signature of the handshake is always verified, even if nothing else is:
-/// otherwise a peer would not need the private key of its certificate.
+/// otherwise anybody could use the certificate without its private key.
 pub(in crate::tls) struct ServerVerifier {
     policy: Policy,
     algorithms: WebPkiSupportedAlgorithms,
@@ -39,7 +38,7 @@ enum Policy {
     AcceptAll,
     /// No certificate is trusted.
     RefuseAll,
-    /// Certificates with these SHA-256 hashes, from any issuer and for any name.
+    /// Only certificates with these SHA-256 hashes are trusted, for any name and from any issuer.
     Hashes(Vec<[u8; 32]>),
     Chain {
         verifier: Arc<WebPkiServerVerifier>,
@@ -87,7 +86,7 @@ impl ServerVerifier {
     }
 }
 
-/// The rejection of a certificate whose hash is not pinned.
+/// The error for a certificate whose hash is not among the pinned ones.
 struct NotPinned;
 
 impl fmt::Display for NotPinned {
@@ -114,8 +113,8 @@ impl ServerCertVerifier for ServerVerifier {
         ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        // A ticket without the server's certificate comes from elsewhere; the secret in it authenticates the
-        // server. All other certificates must be valid under the current trust settings.
+        // An imported ticket may lack the server's certificate. Then its secret authenticates the server. If it has
+        // one, that must be valid under the current settings.
         if session_export::is_importing() && session_export::is_unknown(end_entity) {
             return Ok(ServerCertVerified::assertion());
         }
@@ -147,15 +146,15 @@ impl ServerCertVerifier for ServerVerifier {
             Err(error) => error,
         };
         match &error {
-            // The name is checked last: everything else was valid.
+            // The name is checked last, so everything else is valid.
             Error::InvalidCertificate(
                 CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
             ) => match check_hostname {
                 true => Err(error),
                 false => Ok(ServerCertVerified::assertion()),
             },
-            // A self-signed certificate made by `openssl req -x509` is marked as an authority, and webpki
-            // rejects authorities as servers. A pinned certificate is trusted nevertheless.
+            // `openssl req -x509` marks a self-signed certificate as an authority, and webpki rejects authorities as
+            // server certificates. If the application has given this certificate, it is trusted nevertheless.
             _ if pinned.contains(end_entity) => {
                 Validity::of(end_entity)?.check(now)?;
                 if *check_hostname {
@@ -182,7 +181,7 @@ impl ServerCertVerifier for ServerVerifier {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        // The key was proved in the handshake that issued the ticket.
+        // The server has proved in the handshake that issued the ticket that it has the key.
         if session_export::is_importing() {
             return Ok(HandshakeSignatureValid::assertion());
         }
@@ -205,8 +204,8 @@ impl fmt::Debug for ServerVerifier {
     }
 }
 
-/// Verifies clients' certificates. A pinned certificate is accepted although its issuer is not an authority, as in
-/// OpenSSL.
+/// Verifies client certificates. A certificate that the application has given is accepted even if it was not issued
+/// by an authority, as in OpenSSL.
 #[derive(Debug)]
 pub(in crate::tls) struct ClientVerifier {
     chain: Arc<dyn ClientCertVerifier>,

@@ -1,8 +1,8 @@
-//! Buffers a ClientHello before TLS gets it.
+//! Buffers a ClientHello until it is complete, before TLS gets it.
 //!
-//! The QUIC version depends on the hello, and TLS must have the version before it reads the hello. So the hello's
-//! bytes are buffered and parsed first. Nothing is validated here: input that is not clearly a ClientHello is
-//! passed to TLS as it is, which raises the right alert.
+//! The QUIC version depends on the ClientHello, but TLS must know the version before it reads the ClientHello. So the
+//! bytes are buffered and parsed first. Nothing is validated here: input that is not clearly a ClientHello is passed
+//! to TLS unchanged, and TLS sends the right alert.
 
 use uringcore_wire::tls::{CLIENT_HELLO, client_hello::ClientHello, message};
 
@@ -12,12 +12,12 @@ pub(in crate::tls) struct ClientHelloBuffer {
     bytes: Vec<u8>,
 }
 
-/// The state of a [`ClientHelloBuffer`].
+/// The result of [`ClientHelloBuffer::push`].
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::tls) enum Progress {
-    /// Bytes are missing.
+    /// More bytes are needed.
     Waiting,
-    /// The message is complete, or cannot become a ClientHello that needs parsing.
+    /// The ClientHello is complete, or the bytes are something that TLS must reject.
     Done,
 }
 
@@ -35,19 +35,19 @@ impl ClientHelloBuffer {
         &self.bytes
     }
 
-    /// True if the bytes begin with this whole message.
-    pub fn is(&self, message: &[u8]) -> bool {
+    /// True if the bytes begin with the whole of `message`.
+    pub fn begins_with(&self, message: &[u8]) -> bool {
         self.bytes.starts_with(message)
     }
 
-    /// The hello, if the bytes are one.
+    /// The parsed ClientHello. `None` if the message is not a ClientHello.
     pub fn hello(&self) -> Option<ClientHello<'_>> {
         let (_, content, _) = message(&self.bytes)?;
         ClientHello::read(content)
     }
 }
 
-/// More than TLS accepts as a hello.
+/// A bound above the longest ClientHello that TLS accepts, in bytes.
 const BYTES_MAX: usize = 1 << 16;
 
 #[cfg(test)]
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn parameters_are_found_however_the_hello_is_cut() {
+    fn transport_parameters_are_found_in_any_pieces_of_the_client_hello() {
         let message = hello(&[0, 16, 0, 2, 9, 9, 0, 0x39, 0, 3, 1, 2, 3]);
         for size in [1, 7, message.len()] {
             let mut found = ClientHelloBuffer::default();
@@ -86,18 +86,18 @@ mod tests {
     }
 
     #[test]
-    fn a_message_is_compared_to_its_end() {
+    fn a_message_is_compared_completely() {
         let message = hello(&[0, 16, 0, 2, 9, 9]);
         let mut found = ClientHelloBuffer::default();
         found.push(&message[..message.len() - 1]);
-        assert!(!found.is(&message));
+        assert!(!found.begins_with(&message));
         found.push(&message[message.len() - 1..]);
-        assert!(found.is(&message));
-        assert!(!found.is(&hello(&[0, 16, 0, 2, 9, 8])));
+        assert!(found.begins_with(&message));
+        assert!(!found.begins_with(&hello(&[0, 16, 0, 2, 9, 8])));
     }
 
     #[test]
-    fn what_is_no_hello_does_not_wait() {
+    fn other_messages_are_not_buffered() {
         let mut other = ClientHelloBuffer::default();
         assert_eq!(other.push(&[2, 0, 0]), Progress::Done);
         assert_eq!(parameters(&other), None);
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_inside_is_left_to_tls() {
+    fn malformed_extensions_are_left_to_tls() {
         for extensions in [&[0, 0x39, 0, 9, 1][..], &[0, 0x39, 0], &[]] {
             let mut found = ClientHelloBuffer::default();
             assert_eq!(found.push(&hello(extensions)), Progress::Done);

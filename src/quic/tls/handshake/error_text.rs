@@ -1,12 +1,12 @@
-//! Texts for TLS failures: errors of a handshake, and alerts of the peer.
+//! Texts for TLS failures: for errors of a handshake on this side, and for alerts of the peer.
 
 use quinn_proto::{TransportError, TransportErrorCode, coding::Codec};
 use rustls::{AlertDescription, CertificateError, Error};
 
-use crate::tls::certificates::error_text::certificate_fault;
+use crate::tls::certificates::error_text::describe_certificate_error;
 
-/// The transport error for a failed handshake (RFC 9001 section 4.8): 0x0100 plus the alert, in a
-/// CRYPTO frame.
+/// The transport error for a failed handshake (RFC 9001 section 4.8): the code is 0x0100 plus the alert, the frame
+/// type is CRYPTO.
 pub(in crate::tls) fn transport_error(
     error: &Error,
     alert: Option<AlertDescription>,
@@ -31,7 +31,7 @@ fn describe(error: &Error) -> String {
         Error::InvalidCertificate(error) => {
             format!(
                 "certificate verification failed: {}",
-                certificate_fault(error)
+                describe_certificate_error(error)
             )
         }
         Error::NoCertificatesPresented => {
@@ -42,7 +42,7 @@ fn describe(error: &Error) -> String {
     }
 }
 
-/// In aioquic's wording, which programs search for. `presented` has the names in rustls' form:
+/// The text has aioquic's words, for which programs search. `presented` has the names in rustls' form:
 /// `DnsName("localhost")`.
 fn name_mismatch(expected: &str, presented: &[String]) -> String {
     let names: Vec<String> = presented
@@ -62,7 +62,7 @@ fn name_mismatch(expected: &str, presented: &[String]) -> String {
     }
 }
 
-/// The meaning of a TLS alert (RFC 8446 section 6.2), for a peer that sent no reason.
+/// The meaning of a TLS alert (RFC 8446 section 6.2), for a peer that has sent no reason.
 pub(crate) fn describe_alert(alert: u8) -> String {
     let meaning = match AlertDescription::from(alert) {
         AlertDescription::HandshakeFailure => "the peer found no common security parameters",

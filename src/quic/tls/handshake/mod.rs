@@ -1,7 +1,7 @@
-//! The crypto session that the QUIC state machine drives (RFC 9001), over `rustls::quic`.
+//! The TLS session that quinn-proto drives during a handshake (RFC 9001), over `rustls::quic`.
 //!
-//! It replaces quinn-proto's own adapter, because it adds what quinn-proto lacks: transport parameters pass through as
-//! bytes, keys are wrapped, versions are chosen.
+//! It replaces quinn-proto's own adapter for rustls, because that adapter lacks three features: transport parameters
+//! as bytes, wrapped packet keys, and a choice of the QUIC version.
 //!
 //! | file | content |
 //! | --- | --- |
@@ -30,7 +30,7 @@ use uringcore_wire::{
 };
 
 use super::{
-    CipherSuite, HostClock, SessionTicket,
+    ApplicationClock, CipherSuite, SessionTicket,
     keys::{self, packet_hook::PacketHook, retry_tag},
     sessions::resumption::TicketInbox,
     versions::{VersionInformation, Versions},
@@ -57,37 +57,37 @@ use error_text::transport_error;
 pub(crate) use packet_options::PacketOptions;
 pub(crate) use session_factories::{ClientCrypto, ServerCrypto, server_initial_keys};
 
-/// Details of a session for the QUIC layer. Returned as the state machine's `handshake_data`.
+/// Details of a session for the QUIC layer. quinn-proto returns them as `handshake_data`.
 pub(crate) struct SessionDetails {
     pub hook: Arc<PacketHook>,
-    /// Session tickets that a client received.
+    /// Session tickets that a client has received and not reported yet.
     pub tickets: Arc<TicketInbox>,
     pub versions: Arc<Versions>,
-    /// The application protocol, once the server has chosen it.
+    /// The application protocol. `None` until the server has chosen it.
     pub alpn: Option<Vec<u8>>,
     /// On a server, the name in the client's SNI (RFC 6066 section 3).
     pub server_name: Option<String>,
     pub resumed: bool,
-    /// The cipher suite's number (RFC 8446 section B.4), once negotiated.
+    /// The number of the cipher suite (RFC 8446 section B.4). `None` until it is negotiated.
     pub cipher_suite: Option<u16>,
-    /// The number of the group for the key exchange (RFC 8446 section 4.2.7), once negotiated.
+    /// The number of the key exchange group (RFC 8446 section 4.2.7). `None` until it is negotiated.
     pub group: Option<u16>,
-    /// The peer's transport parameters as received, once they have arrived.
+    /// The peer's transport parameters, encoded. `None` until they have arrived.
     pub peer_parameters: Option<Vec<u8>>,
 }
 
 struct Session {
     inner: Inner,
-    clock: HostClock,
+    clock: ApplicationClock,
     versions: Arc<Versions>,
     hook: Arc<PacketHook>,
     reported_handshake_data: bool,
     checked_versions: bool,
     phases: Option<KeyPhases>,
-    /// A client's connection IDs, until it has chosen the destination of its first packet.
+    /// A client's connection IDs. `None` after they were passed to the packet hook with the first packet's destination.
     ids: Option<ConnectionIds>,
-    /// On a client, the name that it connects to.
-    asked_name: String,
+    /// On a client, the name of the server that it connects to.
+    requested_name: String,
     exporter: Exporter,
     tickets: Arc<TicketInbox>,
 }
@@ -96,12 +96,12 @@ enum Inner {
     /// A server that waits for the rest of the ClientHello.
     Waiting(Box<Waiting>),
     Running(Box<quic::Connection>),
-    /// A server whose handshake is complete: a client sends nothing more to TLS (RFC 9001 section 6), which would
-    /// keep its buffers and secrets for the connection's lifetime.
+    /// A server whose handshake is complete. The TLS connection is dropped, because it would keep buffers and secrets:
+    /// a client sends nothing more to TLS (RFC 9001 section 6).
     Done(Box<Done>),
 }
 
-/// Results of a session, needed after its handshake.
+/// The results of a handshake that are needed after it.
 #[derive(Clone)]
 struct Done {
     alpn: Option<Vec<u8>>,
@@ -116,15 +116,20 @@ struct Done {
 struct Waiting {
     config: Arc<rustls::ServerConfig>,
     version: Version,
-    /// Encoded transport parameters without version information.
+    /// This side's encoded transport parameters, without version information.
     params: Vec<u8>,
     first: ClientHelloBuffer,
-    /// The only accepted ClientHello, if the host has read it before.
+    /// The only ClientHello that is accepted. `None`: any. Set if the application has already read the ClientHello.
     expected: Option<Arc<[u8]>>,
 }
 
 impl Session {
-    fn new(inner: Inner, clock: HostClock, versions: Arc<Versions>, hook: Arc<PacketHook>) -> Self {
+    fn new(
+        inner: Inner,
+        clock: ApplicationClock,
+        versions: Arc<Versions>,
+        hook: Arc<PacketHook>,
+    ) -> Self {
         Self {
             inner,
             clock,
@@ -134,7 +139,7 @@ impl Session {
             checked_versions: false,
             phases: None,
             ids: None,
-            asked_name: String::new(),
+            requested_name: String::new(),
             exporter: Exporter::default(),
             tickets: Arc::default(),
         }
@@ -154,7 +159,7 @@ impl Session {
         }
     }
 
-    /// The current results.
+    /// The results of the handshake so far.
     fn state(&self) -> Done {
         let tls = match &self.inner {
             Inner::Waiting(_) => None,
@@ -191,21 +196,21 @@ impl Session {
         }
     }
 
-    /// rustls does not report when the peer's hello has been read.
+    /// True if the peer's first message was read. rustls does not report that.
     fn has_handshake_data(&self) -> bool {
         self.tls().is_some_and(|tls| {
             tls.alpn_protocol().is_some() || has_server_name(tls) || !tls.is_handshaking()
         })
     }
 
-    /// A server has the client's complete hello: chooses the version and starts TLS.
+    /// Starts TLS on a server that has the complete ClientHello: chooses the QUIC version first.
     fn begin(
         versions: &Versions,
         hook: &PacketHook,
         waiting: &Waiting,
     ) -> Result<quic::Connection, TransportError> {
         if let Some(expected) = &waiting.expected
-            && !waiting.first.is(expected)
+            && !waiting.first.begins_with(expected)
         {
             let error = Error::General("the ClientHello is not the one that was read first".into());
             return Err(transport_error(
@@ -232,7 +237,8 @@ impl Session {
         Ok(server.into())
     }
 
-    /// Checks the server's version information against the packets, once it is authentic.
+    /// On a client, compares the server's version information with the versions in packets, once TLS has authenticated
+    /// it.
     fn check_versions(&mut self) -> Result<(), TransportError> {
         let Inner::Running(tls) = &self.inner else {
             return Ok(());
@@ -250,7 +256,7 @@ impl Session {
         }
     }
 
-    /// The version for handshake packets, if it differs from the state machine's.
+    /// The QUIC version of packets with handshake keys. `None` if it is quinn-proto's version.
     fn handshake_wire(&self) -> Option<u32> {
         let version = self.versions.current();
         let is_plain = version == VERSION_1 && self.versions.original() == VERSION_1;
@@ -271,7 +277,7 @@ impl Session {
         };
         let is_client = matches!(**tls, quic::Connection::Client(_));
         let (result, tickets) = match is_client && !tls.is_handshaking() {
-            // After the handshake a client receives only tickets (RFC 9001 section 6).
+            // After the handshake, a client receives only tickets (RFC 9001 section 6).
             true => self.exporter.read(buf, || tls.read_hs(buf)),
             false => (tls.read_hs(buf), Vec::new()),
         };
@@ -294,7 +300,7 @@ impl Session {
         let suite = tls.negotiated_cipher_suite()?.suite();
         let certificates = tls.peer_certificates().unwrap_or_default();
         Some(SessionTicket {
-            server_name: self.asked_name.clone(),
+            server_name: self.requested_name.clone(),
             cipher_suite: CipherSuite::from_u16(suite.into())?,
             ticket: ticket.ticket,
             secret,
@@ -309,7 +315,7 @@ impl Session {
     }
 }
 
-/// The certificates, without the placeholder in an imported session.
+/// The certificates, without the placeholder of an imported session.
 fn known<'a>(
     certificates: &'a [CertificateDer<'a>],
 ) -> impl Iterator<Item = &'a CertificateDer<'a>> {
@@ -321,7 +327,7 @@ fn known<'a>(
 impl crypto::Session for Session {
     fn initial_keys(&self, dst_cid: &ConnectionId, side: Side) -> Keys {
         if let Some(ids) = &self.ids {
-            // The first call counts: after a Retry there is another.
+            // Only the first call has an effect: after a Retry, the method is called again with another connection ID.
             self.hook.set_ids(ConnectionIds {
                 original: Some(dst_cid.to_vec()),
                 ..ids.clone()
@@ -345,7 +351,7 @@ impl crypto::Session for Session {
         }))
     }
 
-    /// A `Vec<CertificateDer<'static>>`, leaf first.
+    /// The peer's certificates as `Vec<CertificateDer<'static>>`, leaf first.
     fn peer_identity(&self) -> Option<Box<dyn Any>> {
         let certificates = self.state().certificates;
         match certificates.is_empty() {
@@ -354,10 +360,10 @@ impl crypto::Session for Session {
         }
     }
 
-    /// 0-RTT packets have the original version, even if the handshake continues with another (RFC 9369 section
+    /// 0-RTT packets have the original version, even if the handshake continues with another one (RFC 9369 section
     /// 4.1).
     fn early_crypto(&self) -> Option<(Box<dyn crypto::HeaderKey>, Box<dyn crypto::PacketKey>)> {
-        // 0-RTT packets need the limits of the server that issued the ticket.
+        // A client without the remembered limits of the server must not send 0-RTT data.
         if self.side().is_client() && !early_data::may_begin(&self.transport_parameters()) {
             return None;
         }
@@ -453,7 +459,7 @@ impl crypto::Session for Session {
         Some(keys::wrap_update(keys, self.side(), &self.hook))
     }
 
-    /// A Retry has the version of the client's first flight (RFC 9369 section 4.1).
+    /// A Retry has the version of the client's first packet (RFC 9369 section 4.1).
     fn is_valid_retry(&self, orig_dst_cid: &ConnectionId, header: &[u8], payload: &[u8]) -> bool {
         let version = self.versions.original();
         let is_valid = version_of(header) == Some(version)
@@ -473,7 +479,7 @@ impl crypto::Session for Session {
         label: &[u8],
         context: &[u8],
     ) -> Result<(), ExportKeyingMaterialError> {
-        // A server's session that is done does not support it; it has no caller.
+        // A server's session that has dropped its TLS connection cannot export keys. quinn-proto does not call this.
         let tls = self.tls().ok_or(ExportKeyingMaterialError)?;
         match tls.export_keying_material(output, label, Some(context)) {
             Ok(_) => Ok(()),

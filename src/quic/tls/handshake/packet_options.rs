@@ -1,4 +1,4 @@
-//! [`PacketOptions`]: packets beyond RFC 9000, in both roles.
+//! [`PacketOptions`]: extensions of RFC 9000 that a client or a server uses, and the recording of packets.
 
 use std::sync::Arc;
 
@@ -10,37 +10,36 @@ use crate::{
     tls::keys::packet_hook::PacketHook,
 };
 
-/// The extensions of an endpoint's connections, which their transport parameters announce, and the recording of their
-/// packets.
+/// Extensions that transport parameters announce, and the recording of packets, for all connections of an endpoint.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct PacketOptions {
-    /// Connections record their packets.
+    /// True to record packets for qlog.
     pub is_recorded: bool,
-    /// RESET_STREAM_AT is announced and processed.
-    pub takes_reset_at: bool,
-    /// The largest accepted DATAGRAM frame (RFC 9221 section 3), if any is accepted.
+    /// True to announce and process RESET_STREAM_AT.
+    pub accepts_reset_at: bool,
+    /// The largest DATAGRAM frame that is accepted (RFC 9221 section 3).
     pub datagram_limit: DatagramLimit,
 }
 
 impl PacketOptions {
-    /// Encodes the transport parameters, with those of the extensions.
+    /// Encodes the transport parameters, including those of extensions.
     pub(super) fn encode(&self, params: &TransportParameters) -> Vec<u8> {
         let mut bytes = Vec::new();
         params.write(&mut bytes);
         self.datagram_limit.announce(&mut bytes);
-        if self.takes_reset_at {
+        if self.accepts_reset_at {
             reset_stream_at::append_parameters(&mut bytes);
         }
         bytes
     }
 
-    /// The packet hook of a connection's keys.
+    /// Creates the hook of a connection's packet keys.
     pub(super) fn hook(&self, recorder: Option<Arc<Recorder>>) -> Arc<PacketHook> {
         let mut hook = match recorder {
             Some(recorder) => PacketHook::recorded(recorder),
             None => PacketHook::default(),
         };
-        if self.takes_reset_at {
+        if self.accepts_reset_at {
             hook.resets().enable();
         }
         hook.set_datagram_limit(self.datagram_limit);

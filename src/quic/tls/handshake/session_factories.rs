@@ -1,5 +1,5 @@
-//! Factories of the sessions of an endpoint's connections, from shared TLS configurations; and the keys of first
-//! packets, which are needed before there is a session.
+//! Factories of TLS sessions, from configurations that the connections of an endpoint share. Also creates the keys of
+//! first packets, which are needed before there is a session.
 
 use std::{
     collections::VecDeque,
@@ -23,7 +23,7 @@ use super::{Inner, Session, Waiting};
 use crate::{
     qlog::{ConnectionIds, Recorder},
     tls::{
-        HostClock,
+        ApplicationClock,
         keys::{self, packet_hook::PacketHook, retry_tag},
         sessions::{
             self, ScopedSessions,
@@ -33,26 +33,27 @@ use crate::{
     },
 };
 
-/// Makes clients' sessions.
+/// Creates the sessions of clients.
 pub(crate) struct ClientCrypto {
     config: Arc<rustls::ClientConfig>,
-    /// `None`: nothing is resumed.
+    /// The sessions that connections may resume. `None`: nothing is resumed.
     sessions: Option<Arc<Sessions>>,
-    clock: HostClock,
-    /// Versions in order of preference.
+    clock: ApplicationClock,
+    /// QUIC versions, the preferred one first.
     supported: Vec<u32>,
-    /// The version in the first packets, if it differs from the state machine's.
+    /// The QUIC version of the first packets, if it differs from quinn-proto's.
     first: Option<u32>,
     beginning: Beginning,
     packet_options: PacketOptions,
-    /// The recorder of a connection that begins again.
+    /// The recorder that a connection continues to use when it restarts with another version. `None` for a new
+    /// connection.
     recorder: Option<Arc<Recorder>>,
 }
 
 impl ClientCrypto {
     pub fn new(
         config: Arc<rustls::ClientConfig>,
-        clock: HostClock,
+        clock: ApplicationClock,
         supported: Vec<u32>,
         first: Option<u32>,
     ) -> Self {
@@ -68,7 +69,7 @@ impl ClientCrypto {
         }
     }
 
-    /// Sets the sessions that connections resume.
+    /// Sets the sessions that connections may resume.
     pub(in crate::tls) fn resuming(self, sessions: Sessions) -> Self {
         Self {
             sessions: Some(Arc::new(sessions)),
@@ -83,9 +84,9 @@ impl ClientCrypto {
         }
     }
 
-    /// A copy for use after a Version Negotiation packet. Its version is final.
-    pub fn reported(&self, recorder: Option<Arc<Recorder>>) -> Self {
-        // The server that issued a ticket supported the version of the first flight.
+    /// A copy for a connection that restarts after a Version Negotiation packet. Its version does not change again.
+    pub fn after_version_negotiation(&self, recorder: Option<Arc<Recorder>>) -> Self {
+        // A ticket is valid for the version of the first attempt, so this attempt sends no 0-RTT data.
         let mut config = (*self.config).clone();
         config.enable_early_data = false;
         Self {
@@ -131,33 +132,37 @@ impl crypto::ClientConfig for ClientCrypto {
             Arc::make_mut(&mut config).resumption = Resumption::store(Arc::new(sessions));
         }
         let connection = quic::ClientConnection::new(config, known, name, params)
-            // Only a failing random number generator can cause an error here.
+            // Only a failure of the random number generator can cause an error here.
             .map_err(|_| ConnectError::EndpointStopping)?;
         let inner = Inner::Running(Box::new(connection.into()));
         let mut session = Session::new(inner, self.clock.clone(), versions, hook);
         session.ids = Some(ids);
-        session.asked_name = server_name.into();
+        session.requested_name = server_name.into();
         Ok(Box::new(session))
     }
 }
 
-/// Makes servers' sessions.
+/// Creates the sessions of servers.
 pub(crate) struct ServerCrypto {
     config: Arc<rustls::ServerConfig>,
-    /// `None`: clients get no tickets.
+    /// The store of sessions. `None`: clients get no tickets.
     sessions: Option<Arc<ScopedSessions>>,
-    clock: HostClock,
+    clock: ApplicationClock,
     supported: Vec<u32>,
     packet_options: PacketOptions,
-    /// The recorders of first packets of clients without a session, by the destination connection ID of those
-    /// packets; the newest [`FIRST_PACKETS_MAX`].
+    /// Recorders of first packets whose connection has no session yet, by the destination connection ID of the packet.
+    /// At most [`FIRST_PACKETS_MAX`], the newest last.
     first_packets: Mutex<VecDeque<(Vec<u8>, Arc<Recorder>)>>,
-    /// The only accepted ClientHello, if the host has read it before.
+    /// The only ClientHello that is accepted. `None`: any. Set if the application has already read the ClientHello.
     expected: Option<Arc<[u8]>>,
 }
 
 impl ServerCrypto {
-    pub fn new(config: Arc<rustls::ServerConfig>, clock: HostClock, supported: Vec<u32>) -> Self {
+    pub fn new(
+        config: Arc<rustls::ServerConfig>,
+        clock: ApplicationClock,
+        supported: Vec<u32>,
+    ) -> Self {
         Self {
             config,
             sessions: None,
@@ -169,7 +174,7 @@ impl ServerCrypto {
         }
     }
 
-    /// A copy for one connection whose ClientHello the host has read: TLS rejects any other.
+    /// A copy for one connection whose ClientHello the application has read. TLS rejects another ClientHello.
     pub fn expecting(&self, hello: &[u8]) -> Self {
         Self {
             config: self.config.clone(),
@@ -182,7 +187,7 @@ impl ServerCrypto {
         }
     }
 
-    /// Sets the store of connections' sessions.
+    /// Sets the store of sessions.
     pub(in crate::tls) fn keeping(self, sessions: Option<ScopedSessions>) -> Self {
         Self {
             sessions: sessions.map(Arc::new),
@@ -197,7 +202,7 @@ impl ServerCrypto {
         }
     }
 
-    /// The packet hook of the keys for a first packet, which is needed before its session.
+    /// Creates the packet hook for the keys of a first packet, before its connection has a session.
     fn first_hook(&self, dst_cid: &ConnectionId) -> Arc<PacketHook> {
         if !self.packet_options.is_recorded {
             return Arc::default();
@@ -214,7 +219,7 @@ impl ServerCrypto {
         Arc::new(PacketHook::recorded(recorder))
     }
 
-    /// The recorder of a session's first packet, or a new one.
+    /// The recorder of the connection's first packet. A new one if that packet was not recorded.
     fn recorder(&self, ids: &ConnectionIds) -> Option<Arc<Recorder>> {
         if !self.packet_options.is_recorded {
             return None;
@@ -223,7 +228,7 @@ impl ServerCrypto {
             .first_packets
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        // After a Retry the packet was sent to the connection ID in the Retry.
+        // After a Retry, the first packet has the connection ID of the Retry as its destination.
         let is_it =
             |id: &Vec<u8>| Some(id) == ids.original.as_ref() || Some(id) == ids.retry.as_ref();
         let at = first.iter().rposition(|(id, _)| is_it(id));
@@ -259,8 +264,8 @@ impl crypto::ServerConfig for ServerCrypto {
         retry_tag::tag(version, orig_dst_cid, &[packet])
     }
 
-    /// TLS starts when the whole hello has arrived, because the version depends on it, and our transport
-    /// parameters, which TLS needs at the start, contain the version information.
+    /// Creates a session that waits for the ClientHello. TLS cannot start before: its input includes this side's
+    /// transport parameters, which contain the QUIC version, which depends on the ClientHello.
     fn start_session(
         self: Arc<Self>,
         version: u32,
@@ -288,10 +293,10 @@ impl crypto::ServerConfig for ServerCrypto {
     }
 }
 
-/// The keys for reading a client's first packets; `None` for an unknown version.
+/// The keys that open a client's first packets. `None` for an unknown version.
 pub(crate) fn server_initial_keys(version: u32, dst_cid: &[u8]) -> Option<Keys> {
     known_version(version).ok()?;
-    // RFC 9000 section 17.2: neither version 1 nor 2 has longer IDs.
+    // RFC 9000 section 17.2: in versions 1 and 2, connection IDs have at most 20 bytes.
     if dst_cid.len() > 20 {
         return None;
     }
@@ -309,5 +314,5 @@ fn known_version(version: u32) -> Result<Version, UnsupportedVersion> {
     versions::known(version).ok_or(UnsupportedVersion)
 }
 
-/// First packets that were opened before it is clear if they begin a connection.
+/// The number of recorders of first packets that are stored until it is clear if the packets begin a connection.
 const FIRST_PACKETS_MAX: usize = 16;

@@ -1,5 +1,5 @@
-//! Two sessions without packets: handshake bytes are passed from one to the other, and the keys of both sides are
-//! tested on each other.
+//! Tests with two sessions and no packets: handshake bytes are passed from one session to the other, and the keys of
+//! each session are tried on what the other has sealed.
 
 use std::time::Duration;
 
@@ -24,8 +24,8 @@ impl WallClock for StoppedClock {
     }
 }
 
-fn clock() -> HostClock {
-    HostClock(Arc::new(StoppedClock))
+fn clock() -> ApplicationClock {
+    ApplicationClock(Arc::new(StoppedClock))
 }
 
 fn provider_of(group: Option<NamedGroup>) -> Arc<CryptoProvider> {
@@ -39,7 +39,7 @@ fn provider_of(group: Option<NamedGroup>) -> Arc<CryptoProvider> {
     Arc::new(result)
 }
 
-/// A pair of configurations; the server accepts only key shares of `group`.
+/// The configurations of a client and a server. The server accepts only key shares of `group`.
 fn configs(group: Option<NamedGroup>) -> (Arc<rustls::ClientConfig>, Arc<rustls::ServerConfig>) {
     let key = CertificateKey::generate().unwrap();
     let certificate = CertificateParams::new(vec!["localhost".into()])
@@ -75,8 +75,8 @@ impl Side {
         details.downcast::<SessionDetails>().unwrap().versions
     }
 
-    /// The bytes that this side sends now, each encryption level separately.
-    fn speak(&mut self) -> Vec<Vec<u8>> {
+    /// The bytes that this session sends now, by encryption level.
+    fn take_bytes(&mut self) -> Vec<Vec<u8>> {
         let mut levels = Vec::new();
         loop {
             let mut bytes = Vec::new();
@@ -111,12 +111,12 @@ fn sides(group: Option<NamedGroup>, client: (u32, &[u32]), server: (u32, &[u32])
     })
 }
 
-/// Exchanges handshake bytes in pieces of `piece` bytes.
+/// Exchanges handshake bytes in pieces of `piece` bytes, until neither session has any.
 fn shake(sides: &mut [Side; 2], piece: usize) -> Result<(), TransportError> {
     loop {
         let mut is_over = true;
         for from in [0, 1] {
-            for bytes in sides[from].speak() {
+            for bytes in sides[from].take_bytes() {
                 is_over = false;
                 for piece in bytes.chunks(piece) {
                     sides[1 - from].session.read_handshake(piece)?;
@@ -129,8 +129,8 @@ fn shake(sides: &mut [Side; 2], piece: usize) -> Result<(), TransportError> {
     }
 }
 
-/// A long-header packet of the state machine of `original`, sealed and opened: of a PING and PADDING the PING is
-/// left.
+/// Seals and opens a packet with a long header of version `original`, with a PING and PADDING. The wire must show the
+/// version `shown`, and only the PING must be left.
 fn passes(local: &Keys, remote: &Keys, original: u32, shown: u32) {
     let mut packet = vec![0xe0];
     packet.extend(original.to_be_bytes());
@@ -157,7 +157,7 @@ const BOTH: &[u32] = &[VERSION_1, VERSION_2];
 const TURNED: &[u32] = &[VERSION_2, VERSION_1];
 
 #[test]
-fn hello_retry_request_does_not_disturb_the_choice() {
+fn a_hello_retry_request_does_not_change_the_version() {
     for (original, supported, chosen) in [
         (VERSION_1, BOTH, VERSION_1),
         (VERSION_1, TURNED, VERSION_2),
@@ -167,11 +167,14 @@ fn hello_retry_request_does_not_disturb_the_choice() {
         for piece in [1, 100, 100_000] {
             let group = Some(NamedGroup::secp384r1);
             let mut sides = sides(group, (original, supported), (original, BOTH));
-            // The packets with the server's answer show its choice.
+            // The packets with the server's answer have the version that it has chosen.
             sides[0].versions().received(chosen);
             shake(&mut sides, piece).unwrap();
             let [client, server] = &sides;
-            assert_eq!(client.flights, 3, "two hellos and a Finished");
+            assert_eq!(
+                client.flights, 3,
+                "the client has sent two ClientHellos and a Finished"
+            );
             for side in [client, server] {
                 assert_eq!(side.versions().negotiated(), Some(chosen));
                 assert_eq!(side.keys.len(), 2);
@@ -228,7 +231,7 @@ fn client_refuses_a_chosen_version_that_is_not_on_the_wire() {
 }
 
 #[test]
-fn what_is_no_hello_is_judged_by_tls() {
+fn invalid_client_hellos_are_rejected_by_tls() {
     for bytes in [&[2, 0, 0, 1, 0][..], &[1, 0, 0, 1, 0], &[1, 0, 0, 0]] {
         let [_, mut server] = sides(None, (VERSION_1, BOTH), (VERSION_1, BOTH));
         let error = server.session.read_handshake(bytes).unwrap_err();
@@ -246,7 +249,7 @@ fn what_is_no_hello_is_judged_by_tls() {
     assert!(server.session.read_handshake(&endless).is_err());
 }
 
-/// True if packets that `from` seals with these keys of later phases open with the keys of `to`.
+/// True if a packet that `from` seals with these keys of a later phase opens with the keys of `to`.
 fn later(
     from: &KeyPair<Box<dyn crypto::PacketKey>>,
     to: &KeyPair<Box<dyn crypto::PacketKey>>,
@@ -259,14 +262,14 @@ fn later(
 }
 
 #[test]
-fn keys_of_later_phases_are_those_of_the_peer_in_whatever_order_they_are_used() {
+fn keys_of_later_phases_match_in_any_order_of_use() {
     for version in BOTH {
         let mut sides = sides(None, (VERSION_1, BOTH), (VERSION_1, &[*version]));
         shake(&mut sides, usize::MAX).unwrap();
         let mut next = |side: usize| sides[side].session.next_1rtt_keys().unwrap();
         let client = [next(0), next(0), next(0)];
         let server = [next(1), next(1), next(1)];
-        // The last phase's keys are needed first.
+        // The keys of the last phase are used first.
         for phase in [2, 0, 1] {
             assert!(later(&client[phase], &server[phase]));
             assert!(later(&server[phase], &client[phase]));

@@ -1,10 +1,10 @@
 //! The keys that seal address validation tokens (RFC 9000 section 8.1.4).
 //!
-//! Several keys allow rotation while tokens are in use: the first seals, all of them open. Not here: the additional
-//! data of a token (`seams::address_token_context`).
+//! The first key seals tokens, and all of them open tokens, so that keys can be replaced while tokens are in use. The
+//! keys are not bound to a socket's name, unlike those of stateless resets (`stateless_reset_keys`), because a token
+//! proves its client's address at any server.
 //!
-//! Unlike keys of stateless resets (`stateless_reset_keys`) these are not bound to a socket's name, on purpose: a token proves its
-//! client's address at any server.
+//! Not here: the data that is authenticated with a token (`seams::address_token_context`).
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use quinn_proto::crypto::{AeadKey, CryptoError, HandshakeTokenKey};
 
 use crate::tls::{ConfigError, random::random_bytes};
 
-/// Token keys from secrets of at least 32 bytes each; a random one if there are none.
+/// Creates keys from secrets of at least 32 bytes each. If there are no secrets, creates a random key.
 pub(crate) fn token_key(secrets: &[Vec<u8>]) -> Result<Arc<dyn HandshakeTokenKey>, ConfigError> {
     if secrets.iter().any(|secret| secret.len() < SECRET_MIN) {
         let message = format!("must have at least {SECRET_MIN} bytes");
@@ -52,7 +52,7 @@ impl AeadKey for AnyKey {
         data: &'a mut [u8],
         additional_data: &[u8],
     ) -> Result<&'a mut [u8], CryptoError> {
-        // A key that does not fit overwrites the data that it was tried on.
+        // Opening with a wrong key overwrites the data, so each attempt needs a fresh copy.
         let sealed = data.to_vec();
         for key in &self.0 {
             data.copy_from_slice(&sealed);
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tokens_of_the_last_key_open_after_a_change_and_later_do_not() {
+    fn a_token_of_a_former_key_opens_until_that_key_is_removed() {
         let (old, new) = (vec![1; 32], vec![2; 64]);
         let before = token_key(std::slice::from_ref(&old)).unwrap();
         let between = token_key(&[new.clone(), old]).unwrap();
@@ -88,7 +88,7 @@ mod tests {
         };
         assert!(opens(&before, seal(&before)));
         assert!(opens(&between, seal(&before)));
-        assert!(opens(&after, seal(&between)), "the first one seals");
+        assert!(opens(&after, seal(&between)), "the first key seals");
         assert!(!opens(&after, seal(&before)));
         assert!(!opens(&token_key(&[]).unwrap(), seal(&before)));
     }

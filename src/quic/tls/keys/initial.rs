@@ -1,4 +1,4 @@
-//! Keys for Initial packets, which anybody who sees the first packet can derive (RFC 9001 section 5.2).
+//! Keys of Initial packets. Anybody who sees the first packet of a connection can derive them (RFC 9001 section 5.2).
 
 use std::sync::{Arc, OnceLock};
 
@@ -20,8 +20,8 @@ use crate::{
     tls::versions::Versions,
 };
 
-/// Keys for Initial packets of every acceptable version (RFC 9001 section 5.2, RFC 9369 section 3.3.1): they are
-/// derived from `client_dst_cid` and the version, independently of the configured suites.
+/// Keys of Initial packets of every version that may arrive (RFC 9001 section 5.2, RFC 9369 section 3.3.1). They are
+/// derived from `client_dst_cid` and the version, and do not depend on the configured cipher suites.
 pub(in crate::tls) fn initial(
     versions: &Arc<Versions>,
     client_dst_cid: &ConnectionId,
@@ -51,7 +51,7 @@ pub(in crate::tls) fn initial(
     }
 }
 
-/// The Initial keys of one destination connection ID, by version, each derived on first use.
+/// The Initial keys for one destination connection ID, by version. Each set of keys is derived when it is first used.
 struct InitialKeys {
     v1: OnceLock<quic::Keys>,
     v2: OnceLock<quic::Keys>,
@@ -70,8 +70,8 @@ impl Drop for InitialKeys {
 }
 
 impl InitialKeys {
-    /// A version without its own keys gets the keys of version 1: a first flight that only provokes a Version
-    /// Negotiation packet has to look like one.
+    /// An unknown version gets the keys of version 1. It is used only to provoke a Version Negotiation packet, for
+    /// which the first packet must look like an Initial packet.
     fn of(&self, version: u32) -> &quic::Keys {
         let (keys, version) = match version {
             VERSION_2 => (&self.v2, Version::V2),
@@ -84,12 +84,12 @@ impl InitialKeys {
         keys.get_or_init(|| initial_suite().keys(&self.client_dst_cid, side, version))
     }
 
-    /// Keys for properties that do not depend on the version, such as the suite's.
-    fn any(&self) -> &quic::Keys {
+    /// The keys of any version, for properties in which the versions do not differ.
+    fn of_any_version(&self) -> &quic::Keys {
         self.of(self.versions.original())
     }
 
-    /// The keys for a received packet, if its version is acceptable.
+    /// The keys that open a received packet, and its version. `None` if that version is not acceptable.
     fn of_received(&self, packet: &[u8]) -> Option<(u32, &quic::Keys)> {
         let version = version_of(packet)?;
         match self.versions.is_acceptable(version) {
@@ -99,7 +99,7 @@ impl InitialKeys {
     }
 }
 
-/// Keys for our own packets.
+/// Keys that seal this side's packets.
 struct LocalInitial(Arc<InitialKeys>);
 
 impl crypto::PacketKey for LocalInitial {
@@ -110,39 +110,39 @@ impl crypto::PacketKey for LocalInitial {
         seal(key, Space::Initial, &self.0.hook, packet, buf, header_len);
     }
 
-    /// Packets that we sealed are never received.
+    /// This side's own packets are never received.
     fn decrypt(&self, _: u64, _: &[u8], _: &mut BytesMut) -> Result<(), CryptoError> {
         Err(CryptoError)
     }
 
     fn tag_len(&self) -> usize {
-        self.0.any().local.packet.tag_len()
+        self.0.of_any_version().local.packet.tag_len()
     }
 
     fn confidentiality_limit(&self) -> u64 {
-        self.0.any().local.packet.confidentiality_limit()
+        self.0.of_any_version().local.packet.confidentiality_limit()
     }
 
     fn integrity_limit(&self) -> u64 {
-        self.0.any().local.packet.integrity_limit()
+        self.0.of_any_version().local.packet.integrity_limit()
     }
 }
 
 impl crypto::HeaderKey for LocalInitial {
     fn decrypt(&self, _: usize, _: &mut [u8]) {}
 
-    /// The packet has its final version already.
+    /// The packet's version field has its final value already.
     fn encrypt(&self, pn_offset: usize, packet: &mut [u8]) {
         let version = version_of(packet).unwrap_or(VERSION_1);
         mask(&*self.0.of(version).local.header, pn_offset, packet);
     }
 
     fn sample_size(&self) -> usize {
-        self.0.any().local.header.sample_len()
+        self.0.of_any_version().local.header.sample_len()
     }
 }
 
-/// Keys for packets of the peer. A packet of an unacceptable version stays as it is, and fails to open.
+/// Keys that open the peer's packets. A packet of an unacceptable version is left unchanged and fails to open.
 struct RemoteInitial(Arc<InitialKeys>);
 
 impl crypto::PacketKey for RemoteInitial {
@@ -173,15 +173,19 @@ impl crypto::PacketKey for RemoteInitial {
     }
 
     fn tag_len(&self) -> usize {
-        self.0.any().remote.packet.tag_len()
+        self.0.of_any_version().remote.packet.tag_len()
     }
 
     fn confidentiality_limit(&self) -> u64 {
-        self.0.any().remote.packet.confidentiality_limit()
+        self.0
+            .of_any_version()
+            .remote
+            .packet
+            .confidentiality_limit()
     }
 
     fn integrity_limit(&self) -> u64 {
-        self.0.any().remote.packet.integrity_limit()
+        self.0.of_any_version().remote.packet.integrity_limit()
     }
 }
 
@@ -195,7 +199,7 @@ impl crypto::HeaderKey for RemoteInitial {
     fn encrypt(&self, _: usize, _: &mut [u8]) {}
 
     fn sample_size(&self) -> usize {
-        self.0.any().remote.header.sample_len()
+        self.0.of_any_version().remote.header.sample_len()
     }
 }
 
@@ -212,12 +216,12 @@ mod tests {
 
     use super::{super::packet_hook::PacketObserver, *};
 
-    /// The payload that a server opens of a client's Initial packet of version 2.
+    /// The payload of a client's Initial packet of version 2 that a server opens.
     fn received_by(server: &Arc<Versions>, payload: &[u8]) -> Vec<u8> {
         seen_by(&Arc::default(), server, payload)
     }
 
-    /// Like `received_by`, with the server's packet hook.
+    /// The payload that a server with this packet hook opens of a client's Initial packet of version 2.
     fn seen_by(hook: &Arc<PacketHook>, server: &Arc<Versions>, payload: &[u8]) -> Vec<u8> {
         let id = ConnectionId::new(&[5; 8]);
         let client = Versions::only(Side::Client, VERSION_2);
@@ -238,9 +242,9 @@ mod tests {
     }
 
     #[test]
-    fn acknowledgements_of_a_client_that_may_have_begun_anew_are_hidden() {
+    fn acks_in_initial_packets_are_hidden_after_a_version_switch() {
         let both = [VERSION_1, VERSION_2];
-        // An ACK, four bytes of CRYPTO, a PING.
+        // The frames are an ACK, a CRYPTO with four bytes, and a PING.
         let payload = [2, 0, 0, 0, 0, 6, 0, 4, 1, 2, 3, 4, 1];
         let switched = Versions::server(VERSION_1, &both);
         switched.decide(VERSION_2);
@@ -266,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tap_sees_the_padding_as_it_came() {
+    fn the_packet_hook_sees_padding_unchanged() {
         let server = Versions::server(VERSION_2, &[VERSION_2]);
         let payload = [&[6, 0, 4, 1, 2, 3, 0][..], &[0; 1_100]].concat();
         let (hook, watcher) = (Arc::<PacketHook>::default(), Arc::<Watcher>::default());

@@ -1,15 +1,15 @@
-//! Packet and header keys: wraps rustls' keys for the state machine, with a [`PacketHook`] on the plain text, and with the
-//! version of the wire.
+//! Wraps the packet keys and header keys of rustls for quinn-proto. A wrapped key shows packets in plain text to a
+//! [`PacketHook`], and writes the real QUIC version into packets.
 //!
-//! The state machine writes and reads long headers in the layout of version 1, with the version that it began with.
-//! A key sees a whole packet before it is sealed, so it writes the version and type bits of the wire; after that
-//! nothing changes these bytes, header protection included. Received packets arrive with the type bits of version 1
-//! (the endpoint has converted them) and their own version field.
+//! quinn-proto writes and reads long headers in the layout of version 1, with the version that the connection began
+//! with. A key gets the whole packet before it is sealed, so it writes the real version and type bits; nothing
+//! changes these bytes after that, header protection included. A received packet has the type bits of version 1,
+//! because the endpoint has converted it, and its own version field.
 //!
-//! - `initial`: keys for Initial packets, of every version.
+//! - `initial`: keys of Initial packets, of every version.
 //! - `stateless_reset_keys`: the keys of stateless reset tokens.
 //! - `retry_tag`: the tag of Retry packets, which have no keys.
-//! - `packet_hook`: observation of packets in plain text by the layer above.
+//! - `packet_hook`: shows packets in plain text to the layer above.
 //! - `address_token_keys`: the keys of address validation tokens.
 //!
 //! Not here: the derivation of keys (`handshake`), and keys of later key phases (`seams::key_phases`).
@@ -37,7 +37,7 @@ pub(super) mod stateless_reset_keys;
 
 use packet_hook::PacketHook;
 
-/// A full set of keys for packets with version `wire` in their long headers; `None`: the state machine's version is
+/// Wraps the keys of one encryption level. Long headers get the version `wire`. `None`: quinn-proto's version is
 /// right.
 pub(super) fn wrap(
     keys: quic::Keys,
@@ -61,20 +61,20 @@ pub(super) fn wrap(
     }
 }
 
-/// The packet keys of the next key phase (RFC 9001 section 6). Header keys stay.
+/// Wraps the packet keys of the next key phase (RFC 9001 section 6). Header keys do not change.
 pub(super) fn wrap_update(
     keys: quic::PacketKeySet,
     side: Side,
     hook: &Arc<PacketHook>,
 ) -> KeyPair<Box<dyn crypto::PacketKey>> {
-    let epoch = Epoch::OneRtt(hook.make_keys());
+    let epoch = Epoch::OneRtt(hook.count_key_phase());
     KeyPair {
         local: packet_key(keys.local, name(epoch, side), hook, None),
         remote: packet_key(keys.remote, name(epoch, !side), hook, None),
     }
 }
 
-/// Keys for 0-RTT packets, which have only one direction.
+/// Wraps the keys of 0-RTT packets, which have only one direction.
 pub(super) fn wrap_early(
     keys: quic::DirectionalKeys,
     hook: &Arc<PacketHook>,
@@ -181,14 +181,14 @@ impl crypto::HeaderKey for HeaderKey {
     }
 }
 
-/// Keys for our own packets, and for packets that are sealed in place of one.
+/// A header key for this side's packets. It also protects the header of a packet that was sealed in place of a PING.
 struct LocalHeaderKey {
     key: Box<dyn quic::HeaderProtectionKey>,
     hook: Arc<PacketHook>,
 }
 
 impl crypto::HeaderKey for LocalHeaderKey {
-    /// Packets that we protected are never received.
+    /// This side's own packets are never received.
     fn decrypt(&self, _: usize, _: &mut [u8]) {}
 
     fn encrypt(&self, pn_offset: usize, packet: &mut [u8]) {
@@ -202,8 +202,8 @@ impl crypto::HeaderKey for LocalHeaderKey {
     }
 }
 
-/// Seals a packet, or another one instead of it. A packet of which only a part is sealed ends with its tag; the
-/// rest of `buf` must not be sent.
+/// Seals a packet, or a probe in its place. If only a part of the payload is sealed, the tag follows that part and
+/// the rest of `buf` must not be sent.
 fn seal(
     key: &dyn quic::PacketKey,
     space: Space,
@@ -270,7 +270,8 @@ fn unmask(key: &dyn quic::HeaderProtectionKey, pn_offset: usize, packet: &mut [u
         .expect("the sample has the key's length");
 }
 
-/// The first byte, the bytes that may hold the packet number, and the sample (RFC 9001 section 5.4.2).
+/// The parts of a packet that header protection needs (RFC 9001 section 5.4.2): the first byte, the bytes that may
+/// contain the packet number, and the sample.
 fn parts<'a>(
     key: &dyn quic::HeaderProtectionKey,
     pn_offset: usize,

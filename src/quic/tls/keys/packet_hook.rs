@@ -1,7 +1,7 @@
-//! A packet hook on a connection's packets in plain text.
+//! The hook of a connection's packet keys: shows packets in plain text to an observer and to a recorder.
 //!
-//! The QUIC state machine does not expose packet numbers and acknowledgements. But this crate wraps its packet
-//! keys, which see every payload before it is sealed and after it is opened. This file does not parse payloads.
+//! quinn-proto does not expose packet numbers and acknowledgements. But this crate wraps its packet keys, which see
+//! every payload before it is sealed and after it is opened. Not here: parsing of payloads.
 
 use std::sync::{
     Arc, OnceLock,
@@ -17,22 +17,22 @@ use crate::seams::{
     received_offsets::ReceivedOffsets, reset_stream_at::ResetSlot,
 };
 
-/// Observes the packets of a packet hook.
+/// Receives the packets that a [`PacketHook`] shows.
 pub(crate) trait PacketObserver: Send + Sync {
-    /// A packet is about to be sealed, with `overhead` bytes of header and tag. The payload may be rewritten.
-    /// Returns how many of its first bytes are sealed.
+    /// Called before a packet is sealed, with `overhead` bytes of header and tag. May rewrite the payload. Returns how
+    /// many of its first bytes must be sealed.
     fn sealing(&self, space: Space, number: u64, overhead: usize, payload: &mut [u8]) -> usize;
-    /// A packet was opened and is authentic. It may be a duplicate.
+    /// Called after a packet was opened and is authentic. It may be a duplicate.
     fn opened(&self, space: Space, payload: &[u8]);
-    /// The packet is about to be passed to the state machine, which reads the payload as this call leaves it.
+    /// Called before the packet is passed to quinn-proto. May rewrite the payload.
     fn passing_on(&self, space: Space, payload: &mut BytesMut);
 }
 
-/// One connection's packet hook. A closed packet hook costs one relaxed load a packet.
+/// The hook of one connection. If it is closed, a packet costs one relaxed load.
 #[derive(Default)]
 pub(crate) struct PacketHook {
     open: AtomicBool,
-    /// True if the observer receives packets; the recorder always does.
+    /// True if the observer receives packets. The recorder always does.
     observed: AtomicBool,
     observer: OnceLock<Arc<dyn PacketObserver>>,
     recorder: OnceLock<Arc<Recorder>>,
@@ -46,7 +46,7 @@ pub(crate) struct PacketHook {
 }
 
 impl PacketHook {
-    /// A packet hook whose packets are recorded.
+    /// A hook that shows its packets to `recorder`.
     pub fn recorded(recorder: Arc<Recorder>) -> Self {
         Self {
             open: AtomicBool::new(true),
@@ -55,7 +55,7 @@ impl PacketHook {
         }
     }
 
-    /// Sets the observer, once. It receives nothing before [`set_open`](Self::set_open).
+    /// Sets the observer, once. It receives no packets before [`set_open`](Self::set_open).
     pub fn attach(&self, observer: Arc<dyn PacketObserver>) {
         let _ = self.observer.set(observer);
     }
@@ -70,34 +70,34 @@ impl PacketHook {
         self.recorder.get()
     }
 
-    /// The packet to seal instead of a PING.
+    /// The packet that is sealed instead of the next PING.
     pub fn probe(&self) -> &ProbeSlot {
         &self.probe
     }
 
-    /// Received RESET_STREAM_AT frames.
+    /// RESET_STREAM_AT frames that were received.
     pub fn resets(&self) -> &ResetSlot {
         &self.resets
     }
 
-    /// Sets the limit for DATAGRAM frames.
+    /// Sets the limit on DATAGRAM frames of the peer.
     pub fn set_datagram_limit(&mut self, limit: DatagramLimit) {
         self.datagram_limit = limit;
     }
 
-    /// The limit for DATAGRAM frames.
+    /// The limit on DATAGRAM frames of the peer.
     pub fn datagram_limit(&self) -> DatagramLimit {
         self.datagram_limit
     }
 
-    /// How far the data of streams has arrived.
+    /// The offsets up to which the data of streams has arrived.
     pub fn received_offsets(&self) -> &ReceivedOffsets {
         &self.received_offsets
     }
 
-    /// Keys of the next phase are being made: once ahead of the first update, then at every update. Returns their
-    /// generation; the first keys had 0.
-    pub(in crate::tls) fn make_keys(&self) -> u64 {
+    /// Counts keys of a further key phase: the first ones are made before any key update, later ones at every update.
+    /// Returns the generation of the keys; the keys of the handshake have generation 0.
+    pub(in crate::tls) fn count_key_phase(&self) -> u64 {
         let before = self.key_sets.fetch_add(1, Ordering::Relaxed);
         if let Some(recorder) = self.recorder().filter(|_| before > 0) {
             recorder.keys_updated();
@@ -105,21 +105,21 @@ impl PacketHook {
         before + 1
     }
 
-    /// Keys for one direction exist.
+    /// Records that keys of one direction were made.
     pub(in crate::tls) fn key_made(&self, key: KeyName) {
         if let Some(recorder) = self.recorder() {
             recorder.key_made(key);
         }
     }
 
-    /// Keys for one direction were dropped.
+    /// Records that keys of one direction were dropped.
     pub(in crate::tls) fn key_dropped(&self, key: KeyName) {
         if let Some(recorder) = self.recorder() {
             recorder.key_dropped(key);
         }
     }
 
-    /// A packet was not opened: its keys do not fit, or there are none for its version.
+    /// Records a packet that could not be opened. `is_of_known_version` is false if there are no keys for its version.
     pub(in crate::tls) fn unopened(&self, space: Space, header: &[u8], is_of_known_version: bool) {
         if let Some(recorder) = self.recorder() {
             recorder.unopened(space, header, is_of_known_version);
@@ -131,7 +131,7 @@ impl PacketHook {
         self.key_sets.load(Ordering::Relaxed).saturating_sub(1)
     }
 
-    /// The connection IDs of the first packets, once they are known.
+    /// The connection IDs of the first packets. Empty until they are known.
     pub fn ids(&self) -> ConnectionIds {
         self.ids.get().cloned().unwrap_or_default()
     }
@@ -146,7 +146,7 @@ impl PacketHook {
         let _ = self.ids.set(ids);
     }
 
-    /// A Handshake packet was opened: its sender has the keys, and so has received packets at its address.
+    /// Records that a Handshake packet was opened. Its sender has the keys, so it has received packets at its address.
     pub(in crate::tls) fn handshake_opened(&self) {
         self.has_opened_handshake.store(true, Ordering::Relaxed);
     }
@@ -156,7 +156,7 @@ impl PacketHook {
         self.has_opened_handshake.load(Ordering::Relaxed)
     }
 
-    /// Returns how much of the payload is sealed.
+    /// Shows a packet before it is sealed. Returns how many bytes of the payload must be sealed.
     pub(in crate::tls) fn sealing(
         &self,
         space: Space,

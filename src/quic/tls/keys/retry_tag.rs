@@ -1,13 +1,13 @@
 //! The integrity tag of Retry packets (RFC 9001 section 5.8, RFC 9369 section 3.3.3).
 //!
-//! Packets have the state machine's form: with the type bits of version 1.
+//! Packets have the form that quinn-proto uses, with the type bits of version 1.
 
 use aws_lc_rs::aead::{AES_128_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use uringcore_wire::header::{VERSION_2, shift_type};
 
 pub(in crate::tls) const TAG_LEN: usize = 16;
 
-/// The tag for `packet`, a Retry packet of `version` without its tag.
+/// The tag of `packet`, which is a Retry packet of `version` without its tag.
 pub(in crate::tls) fn tag(
     version: u32,
     original_dst_cid: &[u8],
@@ -30,7 +30,8 @@ pub(in crate::tls) fn tag(
     tag
 }
 
-/// True if `packet` ends with the right tag. The comparison need not be constant-time: the tag's key is public.
+/// True if `packet` ends with the right tag. The comparison need not take constant time, because the key of the tag
+/// is public.
 pub(crate) fn is_valid(version: u32, original_dst_cid: &[u8], packet: &[u8]) -> bool {
     match packet.split_last_chunk::<TAG_LEN>() {
         Some((packet, received)) => tag(version, original_dst_cid, &[packet]) == *received,
@@ -74,9 +75,9 @@ mod tests {
 
     use super::*;
 
-    /// RFC 9001 appendix A.4.
+    /// The example of RFC 9001 appendix A.4.
     #[test]
-    fn tag_of_the_rfc_example() {
+    fn the_tag_is_that_of_rfc_9001s_example() {
         let original = [0x83, 0x94, 0xc8, 0xf0, 0x3e, 0x51, 0x57, 0x08];
         let header = [
             0xff, 0x00, 0x00, 0x00, 0x01, 0x00, 0x08, 0xf0, 0x67, 0xa5, 0x50, 0x2a, 0x42, 0x62,
@@ -101,9 +102,9 @@ mod tests {
         assert!(!is_valid(VERSION_1, &original, b"short"));
     }
 
-    /// RFC 9369 appendix A.4, whose first byte on the wire is 0xcf.
+    /// The example of RFC 9369 appendix A.4, whose first byte on the wire is 0xcf.
     #[test]
-    fn tag_of_the_rfc_example_of_version_2() {
+    fn the_tag_is_that_of_rfc_9369s_example() {
         let original = [0x83, 0x94, 0xc8, 0xf0, 0x3e, 0x51, 0x57, 0x08];
         let header = [
             0xff, 0x6b, 0x33, 0x43, 0xcf, 0x00, 0x08, 0xf0, 0x67, 0xa5, 0x50, 0x2a, 0x42, 0x62,

@@ -1,16 +1,17 @@
 //! The keys of stateless reset tokens (RFC 9000 section 10.3.2).
 //!
-//! A token ends its connection, so an endpoint must not reset the connection of another live endpoint (section
-//! 21.11). Endpoints with one secret therefore have different keys: each key is derived from the secret and the
-//! name of the endpoint's socket. An endpoint that is restarted on the same socket name has its former key.
+//! A token ends its connection, so an endpoint must not be able to reset the connections of another live endpoint
+//! (section 21.11). Therefore each key is derived from a secret and from the name of the endpoint's socket, and
+//! endpoints with one secret have different keys. An endpoint that is restarted with the same socket name has its
+//! former key.
 //!
-//! A peer has got the tokens of its connection IDs and cannot replace them. So an endpoint whose key changes keeps
-//! former keys, and resets a connection with the key that was current when the connection ID was issued. The last
-//! byte of an ID, its *mark*, identifies that key: it is the same for all connections of a server, so it links
-//! none of them. One packet gets one reset: an answer under each key would let two servers that reset each other's
-//! packets multiply them (section 10.3.3).
+//! A peer keeps the tokens that it has got with connection IDs. So an endpoint whose key changes keeps former keys,
+//! and resets a connection with the key that was in use when the connection ID was issued. The last byte of an ID,
+//! its *mark*, identifies that key. All connections of a server have the same mark, so it links none of them. One
+//! packet gets only one reset: an answer under each key would let two servers that reset each other's packets
+//! multiply them (section 10.3.3).
 //!
-//! Not here: the name of a socket (the host's), and several workers on one socket name
+//! Not here: the name of a socket, which the application chooses, and several workers on one socket name
 //! (`quic::endpoint::connection_id_generator`).
 
 use std::sync::{Arc, PoisonError, RwLock};
@@ -20,10 +21,10 @@ use quinn_proto::crypto::{CryptoError, HmacKey};
 
 use crate::tls::random::random_bytes;
 
-/// The keys of an endpoint. The state machine signs tokens of new connection IDs with the current one.
+/// The keys of an endpoint. quinn-proto makes the tokens of new connection IDs with the current one.
 pub(crate) struct ResetKeys {
     current: Arc<CurrentKey>,
-    /// Newest first, at most [`RESET_KEYS_MAX`] with the current one.
+    /// The former keys, the newest first. At most [`RESET_KEYS_MAX`] together with the current one.
     former: Vec<ResetKey>,
 }
 
@@ -38,7 +39,7 @@ struct ResetKey {
 struct CurrentKey(RwLock<ResetKey>);
 
 impl ResetKeys {
-    /// The keys of the endpoint on `socket`, the current one first; without a secret a random one.
+    /// The keys of the endpoint with the socket name `socket`; the first one is current. Without secrets, a random key.
     pub fn new(secrets: &[[u8; 32]], socket: &[u8]) -> Self {
         let mut keys = secrets
             .iter()
@@ -50,13 +51,13 @@ impl ResetKeys {
         }
     }
 
-    /// The current key as the state machine needs it; it follows a [`change`](Self::change).
+    /// The current key in the form that quinn-proto needs. After a [`change`](Self::change) it signs with the new key.
     pub fn hmac(&self) -> Arc<dyn HmacKey> {
         self.current.clone()
     }
 
-    /// Replaces the keys. The newest present ones become former keys, up to [`RESET_KEYS_MAX`] in all. An empty list
-    /// changes nothing.
+    /// Replaces the keys. The newest present ones become former keys, [`RESET_KEYS_MAX`] in all. An empty list changes
+    /// nothing.
     pub fn change(&mut self, secrets: &[[u8; 32]], socket: &[u8]) {
         if secrets.is_empty() {
             return;
@@ -75,7 +76,8 @@ impl ResetKeys {
         self.current.set(keys.remove(0));
     }
 
-    /// The last byte of new connection IDs. A random key has none, as no other process can have it.
+    /// The mark of the current key: the last byte of new connection IDs. `None` for a random key, which no other
+    /// process has.
     pub fn mark(&self) -> Option<u8> {
         let current = self.current.get();
         current.is_given.then_some(current.mark)
@@ -85,9 +87,9 @@ impl ResetKeys {
         !self.former.is_empty()
     }
 
-    /// The token of a connection ID, with the key that its mark identifies. An ID without the mark of any key is of a
-    /// random key's time. If it could be of several keys' times, because it is too short for a mark, one of them is
-    /// chosen at random: the peer will send further packets.
+    /// The token of a connection ID, made with the key of the ID's mark. An ID without such a mark was issued under a
+    /// random key. If several keys are possible, because the ID is too short for a mark, one is chosen at random: the
+    /// peer will send more packets.
     pub fn token(&self, id: &[u8]) -> [u8; TOKEN_SIZE] {
         let current = self.current.get();
         let keys = || std::iter::once(&current).chain(&self.former);
@@ -164,7 +166,7 @@ impl HmacKey for CurrentKey {
     }
 }
 
-/// The mark of a connection ID. A shorter ID needs all its bytes to be unlike others, and has none.
+/// The mark of a connection ID: its last byte. `None` for a short ID, which needs all of its bytes to be unique.
 pub(crate) fn mark_of(id: &[u8]) -> Option<u8> {
     match id.len() {
         MARKED_ID_MIN.. => id.last().copied(),
@@ -184,11 +186,11 @@ fn expanded(secret: &[u8; 32], label: &[u8], info: &[u8]) -> [u8; 32] {
 
 const LABEL: &[u8] = b"uringcore stateless reset";
 const MARK_LABEL: &[u8] = b"uringcore stateless reset mark";
-/// The keys of an endpoint, former ones included.
+/// The largest number of keys of an endpoint, former ones included.
 pub const RESET_KEYS_MAX: usize = 3;
-/// The bytes of a stateless reset token (RFC 9000 section 10.3).
+/// The length of a stateless reset token in bytes (RFC 9000 section 10.3).
 pub(crate) const TOKEN_SIZE: usize = 16;
-/// The shortest connection ID whose last byte is a mark.
+/// The length from which on the last byte of a connection ID is a mark.
 const MARKED_ID_MIN: usize = 8;
 
 #[cfg(test)]
@@ -200,7 +202,7 @@ mod tests {
         ResetKeys::new(&secrets, socket)
     }
 
-    /// The token that the state machine issues.
+    /// The token that quinn-proto issues with the connection ID.
     fn issued(keys: &ResetKeys, id: &[u8]) -> Vec<u8> {
         let key = keys.hmac();
         let mut signature = vec![0; key.signature_len()];
@@ -209,7 +211,7 @@ mod tests {
         signature
     }
 
-    /// An ID as an endpoint with these keys makes it.
+    /// A connection ID as an endpoint with these keys generates it.
     fn id(keys: &ResetKeys, first: u8) -> Vec<u8> {
         let mut id = vec![first; 8];
         id[7] = keys.mark().unwrap_or(id[7]);
@@ -217,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_differ_by_secret_and_by_socket_and_by_nothing_else() {
+    fn keys_depend_only_on_the_secret_and_the_socket() {
         let token =
             |secrets: &[u8], socket: &[u8]| issued(&keys(secrets, socket), b"connection ID");
         assert_eq!(token(&[7], b"one"), token(&[7], b"one"));
@@ -238,7 +240,7 @@ mod tests {
                 assert_eq!(&changing.token(id)[..], token);
             }
         }
-        // The same keys in another process, which has never changed them.
+        // Another process has the same keys without a change.
         let restarted = keys(&[3, 2, 1], b"socket");
         for (id, token) in &known {
             assert_eq!(&restarted.token(id)[..], token);
@@ -247,18 +249,14 @@ mod tests {
     }
 
     #[test]
-    fn as_many_keys_as_there_is_room_for_are_kept() {
+    fn former_keys_are_kept_up_to_the_maximum() {
         let mut changing = keys(&[1], b"socket");
         let first = id(&changing, 1);
         let token = issued(&changing, &first);
         changing.change(&[[2; 32], [3; 32]], b"socket");
         assert_eq!(changing.former.len(), 2);
         changing.change(&[[2; 32], [3; 32]], b"socket");
-        assert_eq!(
-            &changing.token(&first)[..],
-            token,
-            "nothing new, nothing lost"
-        );
+        assert_eq!(&changing.token(&first)[..], token, "the keys are unchanged");
         changing.change(&[[4; 32]], b"socket");
         assert_eq!(changing.former.len(), 2);
         assert_ne!(&changing.token(&first)[..], token);
@@ -267,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn each_key_gets_its_turn_if_an_id_has_no_mark() {
+    fn for_an_id_without_a_mark_each_key_is_chosen_sometimes() {
         let mut changing = keys(&[], b"socket");
         let token = issued(&changing, b"four");
         assert_eq!(changing.mark(), None);
@@ -279,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_without_a_known_mark_is_of_the_random_keys_time() {
+    fn an_id_without_a_known_mark_belongs_to_a_random_key() {
         let mut changing = keys(&[], b"socket");
         let own = issued(&changing, b"8 bytes.");
         changing.change(&[[2; 32]], b"socket");

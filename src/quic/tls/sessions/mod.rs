@@ -1,8 +1,8 @@
-//! A server's store of the sessions that it has issued tickets for (RFC 8446 section 4.6.1).
+//! A server's store of the TLS sessions for which it has issued tickets (RFC 8446 section 4.6.1).
 //!
-//! The first handshake that offers a ticket takes its session out of the store. So a ticket can be used once, which
-//! is the replay guard of 0-RTT data (section 8.1). The TLS library has a second guard: early data of a ticket
-//! whose age is off by more than a minute is not read (section 8.3).
+//! The first handshake that offers a ticket takes its session out of the store. So a ticket can be used only once,
+//! which prevents replays of 0-RTT data (section 8.1). rustls also rejects 0-RTT data of a ticket whose age is wrong
+//! by more than a minute (section 8.3).
 //!
 //! - `session_ticket`: sessions of clients, as plain data.
 //! - `resumption`: the choice of the session that a client resumes.
@@ -20,17 +20,17 @@ pub(super) mod session_ticket;
 
 use super::versions::Versions;
 
-/// A store of sessions by ticket. Called during handshakes, from the thread that runs them: it must not block.
+/// A store of sessions by ticket. Handshakes call it in their thread, so it must not block.
 pub trait SessionStore: fmt::Debug + Send + Sync {
-    /// Stores `session`. False if it could not; then no ticket is sent.
+    /// Stores `session`. Returns false if that has failed; then the client gets no ticket.
     fn put(&self, ticket: Vec<u8>, session: Vec<u8>) -> bool;
 
-    /// Returns and removes the session, in one step: of two handshakes with the same ticket, in any process, only
-    /// one gets it.
+    /// Removes and returns the session in one step. Of two handshakes with the same ticket, even in different
+    /// processes, only one may get it.
     fn take(&self, ticket: &[u8]) -> Option<Vec<u8>>;
 }
 
-/// A store in this process's memory. When it is full the oldest session is dropped.
+/// A store in the memory of this process. When it is full, the oldest session is dropped.
 pub struct MemorySessions {
     capacity: usize,
     kept: Mutex<Kept>,
@@ -39,7 +39,7 @@ pub struct MemorySessions {
 #[derive(Default)]
 struct Kept {
     sessions: HashMap<Vec<u8>, Vec<u8>>,
-    /// Tickets in the order of arrival; some may be gone.
+    /// Tickets in the order of arrival. Sessions of some of them may have been taken.
     order: VecDeque<Vec<u8>>,
 }
 
@@ -70,7 +70,7 @@ impl MemorySessions {
 impl SessionStore for MemorySessions {
     fn put(&self, ticket: Vec<u8>, session: Vec<u8>) -> bool {
         let mut kept = self.lock();
-        // Taken sessions are still in `order`, so its length bounds both.
+        // `order` still has the tickets of sessions that were taken, so its length bounds both.
         if kept.order.len() == self.capacity
             && let Some(oldest) = kept.order.pop_front()
         {
@@ -94,23 +94,24 @@ impl fmt::Debug for MemorySessions {
     }
 }
 
-/// A store as rustls sees it, for one server configuration.
+/// A store as rustls sees it, for one server configuration. Servers that share a store only see the sessions of
+/// servers with the same requirements, for three reasons:
 ///
-/// A resumed handshake requests no client certificate, so a session must not be resumed by a server that would have
-/// requested another one than the server that made it. Servers that share a store therefore see only the sessions
-/// of servers with the same requirements. Limits are part of these: a client whose 0-RTT data is accepted, and that
-/// then gets a limit lower than before, has to close the connection (RFC 9000 section 7.4.1). And a session is
-/// resumed with the QUIC version that it was made with (RFC 9369 section 5).
+/// - A resumed handshake requests no client certificate. So a server must not resume a session of a server that has
+///   other requirements for client certificates.
+/// - If a client's 0-RTT data is accepted and it then gets lower limits than before, it must close the connection
+///   (RFC 9000 section 7.4.1).
+/// - A session can only be resumed with the QUIC version in which it was created (RFC 9369 section 5).
 pub(super) struct ScopedSessions {
     store: Arc<dyn SessionStore>,
     scope: [u8; SCOPE_BYTES],
 }
 
 impl ScopedSessions {
-    /// `demands` identifies the server's requirements and limits for its clients.
-    pub fn new(store: Arc<dyn SessionStore>, demands: &[&[u8]]) -> Self {
+    /// `requirements` are the server's requirements and limits for its clients, as bytes.
+    pub fn new(store: Arc<dyn SessionStore>, requirements: &[&[u8]]) -> Self {
         let mut context = digest::Context::new(&SHA256);
-        for demand in demands {
+        for demand in requirements {
             context.update(&(demand.len() as u64).to_be_bytes());
             context.update(demand);
         }
@@ -120,7 +121,8 @@ impl ScopedSessions {
     }
 }
 
-/// The store for a connection of these versions. rustls looks sessions up by their keys alone.
+/// The store for a connection with these versions. The version becomes a part of each key, because rustls passes only
+/// keys.
 #[derive(Debug)]
 pub(super) struct ConnectionSessions {
     pub sessions: Arc<ScopedSessions>,
@@ -135,7 +137,7 @@ impl rustls::server::StoresServerSessions for ConnectionSessions {
         self.sessions.store.put(key, value)
     }
 
-    /// Only TLS 1.2 reads without removing.
+    /// TLS 1.3 only removes sessions.
     fn get(&self, _key: &[u8]) -> Option<Vec<u8>> {
         None
     }
@@ -170,13 +172,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_is_bounded_and_gives_each_session_out_once() {
+    fn the_store_is_bounded_and_returns_each_session_once() {
         let store = MemorySessions::new(3);
         for ticket in 0..5u8 {
             assert!(store.put(vec![ticket], vec![ticket, 9]));
         }
         assert_eq!(store.len(), 3);
-        assert_eq!(store.take(&[1]), None, "the oldest were forgotten");
+        assert_eq!(store.take(&[1]), None, "the oldest sessions were dropped");
         assert_eq!(store.take(&[4]), Some(vec![4, 9]));
         assert_eq!(store.take(&[4]), None, "once");
         for ticket in 10..100u8 {
@@ -187,10 +189,10 @@ mod tests {
     }
 
     #[test]
-    fn servers_with_other_demands_do_not_see_each_others_sessions() {
+    fn servers_with_other_requirements_do_not_share_sessions() {
         let store = Arc::new(MemorySessions::new(10));
-        let of_server = |demands: &[&[u8]], version| ConnectionSessions {
-            sessions: Arc::new(ScopedSessions::new(store.clone(), demands)),
+        let of_server = |requirements: &[&[u8]], version| ConnectionSessions {
+            sessions: Arc::new(ScopedSessions::new(store.clone(), requirements)),
             versions: Versions::only(quinn_proto::Side::Server, version),
         };
         let open = of_server(&[b"off"], VERSION_1);
@@ -202,7 +204,11 @@ mod tests {
         assert!(open.put(b"two".to_vec(), b"session".to_vec()));
         assert_eq!(same.take(b"two"), Some(b"session".to_vec()));
         assert!(open.put(b"two".to_vec(), b"session".to_vec()));
-        assert_eq!(later.take(b"two"), None, "of another version");
+        assert_eq!(
+            later.take(b"two"),
+            None,
+            "the session is of another version"
+        );
         store.put(b"three".to_vec(), b"short".to_vec());
         assert_eq!(open.take(b"three"), None);
     }

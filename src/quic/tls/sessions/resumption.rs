@@ -1,5 +1,5 @@
-//! Chooses the session that a client resumes: one that its host imported, or one of earlier connections with the
-//! same configuration.
+//! Chooses the session that a client resumes: one that its application has imported, or one of an earlier connection
+//! with the same configuration.
 //!
 //! Not here: the conversion of a ticket to a session (`session_ticket`).
 
@@ -19,16 +19,16 @@ use rustls::{
 use uringcore_wire::header::KNOWN_VERSIONS;
 
 use super::session_ticket::{self, SessionTicket};
-use crate::tls::{HostClock, versions::Versions};
+use crate::tls::{ApplicationClock, versions::Versions};
 
 /// The sessions of one client configuration.
 pub(in crate::tls) struct Sessions {
     imported: Option<SessionTicket>,
     verifier: Arc<dyn ServerCertVerifier>,
     credentials: Arc<dyn ResolvesClientCert>,
-    clock: HostClock,
-    /// Keyed by version. A configuration with an imported ticket sends 0-RTT data, and tickets that it
-    /// receives later were not chosen for that: they are not stored.
+    clock: ApplicationClock,
+    /// Sessions of earlier connections, by QUIC version. Empty if the configuration has an imported ticket. Such a
+    /// configuration sends 0-RTT data, for which the application has not chosen later tickets.
     earlier: Vec<(u32, ClientSessionMemoryCache)>,
 }
 
@@ -37,7 +37,7 @@ impl Sessions {
         imported: Option<SessionTicket>,
         verifier: Arc<dyn ServerCertVerifier>,
         credentials: Arc<dyn ResolvesClientCert>,
-        clock: HostClock,
+        clock: ApplicationClock,
     ) -> Self {
         Self {
             imported,
@@ -55,7 +55,8 @@ impl Sessions {
         found.map(|(_, sessions)| sessions)
     }
 
-    /// A new session for every connection: rustls uses each only once, and its age counts from now.
+    /// Converts the imported ticket to a session. Each connection needs a new one, because rustls uses it only once and
+    /// counts its age from now.
     fn import(&self, name: &ServerName<'static>, version: u32) -> Option<Tls13ClientSessionValue> {
         let ticket = self.imported.as_ref()?;
         if ServerName::try_from(ticket.server_name.as_str())
@@ -68,14 +69,14 @@ impl Sessions {
         if ticket.version.is_some_and(|it| it != version) {
             return None;
         }
-        let judges = (&self.verifier, &self.credentials);
-        session_ticket::import(ticket, name, judges, &self.clock)
+        let verifiers = (&self.verifier, &self.credentials);
+        session_ticket::import(ticket, name, verifiers, &self.clock)
     }
 }
 
-/// The sessions for a connection of these versions: a session is valid for the version that its connection was
-/// negotiated to, and for connections that begin with that version (RFC 9369 section 5). rustls looks sessions up
-/// by names alone.
+/// The sessions for a connection with these versions. A session is stored under the version that was negotiated, and
+/// used by connections that begin with that version (RFC 9369 section 5). rustls looks sessions up by the server's
+/// name alone.
 #[derive(Debug)]
 pub(in crate::tls) struct ConnectionSessions {
     pub sessions: Arc<Sessions>,
@@ -123,12 +124,12 @@ impl fmt::Debug for Sessions {
     }
 }
 
-/// Tickets that a connection received and that were not reported to its host.
+/// Tickets that a connection has received and that were not reported to the application yet.
 #[derive(Default)]
 pub(crate) struct TicketInbox(Mutex<Vec<SessionTicket>>);
 
 impl TicketInbox {
-    /// If a server sends more at once than anybody can use, the first are dropped.
+    /// Adds a ticket. Above [`INBOX_MAX`], which no server needs to exceed, the oldest is dropped.
     pub(in crate::tls) fn push(&self, ticket: SessionTicket) {
         let mut tickets = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if tickets.len() == INBOX_MAX {
@@ -142,6 +143,6 @@ impl TicketInbox {
     }
 }
 
-/// rustls's default number of servers.
+/// The number of servers whose sessions are kept, which is rustls' default.
 const SERVERS_MAX: usize = 256;
 const INBOX_MAX: usize = 16;

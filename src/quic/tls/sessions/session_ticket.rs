@@ -1,7 +1,7 @@
-//! Session tickets of clients as plain data, which can outlive the process that received them (RFC 8446 section
+//! Session tickets of clients as plain data, which can outlive the process that has received them (RFC 8446 section
 //! 4.6.1).
 //!
-//! No data of a peer is trusted here: the resumed handshake itself proves that the server has the secret. Not here:
+//! An imported ticket need not be trustworthy: the resumed handshake proves that the server has its secret. Not here:
 //! export from and import into rustls (`seams::session_export`), and the use of a ticket (`resumption`).
 
 use std::{
@@ -17,37 +17,37 @@ use uringcore_wire::tls::session_ticket::NewSessionTicket;
 use crate::{
     seams::{
         key_labels::with_labels,
-        session_export::{self, Judges},
+        session_export::{self, Verifiers},
     },
-    tls::{CipherSuite, ConfigError, HostClock},
+    tls::{ApplicationClock, CipherSuite, ConfigError},
 };
 
-/// The data that a client needs to resume a session.
+/// The data with which a client resumes a session.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SessionTicket {
-    /// The name that was used to connect to the server. The ticket is valid for no other name.
+    /// The name with which the client has connected to the server. The ticket is not valid for another name.
     pub server_name: String,
     pub cipher_suite: CipherSuite,
-    /// The ticket's identity for the server.
+    /// The ticket that the server has issued, opaque to the client.
     pub ticket: Vec<u8>,
-    /// The pre-shared key, as secret as a private key.
+    /// The pre-shared key. It must be kept as secret as a private key.
     pub secret: Vec<u8>,
     pub age_add: u32,
     pub issued: SystemTime,
     pub lifetime: Duration,
-    /// True if the server accepts 0-RTT data with it.
+    /// True if the server accepts 0-RTT data with this ticket.
     pub early_data: bool,
-    /// The server's transport parameters, whose limits apply to 0-RTT data (RFC 9000 section 7.4.1).
+    /// The server's transport parameters. Their limits apply to 0-RTT data (RFC 9000 section 7.4.1).
     pub transport_params: Vec<u8>,
-    /// The server's certificates, DER, leaf first: a resumed handshake has none.
+    /// The server's certificate chain in DER, leaf first, because a resumed handshake does not contain it.
     pub peer_certificates: Vec<Vec<u8>>,
-    /// The ticket's QUIC version: only connections that begin with it use the ticket (RFC 9369 section 5). `None`:
-    /// the host guarantees that it fits.
+    /// The QUIC version of the ticket. Only connections that begin with this version use it (RFC 9369 section 5).
+    /// `None`: every connection does.
     pub version: Option<u32>,
 }
 
 impl SessionTicket {
-    /// Rejects values that no server can have issued, before they are used.
+    /// Returns an error for values that no server can have issued.
     pub(in crate::tls) fn check(&self) -> Result<(), ConfigError> {
         let hash = match self.cipher_suite {
             CipherSuite::Aes256GcmSha384 => 48,
@@ -74,7 +74,7 @@ impl SessionTicket {
         Ok(())
     }
 
-    /// The age of the ticket at `now`; `None` if it has expired or is from the future.
+    /// The age of the ticket at the time `now`. `None` if it has expired, or was issued later.
     fn age(&self, now: SystemTime) -> Option<Duration> {
         let age = now.duration_since(self.issued).ok()?;
         (age < self.lifetime).then_some(age)
@@ -92,12 +92,12 @@ impl fmt::Debug for SessionTicket {
     }
 }
 
-/// A NewSessionTicket message with the content of `ticket`, for a client that gets it at `age`.
+/// A NewSessionTicket message with the content of `ticket`, for a client that gets it when the ticket has this age.
 fn message_of(ticket: &SessionTicket, age: Duration) -> Option<Vec<u8>> {
     let left = Duration::from_secs((ticket.lifetime - age).as_secs().max(1));
     NewSessionTicket {
         lifetime: left,
-        // rustls counts the ticket's age from now on (RFC 8446 section 4.2.11.1).
+        // rustls counts the ticket's age from now on (RFC 8446 section 4.2.11.1), so the present age is added.
         age_add: ticket.age_add.wrapping_add(age.as_millis() as u32),
         nonce: Vec::new(),
         ticket: ticket.ticket.clone(),
@@ -106,27 +106,30 @@ fn message_of(ticket: &SessionTicket, age: Duration) -> Option<Vec<u8>> {
     .write()
 }
 
-/// The session of `ticket`, for connections whose configuration has these judges. `None` if the ticket has expired
-/// or rustls does not accept it.
+/// Converts the ticket to a session, for connections whose configuration has these judges (verifiers). `None` if the
+/// ticket has expired or rustls rejects it.
 pub(in crate::tls) fn import(
     ticket: &SessionTicket,
     name: &ServerName<'static>,
-    judges: Judges<'_>,
-    clock: &HostClock,
+    verifiers: Verifiers<'_>,
+    clock: &ApplicationClock,
 ) -> Option<Tls13ClientSessionValue> {
     let message = message_of(ticket, ticket.age(clock.0.now())?)?;
-    let foreign = session_export::Foreign {
+    let imported = session_export::ImportedSession {
         message: &message,
         secret: &ticket.secret,
-        // The keys of a resumed connection are derived with the session's suite.
-        suite: with_labels(session_export::seamed(ticket.cipher_suite.of_provider())),
+        // The keys of the resumed connection are derived with this suite, so it needs the labels of other QUIC
+        // versions, too.
+        suite: with_labels(session_export::with_secret_hook(
+            ticket.cipher_suite.in_provider(),
+        )),
         transport_params: &ticket.transport_params,
         certificates: &ticket.peer_certificates,
     };
-    session_export::import(&foreign, name, judges, Arc::new(clock.clone()))
+    session_export::import(&imported, name, verifiers, Arc::new(clock.clone()))
 }
 
-/// A ticket has to fit in a ClientHello.
+/// The bounds of a ticket's fields in bytes. A ticket must fit in a ClientHello.
 const TICKET_BYTES_MAX: usize = 1 << 15;
 const PARAMS_BYTES_MAX: usize = 1 << 14;
 const CERTIFICATES_BYTES_MAX: usize = 1 << 20;
@@ -135,9 +138,9 @@ const CERTIFICATES_BYTES_MAX: usize = 1 << 20;
 mod tests {
     use super::*;
 
-    /// A ticket's age and `age_add` are added modulo 2^32 (RFC 8446 section 4.2.11.1).
+    /// RFC 8446 section 4.2.11.1: a ticket's age and `age_add` are added modulo 2^32.
     #[test]
-    fn the_age_of_a_ticket_is_added_where_the_sum_wraps() {
+    fn a_tickets_age_is_added_modulo_2_to_the_32() {
         let ticket = SessionTicket {
             server_name: "localhost".into(),
             cipher_suite: CipherSuite::Aes128GcmSha256,

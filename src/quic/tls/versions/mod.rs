@@ -1,7 +1,7 @@
 //! QUIC versions 1 and 2 (RFC 9000, RFC 9369) and the choice between them (RFC 9368).
 //!
-//! The state machine has one version a connection, the *original* one, and never changes it. The packets may have
-//! another, the *negotiated* one: the session and its keys share it through [`Versions`]. Version 2 differs in four
+//! For quinn-proto a connection has one version, the *original* one. The packets may have another, the *negotiated*
+//! one. A connection's session and its keys share both through [`Versions`]. Version 2 differs from version 1 in four
 //! things: salts and labels of keys (`seams::key_labels`, and rustls for Initial packets), the type bits of long
 //! headers (`wire::header`), and the Retry tag (`keys::retry_tag`).
 //!
@@ -22,7 +22,7 @@ mod version_information;
 
 pub(super) use version_information::VersionInformation;
 
-/// rustls' name for a version with known keys.
+/// The version in rustls' form. `None` for a version that this crate does not implement.
 pub(super) fn known(version: u32) -> Option<Version> {
     match version {
         VERSION_1 => Some(Version::V1),
@@ -31,10 +31,10 @@ pub(super) fn known(version: u32) -> Option<Version> {
     }
 }
 
-/// A reserved version (RFC 9000 section 15), which every peer must ignore.
+/// A random reserved version (RFC 9000 section 15), which every peer must ignore.
 pub(crate) fn reserved() -> u32 {
     let mut bytes = [0; 4];
-    // Without randomness, any reserved version is acceptable.
+    // If the random number generator fails, a fixed reserved version is good enough.
     let _ = aws_lc_rs::rand::fill(&mut bytes);
     u32::from_be_bytes(bytes) & 0xf0f0_f0f0 | 0x0a0a_0a0a
 }
@@ -45,37 +45,37 @@ pub(crate) fn reserved_besides(asked: u32) -> u32 {
     any ^ u32::from(any == asked) << 4
 }
 
-/// How a client chose its first version.
+/// How a client has chosen the version that it begins with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Beginning {
-    /// The client's own choice.
+    /// The client has chosen the version itself.
     #[default]
     Chosen,
-    /// Reported by a Version Negotiation packet, which anybody could have sent (RFC 9368 section 4).
+    /// A Version Negotiation packet has offered the version. Anybody could have sent that packet (RFC 9368 section 4).
     Reported,
 }
 
-/// The versions of one connection, shared by its session, its keys and its driver.
+/// The versions of one connection. Its session, its keys and the connection share them.
 #[derive(Debug)]
 pub(crate) struct Versions {
     side: Side,
-    /// The version of the state machine.
+    /// The version of quinn-proto's connection.
     original: u32,
-    /// The version in the packets of the first flight. It differs from `original` only for a client that tries a
-    /// version without keys, to provoke an answer.
+    /// The version in the packets of the first flight. It differs from `original` only for a client that uses an
+    /// unknown version to provoke a Version Negotiation packet.
     first: u32,
-    /// Versions in order of preference. A client's list contains `original`.
+    /// The supported versions, the preferred one first. A client's list contains `original`.
     supported: Vec<u32>,
     beginning: Beginning,
-    /// 0: undecided.
+    /// The negotiated version. 0: it is not decided yet.
     negotiated: AtomicU32,
-    /// The version of the last authentic Initial packet; 0: there was none.
+    /// The version of the last authentic Initial packet that has arrived. 0: there was none.
     received: AtomicU32,
     retried: AtomicBool,
 }
 
 impl Versions {
-    /// `first` is the version in the client's packets.
+    /// The versions of a client. `first` is the version in its first packets.
     pub(super) fn client(
         original: u32,
         first: u32,
@@ -97,7 +97,7 @@ impl Versions {
         Arc::new(Self::new(Side::Server, original, supported.to_vec()))
     }
 
-    /// One version, decided: for a server's answer to a first packet, before there is a connection.
+    /// A decided version without a choice: for a server's answer to a first packet, before there is a connection.
     pub fn only(side: Side, version: u32) -> Arc<Self> {
         let versions = Self::new(side, version, vec![version]);
         versions.decide(version);
@@ -121,7 +121,7 @@ impl Versions {
         self.original
     }
 
-    /// The versions that this side supports, in order of preference.
+    /// The versions that this side supports, the preferred one first.
     pub fn supported(&self) -> &[u32] {
         &self.supported
     }
@@ -131,7 +131,7 @@ impl Versions {
         self.first
     }
 
-    /// The version that the handshake continues with, once known.
+    /// The version that was negotiated. `None` until it is decided.
     pub fn negotiated(&self) -> Option<u32> {
         match self.negotiated.load(Ordering::Relaxed) {
             UNDECIDED => None,
@@ -139,7 +139,7 @@ impl Versions {
         }
     }
 
-    /// The version in our packets now.
+    /// The version in the packets that this side sends now.
     pub fn current(&self) -> u32 {
         self.negotiated().unwrap_or(self.first)
     }
@@ -148,15 +148,15 @@ impl Versions {
         self.negotiated.store(version, Ordering::Relaxed);
     }
 
-    /// The version whose keys differ from those that rustls makes by itself.
+    /// The negotiated version if it differs from the original one, for which rustls makes keys by itself.
     pub(super) fn switched(&self) -> Option<u32> {
         self.negotiated()
             .filter(|version| *version != self.original)
     }
 
-    /// True if an Initial packet of this version is acceptable (RFC 9369 section 4.1): a client accepts any version
-    /// that it offered until one is decided, a server the original version besides the negotiated one, because the
-    /// client learns the negotiated version late.
+    /// True if an Initial packet of this version is acceptable (RFC 9369 section 4.1). A client accepts every version
+    /// that it has offered, until one is decided. A server accepts the original version besides the negotiated one,
+    /// because the client does not know that one at first.
     pub(super) fn is_acceptable(&self, version: u32) -> bool {
         match (self.negotiated(), self.side) {
             (Some(negotiated), Side::Client) => version == negotiated,
@@ -166,13 +166,13 @@ impl Versions {
         }
     }
 
-    /// An authentic Initial packet was received.
+    /// Records that an authentic Initial packet of this version has arrived.
     pub(super) fn received(&self, version: u32) {
         self.received.store(version, Ordering::Relaxed);
     }
 
-    /// Handshake bytes were received: on a client they decide the version. An acknowledgement alone does not,
-    /// because a server sends it before it has the whole hello.
+    /// Called when handshake bytes have arrived. On a client they decide the version. An ACK alone does not decide it,
+    /// because a server sends that before it has the whole ClientHello.
     pub(super) fn handshake_bytes(&self) {
         if self.side.is_client() && self.negotiated().is_none() {
             let received = match self.received.load(Ordering::Relaxed) {
@@ -192,8 +192,8 @@ impl Versions {
         self.retried.load(Ordering::Relaxed)
     }
 
-    /// The version to begin again with after a Version Negotiation packet with `offered` (RFC 9000 section 6.2, RFC
-    /// 9368 section 2.1). No other packet of the server may have arrived before.
+    /// A client's reaction to a Version Negotiation packet that offers these versions (RFC 9000 section 6.2, RFC 9368
+    /// section 2.1). The packet is ignored if another packet of the server has arrived before.
     pub fn answer(&self, offered: &[u32]) -> Answer {
         let was_answered = self.received.load(Ordering::Relaxed) != UNDECIDED
             || self.is_retried()
@@ -216,7 +216,7 @@ pub(crate) enum Answer {
     GiveUp,
 }
 
-/// The first version of `supported` that has known keys and is `offered`.
+/// The first version of `supported` that is `offered` and that this crate implements.
 fn preferred(supported: &[u32], offered: &[u32]) -> Option<u32> {
     supported
         .iter()
@@ -231,7 +231,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reserved_versions_have_the_pattern() {
+    fn reserved_versions_have_the_rfcs_pattern() {
         for _ in 0..100 {
             let one = reserved();
             let other = reserved_besides(one);
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn version_negotiation_is_for_the_first_flight_alone() {
+    fn version_negotiation_is_accepted_only_before_other_packets() {
         let begun = |first, supported: &[u32], beginning| {
             Versions::client(VERSION_1, first, supported, beginning)
         };
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn initial_packets_of_which_versions_are_accepted() {
+    fn initial_packets_are_accepted_only_of_acceptable_versions() {
         let both = [VERSION_1, VERSION_2];
         let client = Versions::client(VERSION_1, VERSION_1, &both, Beginning::Chosen);
         assert!(client.is_acceptable(VERSION_1) && client.is_acceptable(VERSION_2));
@@ -276,7 +276,7 @@ mod tests {
         assert_eq!(
             client.negotiated(),
             None,
-            "an acknowledgement decides nothing"
+            "an ACK alone does not decide the version"
         );
         client.received(VERSION_2);
         client.handshake_bytes();

@@ -1,5 +1,5 @@
-//! The transport parameter `version_information` (RFC 9368 section 3): encoding, decoding, and checks against the
-//! packets.
+//! The transport parameter `version_information` (RFC 9368 section 3): encoding, decoding, and its comparison with
+//! the versions in packets.
 
 use bytes::{Buf, BufMut};
 use quinn_proto::{FrameType, TransportError, TransportErrorCode, coding::Codec};
@@ -7,7 +7,7 @@ use uringcore_wire::{header::VERSION_1, transport_parameters::Parameters, varint
 
 use super::{Beginning, Versions, preferred, reserved};
 
-/// The version information of one side.
+/// The version information of one side: the chosen version, and all versions that it supports.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::tls) struct VersionInformation {
     pub chosen: u32,
@@ -15,8 +15,8 @@ pub(in crate::tls) struct VersionInformation {
 }
 
 impl VersionInformation {
-    /// Appends the parameter with `chosen` to encoded transport parameters. A reserved version is last among the
-    /// available ones, so that peers keep ignoring unknown versions.
+    /// Appends the parameter to encoded transport parameters. The last of the available versions is a reserved one, so
+    /// that peers are used to unknown versions.
     pub fn append(parameters: &mut Vec<u8>, chosen: u32, supported: &[u32]) {
         let length = 4 * (2 + supported.len());
         varint::put(parameters, ID);
@@ -28,7 +28,7 @@ impl VersionInformation {
         parameters.put_u32(reserved());
     }
 
-    /// Finds the parameter among encoded transport parameters.
+    /// Finds the parameter in encoded transport parameters.
     pub fn find(parameters: &[u8]) -> Result<Option<Self>, TransportError> {
         let mut found = None;
         let mut parameters = Parameters::of(parameters);
@@ -60,9 +60,8 @@ impl VersionInformation {
 }
 
 impl Versions {
-    /// A server's choice from the client's version information: the first of the client's versions that this side
-    /// supports, which is the original one if the client prefers that. Without the client's information there is no
-    /// choice (RFC 9368 section 2.3).
+    /// On a server, chooses the version from the client's version information: the first of the client's versions that
+    /// this side supports. Without version information it is the original version (RFC 9368 section 2.3).
     pub(in crate::tls) fn choose(
         &self,
         client: Option<&VersionInformation>,
@@ -88,14 +87,14 @@ impl Versions {
         super::known(version).is_some() && self.supported.contains(&version)
     }
 
-    /// A client's check of the server's version information, once that is authenticated (RFC 9368 section 4).
+    /// On a client, checks the server's version information after TLS has authenticated it (RFC 9368 section 4).
     pub(in crate::tls) fn check(
         &self,
         server: Option<&VersionInformation>,
     ) -> Result<(), TransportError> {
         let negotiated = self.negotiated().unwrap_or(self.original);
         let Some(server) = server else {
-            // Section 8: a server that supports version 1 alone need not send the parameter.
+            // RFC 9368 section 8: a server that supports only version 1 need not send the parameter.
             let is_plain = negotiated == self.original
                 && (self.beginning == Beginning::Chosen || negotiated == VERSION_1);
             return match is_plain {
@@ -107,7 +106,7 @@ impl Versions {
             return Err(negotiation_error("the server chose another version"));
         }
         if self.beginning == Beginning::Reported {
-            // The version that the authentic list would have led to.
+            // The version that the client would have chosen from the authentic list.
             let honest = preferred(&self.supported, &server.available);
             if honest.is_none_or(|version| version != negotiated && version != self.original) {
                 return Err(negotiation_error(
@@ -125,7 +124,7 @@ impl Versions {
     }
 }
 
-/// VERSION_NEGOTIATION_ERROR (RFC 9368 section 10.2), which the state machine does not define.
+/// A VERSION_NEGOTIATION_ERROR (RFC 9368 section 10.2), which quinn-proto does not define.
 pub(in crate::tls) fn negotiation_error(reason: &str) -> TransportError {
     let code = TransportErrorCode::decode(&mut &[NEGOTIATION_ERROR][..])
         .expect("one byte is a whole number");
@@ -169,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn version_information_is_read_as_written() {
         let mut parameters = vec![0x01, 0x02, 0x40, 0x64];
         VersionInformation::append(&mut parameters, VERSION_2, &[VERSION_2, VERSION_1]);
         parameters.extend([0x30, 0x00]);
@@ -196,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn server_takes_what_the_client_likes_best() {
+    fn a_server_chooses_the_clients_preferred_version() {
         let server = Versions::server(VERSION_1, &[VERSION_1, VERSION_2]);
         let choice = |available: &[u32]| server.choose(Some(&information(VERSION_1, available)));
         assert_eq!(choice(&[VERSION_2, VERSION_1]).unwrap(), VERSION_2);
@@ -215,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn client_believes_only_an_authentic_choice() {
+    fn a_client_rejects_a_forged_choice() {
         let both = [VERSION_1, VERSION_2];
         let client = |original, negotiated, supported: &[u32], beginning| {
             let versions = Versions::client(original, original, supported, beginning);
@@ -236,7 +235,7 @@ mod tests {
             code(switched.check(Some(&information(VERSION_1, &both)))),
             0x11
         );
-        // After a Version Negotiation packet.
+        // The client has begun again after a Version Negotiation packet.
         let reported = client(
             VERSION_1,
             VERSION_1,
@@ -250,7 +249,7 @@ mod tests {
         );
         assert!(reported.check(None).is_ok(), "RFC 9368 section 8");
         let downgraded = reported.check(Some(&information(VERSION_1, &both)));
-        assert_eq!(code(downgraded), 0x11, "the server has version 2 after all");
+        assert_eq!(code(downgraded), 0x11, "the server supports version 2");
         assert_eq!(
             code(reported.check(Some(&information(VERSION_1, &[])))),
             0x11
