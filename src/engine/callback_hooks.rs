@@ -1,5 +1,5 @@
-//! Host callbacks, as far as they decide when written bytes leave: held bytes are sent when a callback ends
-//! and `write_delay` decides so, at the latest when the turn ends.
+//! Methods that a host calls when its callbacks begin and end. They send written bytes that are held: when a callback
+//! ends, if `write_delay` decides so, and at the latest when the turn ends.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -12,43 +12,47 @@ use crate::slab::Key;
 use crate::turn::Engine;
 
 impl Engine {
-    /// The counts of the host's callbacks, for a host that does not call the engine at the end of each one.
+    /// The counts of the host's callbacks. The host updates them without calling the engine at the end of each
+    /// callback.
     pub fn callback_progress(&self) -> Arc<CallbackProgress> {
         self.held.delay.progress().clone()
     }
 
-    /// The host begins to run `count` callbacks.
+    /// The host calls this before it runs `count` callbacks.
     pub fn begin_callbacks(&mut self, count: usize) {
         self.held.delay.progress().begin(count);
     }
 
-    /// The running callback handles `events` events in `parts` parts.
+    /// The host calls this if the running callback handles `events` events in `parts` parts, each of which ends like a
+    /// callback.
     pub fn begin_parts(&mut self, parts: usize, events: usize) {
         self.held.delay.begin_parts(parts, events);
     }
 
-    /// A callback has ended, and `left` others follow in this turn.
+    /// The host calls this when a callback has ended; `left` others follow in this turn.
     pub fn end_callback(&mut self, left: usize) {
         if self.held.delay.progress().end_one(left) {
             self.end_watched_callback();
         }
     }
 
-    /// A callback has ended for which [`CallbackProgress::end_one`] returned true.
+    /// The host calls this when a callback has ended and [`CallbackProgress::end_one`] has returned true.
     pub fn end_watched_callback(&mut self) {
         if self.held.delay.end_callback(Instant::now) {
             self.send_all_held();
         }
     }
 
-    /// A part of the running callback has ended: the events of one of several connections.
+    /// The host calls this when a part of the running callback has ended, for example the events of one of several
+    /// connections.
     pub fn end_part(&mut self) {
         if self.held.delay.end_part(Instant::now) {
             self.send_all_held();
         }
     }
 
-    /// The host has written to a QUIC connection everything that it has for now.
+    /// The host calls this when it has written all data that it has for a QUIC connection now. The data is sent at
+    /// once or held.
     pub fn quic_written(&mut self, endpoint: Key, connection: ConnectionKey) {
         match self.held.delay.sends_quic(Instant::now) {
             Some(now) => self.send_holder(Holder::Connection(endpoint, connection), now),
@@ -56,8 +60,8 @@ impl Engine {
         }
     }
 
-    /// The engine runs in an emulator, in which all code takes `factor` times as long. Delays are multiplied by
-    /// it too, so that the engine behaves as on a processor.
+    /// Multiplies all durations by `factor`, for an emulator in which all code takes `factor` times as long. So the
+    /// engine decides as it does on a processor.
     pub fn slow_down(&mut self, factor: u32) {
         self.held.delay.slow_down(factor);
     }
@@ -65,7 +69,8 @@ impl Engine {
     #[cold]
     fn send_all_held(&mut self) {
         let now = Instant::now();
-        // Not by the ring: its completions come with the next turn, and until then a stream could send nothing more.
+        // The ring is not used, because its completions would come with the next turn, and until then a stream could
+        // not send more.
         let mut holders = self.held.release(now);
         for holder in holders.drain(..) {
             self.send_holder(holder, now);

@@ -1,18 +1,20 @@
 //! The host's progress through the callbacks of a turn.
 //!
-//! Most callbacks write nothing. So the host counts its callbacks here, without a call into the engine, which reads the
-//! counts when something is written. From then on the host calls the engine at the end of the running callback.
+//! Most callbacks write nothing. So the host counts its callbacks here, which needs no call into the engine, and the
+//! engine reads the counts when something is written. After a write the host also calls the engine at the end of the
+//! running callback.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// The callbacks of a host. The host and its engine share the counts, on one thread at a time.
+/// Counts of a host's callbacks. The host and its engine share them, and only one thread uses them at a time.
 #[derive(Default)]
 pub struct CallbackProgress {
-    /// Callbacks that the turn has still to run, the running one included. Zero: no callback is running.
+    /// The number of callbacks that this turn still has to run, the running one included. 0 means that no callback is
+    /// running.
     left: AtomicUsize,
-    /// All callbacks that have ended. The count wraps.
+    /// The number of all callbacks that have ended. It wraps around.
     ended: AtomicUsize,
-    /// The engine handles the end of the running callback.
+    /// True if the host must call the engine at the end of the running callback.
     is_watched: AtomicBool,
 }
 
@@ -23,8 +25,9 @@ impl CallbackProgress {
         self.left.store(count, Ordering::Relaxed);
     }
 
-    /// A callback has ended, and `left` others follow in this turn. Nested turns have counted their own callbacks. True
-    /// if the host must call [`Engine::end_watched_callback`](crate::Engine::end_watched_callback).
+    /// Counts a callback that has ended; `left` others follow in this turn. (A turn inside the callback has changed
+    /// the counts for its own callbacks.) True if the host must call
+    /// [`Engine::end_watched_callback`](crate::Engine::end_watched_callback).
     #[inline]
     #[must_use]
     pub fn end_one(&self, left: usize) -> bool {
@@ -42,7 +45,7 @@ impl CallbackProgress {
         self.ended.load(Ordering::Relaxed)
     }
 
-    /// `count` parts of a callback count like callbacks that have ended.
+    /// Counts `count` parts of a callback as callbacks that have ended.
     #[inline]
     pub(crate) fn count_ended(&self, count: usize) {
         let ended = self.ended.load(Ordering::Relaxed);

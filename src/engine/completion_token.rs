@@ -1,12 +1,13 @@
-//! The token of an operation, from which its completion finds its owner: `owner:8 | sub:8 | generation:16 | index:32`.
+//! The token of an operation, from which its completion finds the owner: `owner:8 | sub:8 | generation:16 | index:32`.
 //!
-//! The driver returns the token unchanged. The owner uses `sub` to tell its operations apart; the engine uses the rest.
+//! The driver returns the token unchanged with the completion. The owner distinguishes its operations by `sub`; the
+//! engine finds the owner by the other parts.
 
 use uringcore_io::Token;
 
 use crate::slab::Key;
 
-/// The table that has the owner of a completion.
+/// The table that contains the owner of a completion.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Owner {
@@ -33,7 +34,7 @@ impl Route {
         u64::from(self.owner as u8) << 56 | u64::from(self.sub) << 48 | self.key.as_u64()
     }
 
-    /// `None` for a token that was not made of a route.
+    /// `None` if the token was not made by [`token`](Self::token).
     pub fn parse(token: Token) -> Option<Self> {
         let owner = match (token >> 56) as u8 {
             1 => Owner::Transport,

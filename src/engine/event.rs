@@ -1,4 +1,4 @@
-//! Events for a host, one [`EngineEvent`] at a time, in the order in which they happened; and received data.
+//! Events for a host, in the order in which they happened, and the received data in them.
 
 use std::net::SocketAddr;
 use std::os::fd::{OwnedFd, RawFd};
@@ -9,15 +9,15 @@ use uringcore_io::{Datagram, Errno, Outcome, RecvBuf, SockAddr};
 use crate::slab::Key;
 use crate::watchers::{Direction, Readiness};
 
-/// Received stream bytes: in a buffer of the driver, or copied out of it, once, because the reader was paused and others
-/// need the buffer.
+/// Received bytes of a stream. They are in a buffer of the driver, or were copied out of it because the reader was
+/// paused and other streams need the buffer.
 pub enum StreamBytes {
     Buffer(RecvBuf),
     Copied(Bytes),
 }
 
 impl StreamBytes {
-    /// Returns all but the first `taken` bytes, copied out of the driver's buffer.
+    /// Copies all but the first `taken` bytes out of the driver's buffer and returns them.
     pub fn into_rest(self, taken: usize) -> Bytes {
         match self {
             Self::Buffer(buf) => Bytes::copy_from_slice(&buf[taken..]),
@@ -25,8 +25,8 @@ impl StreamBytes {
         }
     }
 
-    /// Appends `next` to bytes that the end of their buffer has cut off from it. False if nothing was cut, or if the
-    /// copy would be large.
+    /// Appends `next`, if these bytes followed in the stream and only the end of a buffer has separated them. False if
+    /// that is not so, or if a large number of bytes would be copied.
     pub(crate) fn join(&mut self, next: &RecvBuf) -> bool {
         let Self::Buffer(cut) = self else {
             return false;
@@ -39,7 +39,7 @@ impl StreamBytes {
     }
 }
 
-/// Bytes of one segment at most, or of a few small ones.
+/// The maximum number of bytes that are joined: those of one network segment, or of a few small ones.
 const JOINED_BYTES_MAX: usize = 16 * 1024;
 
 impl std::ops::Deref for StreamBytes {
@@ -53,7 +53,7 @@ impl std::ops::Deref for StreamBytes {
     }
 }
 
-/// A received datagram: in a buffer of the driver, or copied out of it.
+/// A received datagram. It is in a buffer of the driver, or was copied out of it.
 pub enum Received {
     Buffer(Datagram),
     Copied(Box<CopiedDatagram>),
@@ -73,7 +73,7 @@ impl Received {
         }
     }
 
-    /// The sender's IP address and port. `None` for another address family.
+    /// The sender's IP address and port; `None` for another address family.
     pub fn remote(&self) -> Option<SocketAddr> {
         match self {
             Self::Buffer(datagram) => datagram.remote(),
@@ -81,7 +81,7 @@ impl Received {
         }
     }
 
-    /// The sender's address in the kernel's form. Its length is zero if there is none.
+    /// The sender's address as the kernel returned it. Its length is zero if the datagram has no sender address.
     pub fn raw_remote(&self) -> SockAddr {
         match self {
             Self::Buffer(datagram) => datagram.raw_remote(),
@@ -89,7 +89,7 @@ impl Received {
         }
     }
 
-    /// Copies the datagram out of the driver's buffer, which others need.
+    /// Copies the datagram out of the driver's buffer, which other sockets need.
     pub(crate) fn into_copied(self) -> Box<CopiedDatagram> {
         match self {
             Self::Buffer(datagram) => Box::new(CopiedDatagram {
@@ -110,7 +110,8 @@ pub enum EngineEvent {
         listener: Key,
         fd: OwnedFd,
     },
-    /// Accepting failed and has stopped. The host calls [`Listeners::resume`](crate::Listeners::resume) to accept again.
+    /// Accepting has failed, and the listener has stopped. The host calls
+    /// [`Listeners::resume`](crate::Listeners::resume) to accept again.
     AcceptFailed {
         listener: Key,
         error: Errno,
@@ -119,9 +120,10 @@ pub enum EngineEvent {
         stream: Key,
         data: StreamBytes,
     },
-    /// The stream has data or its end, and its last receives were large. The host receives from the socket into its own
-    /// memory, as much as it likes, and reports the result by [`Transports::received`](crate::Transports::received). If
-    /// the program can close the descriptor, the host checks first that the number is still the stream's.
+    /// The stream has data or has ended, and its last receives were large. The host receives from the socket into its
+    /// own memory, as many bytes as it wants, and reports the result with
+    /// [`Transports::received`](crate::Transports::received). If the program can close the descriptor, the host first
+    /// checks that the number still belongs to the stream.
     StreamReadable {
         stream: Key,
         fd: RawFd,
@@ -138,39 +140,40 @@ pub enum EngineEvent {
         socket: Key,
         error: Errno,
     },
-    /// The write queue has fallen to its low mark after it was above the high one.
+    /// The write queue was above its high mark and has fallen to its low mark.
     Writable {
         transport: Key,
     },
-    /// The write queue is empty. One event for each call of
+    /// The write queue is empty. There is one event for each call of
     /// [`Transports::notify_when_flushed`](crate::Transports::notify_when_flushed).
     Flushed {
         transport: Key,
     },
-    /// A receive or a send of a stream failed, which ends the stream. [`EngineEvent::Lost`] follows.
+    /// A receive or a send of a stream has failed, which ends the stream. [`EngineEvent::Lost`] follows.
     Failed {
         transport: Key,
         side: Direction,
         error: Errno,
     },
-    /// Nothing is read or sent any more: the bytes written before `close` are with the kernel, or dropped. The host keeps
-    /// the descriptor until it calls [`Transports::release`](crate::Transports::release).
+    /// Nothing more is read or sent: the bytes that were written before `close` are in the kernel or were dropped. The
+    /// host keeps the descriptor until it calls [`Transports::release`](crate::Transports::release).
     Lost {
         transport: Key,
     },
-    /// The last event of a released transport: none of its operations is in flight.
+    /// The last event of a released transport. None of its operations is in flight.
     Closed {
         transport: Key,
     },
-    /// A watched descriptor was ready. The next flush arms the watcher again. The host compares the serial number with
-    /// the one of its registration, because a callback before this event may have replaced it.
+    /// A watched descriptor is ready. The next flush arms the watcher again. The host compares the serial number with
+    /// that of its registration, because an earlier callback may have replaced the registration.
     PollReady(Readiness),
     /// The result of a single operation.
     OpDone {
         op: Key,
         outcome: Outcome,
     },
-    /// A QUIC socket has events of connections, for [`QuicSocket::poll_event`](crate::QuicSocket::poll_event).
+    /// A QUIC socket has events of connections, which [`QuicSocket::poll_event`](crate::QuicSocket::poll_event)
+    /// returns.
     QuicReady {
         socket: Key,
     },

@@ -9,14 +9,14 @@ use crate::slab::Key;
 
 pub(crate) enum QueuedEvent {
     Event(EngineEvent),
-    /// A transport that reads has a piece of its backlog due.
+    /// A piece of a transport's backlog is due, and the reader is not paused.
     Backlog(Key),
-    /// A shared listener was readable. A connection is accepted when the host takes this entry.
+    /// A shared listener is readable. A connection is accepted only when the host takes this entry.
     Acceptable(Key),
-    /// A shared datagram socket was readable. A datagram is received when the host takes this entry.
+    /// A shared datagram socket is readable. A datagram is received only when the host takes this entry.
     Receivable(Key),
-    /// The event was taken ahead or dropped. Its entry stays, because hosts count the entries and give each a position
-    /// among their callbacks.
+    /// The event was dropped, or taken before earlier ones. The entry stays, because hosts count the entries and give
+    /// each a position among their callbacks.
     Nothing,
 }
 
@@ -28,8 +28,9 @@ impl EventQueue {
         self.0.push_back(QueuedEvent::Event(event));
     }
 
-    /// Queues received bytes. They become part of the event before, if that has the bytes which came just before them
-    /// and which the end of a buffer has cut off: a program that takes each piece for a message gets it whole.
+    /// Queues received bytes of a stream. They are joined to the last event if it has the bytes before them and only
+    /// the end of a buffer has separated them. Some programs treat each piece as a message, and so get the message
+    /// whole.
     pub(crate) fn push_stream_data(&mut self, stream: Key, received: RecvBuf) {
         if let Some(QueuedEvent::Event(EngineEvent::StreamData { stream: last, data })) =
             self.0.back_mut()
@@ -58,7 +59,7 @@ impl EventQueue {
         self.0.pop_front()
     }
 
-    /// Takes the first event that matches, ahead of those before it.
+    /// Takes the first event that matches, even if other events are before it.
     pub(crate) fn take_first(
         &mut self,
         matches: impl Fn(&EngineEvent) -> bool,

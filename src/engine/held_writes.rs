@@ -1,6 +1,7 @@
-//! The transports and QUIC connections whose written bytes are held, to leave together with the bytes of others.
+//! The transports and QUIC connections whose written bytes are held, to be sent together with other bytes.
 //!
-//! `write_delay` decides how long bytes are held. The bytes themselves are in the queues of their owners.
+//! `write_delay` decides how long bytes are held. The bytes themselves are in the queues of the transports and
+//! connections.
 
 use std::time::Instant;
 
@@ -10,19 +11,19 @@ use uringcore_quic::ConnectionKey;
 use crate::slab::Key;
 use crate::write_delay::WriteDelay;
 
-/// An owner of held bytes.
+/// A transport or connection with held bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Holder {
     Transport(Key),
-    /// The key of the QUIC endpoint, and of the connection in it.
+    /// The key of the QUIC socket, and the key of the connection on it.
     Connection(Key, ConnectionKey),
 }
 
 pub(crate) struct HeldWrites {
     pub(crate) delay: WriteDelay,
-    /// Each holder once.
+    /// All holders, each once.
     holders: Vec<Holder>,
-    /// The connections among the holders. A transport has a flag instead.
+    /// The connections among the holders. (A transport has a flag instead of an entry here.)
     connections: FxHashSet<(Key, ConnectionKey)>,
 }
 
@@ -35,17 +36,17 @@ impl HeldWrites {
         }
     }
 
-    /// Lists a transport, unless its flag shows that it is listed.
+    /// Adds a transport to the list. `is_held` is its flag, which is true if it is in the list already.
     pub(crate) fn hold_transport(&mut self, key: Key, is_held: &mut bool) {
         if !std::mem::replace(is_held, true) {
             self.holders.push(Holder::Transport(key));
         }
     }
 
-    /// Lists a connection. If it is listed already, this is one more piece of its bytes.
+    /// Adds a connection to the list. If it is in the list already, its held bytes have grown by another piece.
     pub(crate) fn hold_connection(&mut self, endpoint: Key, connection: ConnectionKey) {
         let holder = Holder::Connection(endpoint, connection);
-        // Most pieces follow each other, and need no search.
+        // Usually the last holder writes again, so the set is rarely searched.
         if self.holders.last() != Some(&holder) && self.connections.insert((endpoint, connection)) {
             self.holders.push(holder);
         } else {
@@ -53,20 +54,21 @@ impl HeldWrites {
         }
     }
 
-    /// Ends the hold. The caller sends the bytes of the holders and returns the list by [`reuse`](Self::reuse).
+    /// Ends the hold. The caller sends the bytes of the returned holders, and gives the list back with
+    /// [`reuse`](Self::reuse).
     pub(crate) fn release(&mut self, now: Instant) -> Vec<Holder> {
         self.delay.release(now);
         self.connections.clear();
         std::mem::take(&mut self.holders)
     }
 
-    /// Keeps the memory of an emptied list.
+    /// Empties a list and keeps its memory for the next hold.
     pub(crate) fn reuse(&mut self, mut holders: Vec<Holder>) {
         holders.clear();
         self.holders = holders;
     }
 
-    /// The turn ends. The flush that follows sends all bytes.
+    /// Ends the hold at the end of the turn. The flush that follows sends all bytes.
     pub(crate) fn end_turn(&mut self) {
         if self.delay.is_holding() {
             let holders = self.release(Instant::now());

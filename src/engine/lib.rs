@@ -1,7 +1,7 @@
 //! Sockets, timers and protocols on one turn, without Python.
 //!
-//! A host (the Python bindings, or a native program) owns one [`Engine`] for each thread. It repeats four
-//! steps, together a *turn*:
+//! A host (the Python bindings, or a native program) owns one [`Engine`] for each thread. It repeats four steps,
+//! together a *turn*:
 //!
 //! 1. [`Engine::flush`] submits the commands that the callbacks of the last turn gave.
 //! 2. [`Engine::enter`] enters the kernel once.
@@ -10,26 +10,26 @@
 //!
 //! | file | content |
 //! | --- | --- |
-//! | `turn` | [`Engine`]: the turn, the routing of completions |
-//! | `callback_hooks` | calls of the host at the begin and end of its callbacks, which send held bytes |
+//! | `turn` | [`Engine`]: the steps of a turn, the routing of completions |
+//! | `callback_hooks` | methods that a host calls when callbacks begin and end; they send held bytes |
 //! | `callback_progress` | [`CallbackProgress`]: the counts of the host's callbacks |
-//! | `event` | [`EngineEvent`]: the events of a host |
+//! | `event` | [`EngineEvent`]: the events for a host |
 //! | `event_queue` | the events that the host has not taken yet, in order |
-//! | `completion_token` | the token of an operation, from which its completion finds its owner |
-//! | `slab` | [`Slab`]: a table whose keys carry a generation |
+//! | `completion_token` | the token of an operation, from which its completion finds the owner |
+//! | `slab` | [`Slab`]: a table whose keys have a generation |
 //! | `listener` | [`Listeners`]: listening sockets |
 //! | `watchers` | [`Watchers`]: readiness watchers (`add_reader` and `add_writer`) |
-//! | `operations` | [`Operations`]: single operations for which a host waits |
+//! | `operations` | [`Operations`]: single operations for whose result a host waits |
 //! | `held_writes` | the transports and connections whose written bytes are held |
-//! | `write_delay` | the time for which written bytes are held, to share a system call with others |
+//! | `write_delay` | decides which written bytes are held to share a system call with others, and how long |
 //! | `receive_budget` | the limit of completions in a turn in which the host receives |
 //! | `stats` | [`EngineStats`]: the counters |
 //! | `transport/` | streams and datagram sockets |
 //! | `quic/` | QUIC endpoints on UDP sockets |
 //! | `host/` | parts that only a host uses: timers, queues of operations, poll time-out, cache, clock |
 //!
-//! This room contains no Python and reaches the kernel only through `uringcore_io`. One exception is the
-//! certificate store, which is read when a host makes a configuration and never in a turn.
+//! This crate does not use Python, and reaches the kernel only through `uringcore_io`. An exception is the certificate
+//! store, which is read when a host makes a configuration and never in a turn.
 
 #![forbid(unsafe_code)]
 

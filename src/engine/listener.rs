@@ -1,15 +1,15 @@
-//! Listening sockets, lent by the host: how connections are accepted on one, and the end of that.
+//! Listening sockets of the host: how connections are accepted on them, and how that is stopped.
 //!
-//! A listener that belongs to the loop alone has a multishot accept, which brings connections without a system call
-//! for each. The kernel makes such accepts wait *exclusively*: each client wakes one waiter, always the first. If
-//! other processes or threads accept on the same socket, the first one would get all clients, even while it computes
-//! or is stopped. So a *shared* listener waits for readiness, which wakes all waiters, and accepts one connection when
-//! the host takes the event. While a process computes, the others accept the next clients. A listener that is stopped
-//! before its event has accepted nothing.
+//! On a socket that only this loop accepts on, a multishot accept is armed, which delivers connections without a
+//! system call for each. The kernel queues such accepts as *exclusive* waiters: a new client wakes only one waiter,
+//! and always the first. If other processes or threads accept on the same socket too, the first one would get all
+//! clients, even while it is busy or stopped. So a *shared* listener waits for readiness instead, which wakes all
+//! waiters, and accepts one connection when the host takes the event. While one process is busy, the others accept the
+//! next clients. A listener that is stopped before the host takes its event has accepted nothing.
 //!
-//! A shared listener costs a connection 2 µs more, of 25. Two workers share 60 requests as 33 and 27 (stock
-//! asyncio: 31 and 29). If a request computes for 20 ms, they share 60 as 31 and 29; stock asyncio, which accepts
-//! its whole backlog at once, as 48 and 12; uvloop as 32 and 28.
+//! On a shared listener a connection costs 2 µs more, of 25. Two workers share 60 requests as 33 and 27 (stock
+//! asyncio: 31 and 29). If each request computes for 20 ms, they share 60 as 31 and 29; stock asyncio, which accepts
+//! its whole backlog at once, shares them as 48 and 12, and uvloop as 32 and 28.
 
 use std::io;
 use std::os::fd::{OwnedFd, RawFd};
@@ -31,15 +31,15 @@ pub(crate) struct Listener {
     shared: Option<SharedListener>,
 }
 
-/// State of a listener on which others accept as well.
+/// The state of a listener on which other processes or threads accept too.
 struct SharedListener {
-    /// The identity of the socket, if the kernel gave it: the host may close the socket, and another one may get its
-    /// number.
+    /// The identity of the socket, if the kernel has returned one. The host may close the socket, and another file may
+    /// get its descriptor number.
     file: Option<FileId>,
-    /// A wait for readiness has ended while the number belonged to the socket. The next wait uses the registration of
-    /// that one.
+    /// True if a wait for readiness has ended while the number belonged to this socket. The next wait then uses the
+    /// same registration.
     has_waited: bool,
-    /// An entry of the event queue represents a connection to accept.
+    /// True if the event queue has an entry for a connection to accept.
     is_queued: bool,
 }
 
@@ -54,7 +54,7 @@ impl Listener {
         }
     }
 
-    /// Makes the listener a shared one.
+    /// Makes this a shared listener.
     pub(crate) fn share(&mut self, driver: &mut Driver) {
         if self.shared.is_none() {
             self.shared = Some(SharedListener {
@@ -62,7 +62,7 @@ impl Listener {
                 has_waited: false,
                 is_queued: false,
             });
-            // The last completion of the accept begins the wait for readiness.
+            // The multishot accept is cancelled. Its last completion starts the wait for readiness.
             if let Some(op) = self.op {
                 driver.cancel(op);
             }
@@ -84,7 +84,7 @@ impl Listener {
             }) if driver.backend() == Backend::Epoll => {
                 driver.poll_again(self.fd, Interest::Read, token)
             }
-            // The program may close the socket, which is its own. Then accepting ends.
+            // The program owns the socket and may close it, which ends accepting. So the wait must not keep it open.
             Some(_) => driver.poll_weak(self.fd, Interest::Read, token),
         };
         self.op = Some(op);
@@ -97,7 +97,7 @@ impl Listener {
         }
     }
 
-    /// True once nothing of a stopped listener is in flight.
+    /// True if the listener was stopped and no operation of it is in flight.
     pub(crate) fn has_ended(&self) -> bool {
         self.stopping && self.op.is_none()
     }
@@ -112,7 +112,7 @@ impl Listener {
             self.op = None;
         }
         match completion.outcome {
-            // An orphan of a stopped listener: dropping the descriptor closes it.
+            // A connection that a stopped listener has accepted: dropping the descriptor closes it.
             _ if self.stopping => {}
             Outcome::Accepted(Ok(fd)) => {
                 events.push(self.accepted(fd));
@@ -133,7 +133,8 @@ impl Listener {
         }
     }
 
-    /// The host takes the entry of a readiness: accepts one connection. `None` if another process was faster.
+    /// Accepts one connection, when the host takes the entry for a readable listener. `None` if another process was
+    /// faster.
     pub(crate) fn accept_one(&mut self, driver: &mut Driver) -> Option<EngineEvent> {
         let shared = self.shared.as_mut()?;
         shared.is_queued = false;
@@ -156,11 +157,12 @@ impl Listener {
 
     fn failed(&mut self, error: Errno, driver: &mut Driver) -> Option<EngineEvent> {
         match error {
-            // The client gave up between SYN and accept, or another process accepted it. More may come.
+            // The client gave up between its SYN and the accept, or another process accepted it. More clients may
+            // come.
             Errno(libc::ECONNABORTED | libc::EINTR | libc::EAGAIN) => self.arm(driver),
-            // `share` has cancelled the multishot accept, or the parent process has its last connection.
+            // `share` has cancelled the multishot accept. Or this is a forked child, and its parent has the connection.
             Errno::CANCELED => self.arm(driver),
-            // The host closed the socket: there is nothing left to accept on, and nothing to report.
+            // The host has closed the socket. No more connections can be accepted, and no event is needed.
             Errno(libc::EBADF) => {}
             error => {
                 return Some(EngineEvent::AcceptFailed {
@@ -180,7 +182,7 @@ impl Listener {
     }
 }
 
-/// The listening sockets of an [`Engine`](crate::Engine), for commands.
+/// The commands for the listening sockets of an [`Engine`](crate::Engine).
 pub struct Listeners<'a> {
     pub(crate) listeners: &'a mut Slab<Listener>,
     pub(crate) driver: &'a mut Driver,
@@ -194,7 +196,7 @@ impl Listeners<'_> {
         key
     }
 
-    /// Accepts on a listening socket on which other processes or threads may accept as well: one connection a turn,
+    /// Accepts on a listening socket on which other processes or threads may accept too: one connection in each turn,
     /// when the host takes the event.
     pub fn open_shared(&mut self, fd: RawFd) -> Key {
         let key = self.listeners.insert_with(|key| Listener::new(fd, key));
@@ -205,15 +207,15 @@ impl Listeners<'_> {
         key
     }
 
-    /// Arms a listener again after [`EngineEvent::AcceptFailed`].
+    /// Accepts again on a listener, after [`EngineEvent::AcceptFailed`].
     pub fn resume(&mut self, key: Key) {
         if let Some(listener) = self.listeners.get_mut(key) {
             listener.arm(self.driver);
         }
     }
 
-    /// Stops accepting and releases the socket before it returns, so that the host can close it and its address is
-    /// free. Costs one system call.
+    /// Stops accepting. When this returns the kernel no longer uses the socket, so the host can close it, and its
+    /// address is free. Costs one system call.
     pub fn stop(&mut self, key: Key) -> io::Result<()> {
         if let Some(listener) = self.listeners.get_mut(key) {
             listener.stop(self.driver);

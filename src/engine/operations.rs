@@ -1,6 +1,6 @@
-//! Single operations for which a host waits. Each has a key and one result.
+//! Single operations for whose result a host waits. Each has a key and one result.
 //!
-//! The table maps keys to operations of the driver, which keeps the memory of an operation until the kernel has
+//! The table maps keys to operations of the driver. The driver owns the memory of an operation until the kernel has
 //! completed it. The table has no bound of its own: an operation beyond the driver's bound completes at once with
 //! ENOBUFS.
 
@@ -10,10 +10,10 @@ use crate::completion_token::{Owner, Route};
 use crate::slab::{Key, Slab};
 
 enum OperationState {
-    /// The operation has a key and is not started.
+    /// The key is in use, and the operation was not started.
     Reserved,
     Started(OpId),
-    /// The completion was routed. The key stays in use until the host takes the event.
+    /// The operation has completed. The key stays in use until the host takes the event.
     Completed,
 }
 
@@ -23,7 +23,7 @@ pub(crate) struct OperationTable {
 }
 
 impl OperationTable {
-    /// True if the completion becomes an event.
+    /// True if the host gets an event for the completion.
     pub(crate) fn handle_completion(&mut self, key: Key) -> bool {
         match self.table.get_mut(key) {
             Some(state) => {
@@ -34,7 +34,7 @@ impl OperationTable {
         }
     }
 
-    /// The host has taken the event. The key is free for another operation.
+    /// Frees a key after the host has taken the event.
     pub(crate) fn release(&mut self, key: Key) {
         self.table.remove(key);
     }
@@ -44,7 +44,7 @@ impl OperationTable {
     }
 }
 
-/// The single operations of an [`Engine`](crate::Engine), for commands.
+/// The commands for the single operations of an [`Engine`](crate::Engine).
 pub struct Operations<'a> {
     pub(crate) operations: &'a mut OperationTable,
     pub(crate) driver: &'a mut Driver,
@@ -57,8 +57,9 @@ impl Operations<'_> {
         table.insert_with(|_| OperationState::Reserved)
     }
 
-    /// Starts the one-shot operation of a reserved key. `start` queues it on the driver with the token that it gets.
-    /// The result comes as [`EngineEvent::OpDone`](crate::EngineEvent::OpDone). False if the key was cancelled before.
+    /// Starts an operation with a reserved key. `start` queues it on the driver with the token that it gets. The
+    /// result comes as [`EngineEvent::OpDone`](crate::EngineEvent::OpDone). False, without an effect, if the key was
+    /// cancelled before.
     pub fn start(&mut self, key: Key, start: impl FnOnce(&mut Driver, Token) -> OpId) -> bool {
         match self.operations.table.get_mut(key) {
             Some(state @ OperationState::Reserved) => {
@@ -70,7 +71,7 @@ impl Operations<'_> {
         }
     }
 
-    /// Cancels an operation. Its event still comes, with ECANCELED or with a result that was faster. True if the
+    /// Cancels an operation. Its event still comes: with ECANCELED, or with the result if that was faster. True if the
     /// operation was never started: then no event comes, and the key is free.
     pub fn cancel(&mut self, key: Key) -> bool {
         match self.operations.table.get(key) {

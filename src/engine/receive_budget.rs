@@ -1,18 +1,19 @@
-//! The most completions that a turn takes while the host receives from streams (`transport::stream`).
+//! Limits the completions that a turn handles while the host receives from streams itself (`transport::stream`).
 //!
-//! The callbacks after a turn handle its received bytes; tasks that were woken run in the next turn. If many streams have
-//! much data at once, their bytes leave the processor's cache, and the heap grows and shrinks by all of them, before the
-//! first is handled. So such a turn takes a few completions at a time. Receives through the ring are not limited: many of
-//! them in a turn make it cheap.
+//! The callbacks after a turn handle the received bytes, and the tasks that they wake run in the next turn. If many
+//! streams have much data at the same time, all their bytes would be received before the first are handled: they would
+//! no longer be in the processor's cache, and the heap would grow and shrink by all of them. So such a turn handles
+//! only a few completions. Receives through the ring are not limited, because many of them in one turn make it cheap.
 //!
-//! With this limit, 100 connections with 100 KiB each through `StreamReader` take a third to a half less processor time.
+//! With this limit, 100 connections that receive 100 KiB each through `StreamReader` take a third to a half less
+//! processor time.
 
 pub(crate) struct ReceiveBudget {
-    /// Bytes that the host has received in this turn.
+    /// The number of bytes that the host has received in this turn.
     received: usize,
-    /// The most completions of a turn.
+    /// The maximum number of completions in a turn.
     limit: usize,
-    /// Turns with this limit that received less than [`BYTES_PER_TURN`].
+    /// The number of turns with this limit in which fewer than [`BYTES_PER_TURN`] bytes were received.
     turns: u32,
 }
 
@@ -25,12 +26,12 @@ impl ReceiveBudget {
         }
     }
 
-    /// The host has received `bytes` bytes.
+    /// Records that the host has received `bytes` bytes.
     pub(crate) fn note(&mut self, bytes: usize) {
         self.received += bytes;
     }
 
-    /// A turn begins: returns the most completions that it takes.
+    /// Begins a turn. Returns the maximum number of completions that it handles.
     pub(crate) fn next_turn(&mut self) -> usize {
         if std::mem::take(&mut self.received) > BYTES_PER_TURN {
             (self.limit, self.turns) = (LIMIT_MIN, 0);
@@ -48,13 +49,13 @@ impl ReceiveBudget {
     }
 }
 
-/// About the size of a processor core's cache.
+/// The number of bytes that a turn should receive at most: about the size of a processor core's cache.
 const BYTES_PER_TURN: usize = 1 << 20;
-/// This number of receives by the host stays below [`BYTES_PER_TURN`].
+/// The lowest limit. So few receives by the host stay below [`BYTES_PER_TURN`].
 const LIMIT_MIN: usize = 8;
-/// A higher limit has no effect.
+/// Above this limit there is none: a turn has no more completions.
 const LIMIT_MAX: usize = 256;
-/// After this number of turns the limit doubles. If that is too much, the next turn sets it back.
+/// The limit doubles after this number of turns. If a turn then receives too much, it falls to [`LIMIT_MIN`].
 const TURNS_BEFORE_MORE: u32 = 64;
 
 #[cfg(test)]

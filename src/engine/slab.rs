@@ -1,13 +1,13 @@
-//! A slab whose keys carry a generation: a key that outlives its entry finds nothing instead of the next entry in its
-//! slot.
+//! A slab whose keys have a generation: a key whose entry was removed finds nothing, and not the next entry in the
+//! same slot.
 
 use uringcore_io::StableVec;
 
-/// The name of an entry of a [`Slab`]: `generation:16 | index:32`.
+/// The key of an entry in a [`Slab`]: `generation:16 | index:32`.
 ///
-/// The generation wraps, so a key that outlives its entry by 65,536 others in the same slot would find one of them. No
-/// such key exists: a host drops its keys with `Closed` or the end of the operation, after which no completion has them,
-/// and `OpQueues` drops the keys of cancelled waits within a tenth of a second.
+/// The generation wraps around. So a key that is kept while its slot is used 65,536 more times would find a later
+/// entry. No such key exists: a host drops its keys with `Closed` or the end of the operation, no completion has them
+/// after that, and `OpQueues` drops the keys of cancelled operations within a tenth of a second.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Key {
     pub index: u32,
@@ -32,7 +32,7 @@ struct Slot<T> {
     value: Option<T>,
 }
 
-/// A slab whose keys carry a generation.
+/// A table of values by [`Key`].
 pub struct Slab<T> {
     slots: StableVec<Slot<T>>,
     free: Vec<u32>,
@@ -48,7 +48,7 @@ impl<T> Default for Slab<T> {
 }
 
 impl<T> Slab<T> {
-    /// Stores the value of `make`, which gets its key, because tokens are made of it.
+    /// Stores the value that `make` returns. `make` gets the key, because tokens contain it.
     pub fn insert_with(&mut self, make: impl FnOnce(Key) -> T) -> Key {
         match self.try_insert_with(|key| Ok::<T, std::convert::Infallible>(make(key))) {
             Ok(key) => key,
@@ -56,7 +56,7 @@ impl<T> Slab<T> {
         }
     }
 
-    /// Stores the value of `make`, unless that fails.
+    /// Stores the value that `make` returns, unless it fails.
     pub fn try_insert_with<E>(&mut self, make: impl FnOnce(Key) -> Result<T, E>) -> Result<Key, E> {
         let index = self.free.pop().unwrap_or_else(|| {
             self.slots.push(Slot {
@@ -106,7 +106,7 @@ impl<T> Slab<T> {
             return None;
         }
         let value = slot.value.take()?;
-        // See `Key`.
+        // The generation wraps around; the documentation of `Key` explains why that is safe.
         slot.generation = slot.generation.wrapping_add(1);
         self.free.push(key.index);
         Some(value)

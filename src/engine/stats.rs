@@ -11,7 +11,7 @@ use crate::watchers::Direction;
 pub struct EngineStats {
     pub driver: DriverStats,
     pub turns: u64,
-    /// Sends of streams that bypassed the driver.
+    /// Sends of streams by system calls that bypassed the driver.
     pub direct_sends: u64,
     pub streams: usize,
     pub listeners: usize,
@@ -21,16 +21,16 @@ pub struct EngineStats {
     pub ops: usize,
     pub quic_endpoints: usize,
     pub quic_connections: usize,
-    /// Counters since the engine was made, of QUIC sockets that have ended too.
+    /// Counters of all QUIC sockets since the engine was made, including sockets that have ended.
     pub quic: uringcore_quic::EndpointStats,
     pub events_queued: usize,
-    /// Bytes that arrived for paused readers of streams since the engine was made.
+    /// Bytes of streams that arrived while their readers were paused, since the engine was made.
     pub bytes_held: u64,
-    /// Datagrams that arrived for paused readers since the engine was made.
+    /// Datagrams that arrived while their readers were paused, since the engine was made.
     pub datagrams_held: u64,
     /// Bytes that wait for paused readers now.
     pub backlog_bytes: usize,
-    /// Bytes of streams and datagrams that were accepted for sending and that the kernel has not taken yet.
+    /// Bytes of streams and datagrams that were written and that the kernel has not taken yet.
     pub write_queue_bytes: usize,
 }
 

@@ -1,8 +1,9 @@
 //! The turn: an [`Engine`] owns the driver and the tables, and routes completions to their owners.
 //!
-//! Commands between turns change state and list their owner as dirty. `flush` turns that into queued operations, and
-//! `enter` submits them in the system call that also waits. Commands are methods of the things that they are about:
-//! [`Engine::transports`], [`Engine::listeners`], [`Engine::watchers`], [`Engine::operations`], [`Engine::quic`].
+//! A command changes the state of its transport, listener or other owner, and adds the owner to a list. `flush` makes
+//! queued operations from the lists, and `enter` submits them with the system call that also waits. Commands are
+//! methods of [`Engine::transports`], [`Engine::listeners`], [`Engine::watchers`], [`Engine::operations`] and
+//! [`Engine::quic`].
 
 use std::collections::VecDeque;
 use std::io;
@@ -39,7 +40,7 @@ pub struct Engine {
     pub(crate) turns: u64,
     receive_budget: ReceiveBudget,
     pub(crate) held: HeldWrites,
-    /// The time at which a busy loop last checked its epoll set.
+    /// The time at which a busy loop last polled its epoll set.
     looked: Instant,
 }
 
@@ -117,8 +118,8 @@ impl Engine {
         }
     }
 
-    /// Adds a QUIC socket. `make` gets the token that its operations have to carry; the token's `sub` byte is free for
-    /// the socket's own use.
+    /// Adds a QUIC socket. `make` gets the token that its operations must carry. The socket may use the token's `sub`
+    /// byte itself.
     pub fn open_quic(
         &mut self,
         make: impl FnOnce(&mut Driver, Token) -> io::Result<QuicSocket>,
@@ -128,13 +129,13 @@ impl Engine {
             .open(|key| make(driver, Route::new(Owner::Quic, 0, key).token()))
     }
 
-    /// A QUIC socket, for commands. The next flush sends what they produce.
+    /// A QUIC socket, for commands. The next flush sends the packets that they cause.
     pub fn quic(&mut self, key: Key) -> Option<&mut QuicSocket> {
         self.quic.get(key)
     }
 
-    /// Ends a single operation now instead of in a later turn. Returns its outcome, which then is no event. `None`: the
-    /// operation was never started, its event was taken, or the kernel does not release it yet.
+    /// Ends a single operation now, not in a later turn. Returns its outcome, for which no event comes then. `None` if
+    /// the operation was never started, if its event was taken, or if the kernel has not released it.
     pub fn end_operation(&mut self, key: Key, now: Instant) -> io::Result<Option<Outcome>> {
         for _ in 0..END_TRIES {
             let is_done =
@@ -154,7 +155,8 @@ impl Engine {
 
     // The turn -----------------------------------------------------------------------------------
 
-    /// Turns the commands since the last flush into queued operations. A lone datagram of a QUIC socket is sent at once.
+    /// Makes queued operations from the commands since the last flush. A single datagram of a QUIC socket is sent at
+    /// once.
     pub fn flush(&mut self, now: Instant) {
         self.held.end_turn();
         if self.transports.needs_flush() {
@@ -168,10 +170,11 @@ impl Engine {
         }
     }
 
-    /// True if a turn that must not wait would do nothing. Such a turn is counted.
+    /// True if a turn that must not wait would have nothing to do. Such a turn is counted.
     ///
-    /// A ring shows without a system call that nothing is ready; an epoll set does not. A host that watches a single
-    /// descriptor, which is the one that wakes it, looks at its epoll set from time to time (`is_time_to_poll`).
+    /// A ring shows without a system call if completions are ready; an epoll set does not. A host that watches only
+    /// the descriptor that wakes it therefore skips turns and polls its epoll set from time to time
+    /// (`is_time_to_poll`).
     pub fn skip_turn(&mut self) -> bool {
         let is_quiet = self.events.len() == 0
             && !self.transports.needs_flush()
@@ -185,7 +188,7 @@ impl Engine {
         is_quiet
     }
 
-    /// True if the last look at the epoll set was [`LOOK_INTERVAL`] ago. Most turns do not read the clock for it.
+    /// True if the epoll set was last polled [`LOOK_INTERVAL`] ago. Most calls do not read the clock.
     fn is_time_to_poll(&mut self) -> bool {
         if !self.turns.is_multiple_of(TURNS_PER_CLOCK_READ) {
             return false;
@@ -203,13 +206,13 @@ impl Engine {
         self.driver.needs_enter()
     }
 
-    /// The number of entries for [`take_event`](Self::take_event).
+    /// The number of entries that [`take_event`](Self::take_event) can take now.
     pub fn events_ready(&self) -> usize {
         self.events.len()
     }
 
-    /// Submits queued operations and waits for at most `timeout` (`None`: until an operation completes or the host is
-    /// woken). The host may release its interpreter lock around this call.
+    /// Submits queued operations, and waits for at most `timeout` (`None`: until an operation completes or the host is
+    /// woken). The host may release its interpreter lock during this call.
     pub fn enter(&mut self, timeout: Option<Duration>) -> io::Result<Entered> {
         self.driver.set_batch_limit(self.receive_budget.next_turn());
         let entered = self.driver.enter(timeout);
@@ -217,17 +220,18 @@ impl Engine {
         entered
     }
 
-    /// True if there are QUIC sockets. Then the times that `flush` and `process` get must be exact.
+    /// True if there are QUIC sockets. Then `flush` and `process` need the exact time.
     pub fn has_endpoints(&self) -> bool {
         !self.quic.is_empty()
     }
 
-    /// The earliest timer of a QUIC socket, as of the last flush.
+    /// The earliest deadline of the QUIC sockets, as of the last flush.
     pub fn next_deadline(&self) -> Option<Instant> {
         self.quic.next_deadline()
     }
 
-    /// Routes all ready completions, and runs due timers. The events are for [`next_event`](Self::next_event).
+    /// Routes all completions that are ready, and runs the timers that are due. [`next_event`](Self::next_event)
+    /// returns the events.
     pub fn process(&mut self, now: Instant) {
         self.turns += 1;
         let mut batch = std::mem::take(&mut self.batch);
@@ -252,9 +256,9 @@ impl Engine {
         None
     }
 
-    /// Takes the next entry of the queue. `None` if its transport was paused or closed since the entry was queued. A
-    /// host whose callbacks and events share one order takes as many entries as [`events_ready`](Self::events_ready)
-    /// said.
+    /// Takes the next entry of the event queue. `None` if its transport was paused or closed since the entry was
+    /// queued. A host whose callbacks and events share one order takes as many entries as
+    /// [`events_ready`](Self::events_ready) has returned.
     pub fn take_event(&mut self) -> Option<EngineEvent> {
         let event = match self.events.pop()? {
             QueuedEvent::Event(event) => {
@@ -277,7 +281,8 @@ impl Engine {
         Some(event)
     }
 
-    /// True if the next event is data of this stream. A host that gathers data delivers that as well first.
+    /// True if the next event is data of this stream. A host that gathers data delivers that together with the data it
+    /// has.
     pub fn next_is_data_of(&self, key: Key) -> bool {
         matches!(
             self.events.front(),
@@ -285,27 +290,27 @@ impl Engine {
         )
     }
 
-    /// True if [`rest`](Self::rest) sends nothing and cancels nothing.
+    /// True if [`rest`](Self::rest) would send nothing and cancel nothing.
     pub fn rests_at_once(&self) -> bool {
         self.driver.suspends_at_once()
     }
 
-    /// The host stops running turns for an unknown time. The last commands are submitted, and pending operations are
-    /// taken back from the kernel, so that the next turn may run on any thread.
+    /// Prepares for a time in which the host runs no turns. The last commands are submitted, and pending operations
+    /// are taken back from the kernel, so that the next turn may run on any thread.
     pub fn rest(&mut self, limit: Duration) {
         self.driver.suspend(limit);
     }
 
-    /// Cancels everything and waits up to `limit` until the kernel has completed it. Accepted bytes are sent as far as
-    /// the sockets take them without waiting.
+    /// Cancels all operations, and waits for at most `limit` until the kernel has completed them. Written bytes are
+    /// sent as far as the sockets accept them without waiting.
     pub fn shutdown(&mut self, limit: Duration) {
         self.flush(Instant::now());
         self.events.clear();
         self.driver.shutdown(limit);
     }
 
-    /// Another process is about to get the sockets of the engine. From now on, in either process, nothing is accepted
-    /// or received before the host takes the event.
+    /// Prepares for another process that gets the sockets of this engine too. From now on, in either process, nothing
+    /// is accepted or received before the host takes the event.
     pub fn share_sockets(&mut self) {
         for listener in self.listeners.iter_mut() {
             listener.share(&mut self.driver);
@@ -314,7 +319,7 @@ impl Engine {
     }
 
     /// In a forked child: leaves to the parent its kernel state, the accepted connections whose events were not taken,
-    /// the QUIC sockets, and the commands since the last flush. There are such commands if another thread forked.
+    /// the QUIC sockets, and the commands since the last flush. There are such commands if another thread has forked.
     pub fn after_fork_in_child(&mut self) {
         self.driver.after_fork_in_child();
         self.events
@@ -366,9 +371,10 @@ impl Engine {
     }
 }
 
-/// A skipped turn of an epoll loop reads the clock only once in so many turns.
+/// An epoll loop reads the clock only once in this many skipped turns.
 const TURNS_PER_CLOCK_READ: u64 = 16;
-/// The longest time without a look at the epoll set while turns are skipped.
+/// While turns are skipped, the epoll set is polled after this time.
 const LOOK_INTERVAL: Duration = Duration::from_micros(50);
-/// A cancellation takes one system call; the others are for a completion queue that was full.
+/// The maximum number of system calls to end an operation. A cancellation takes one; more are needed if the completion
+/// queue was full.
 const END_TRIES: usize = 3;

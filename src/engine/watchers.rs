@@ -1,13 +1,13 @@
 //! Readiness watchers: asyncio's readers and writers, one entry for each descriptor and direction.
 //!
-//! A watcher is a one-shot poll. After the host takes its event, the next flush arms it again. The callbacks of a turn
-//! run before that flush, so a watcher behaves level-triggered, and it costs no system call beyond the turn's own,
-//! except where a wake-up has to be confirmed (`must_confirm`). A host that takes no events for many turns has one event
-//! of each watcher.
+//! A watcher is a one-shot poll. After the host has taken its event, the next flush arms it again. The callbacks of a
+//! turn run before that flush, so the watcher is level-triggered for them. It costs no system call of its own, except
+//! if a wake-up has to be confirmed (`must_confirm`). If a host takes no events for many turns, each watcher has only
+//! one event queued.
 //!
-//! **Invariant.** Each registration has a serial number, and an event names its registration. A registration that
-//! replaced another one never gets its predecessor's readiness, because the descriptor's number may belong to another
-//! file by then.
+//! **Invariant.** Each registration has a serial number, and each event contains that of its registration. A
+//! registration that has replaced another never gets an event of the earlier one, because the descriptor number may
+//! belong to another file by then.
 
 use std::io;
 use std::os::fd::RawFd;
@@ -48,21 +48,21 @@ impl Direction {
 
 struct Watcher {
     op: Option<OpId>,
-    /// Unique among all registrations of all descriptors.
+    /// The serial number, unique among all registrations of all descriptors.
     serial: u64,
-    /// A poll(2) has to confirm the wake-up before the host gets its event.
+    /// True if a poll(2) has to confirm the wake-up before the host gets an event.
     must_confirm: bool,
 }
 
 impl Watcher {
-    /// The part of the serial number that fits into a token. It wraps, and still distinguishes registrations: a discarded
-    /// poll has no completion, so at most one poll of a descriptor and direction is in flight.
+    /// The part of the serial number that fits in a token. It wraps around, but still distinguishes registrations: at
+    /// most one poll of a descriptor and direction is in flight, because a discarded poll has no completion.
     fn generation(&self) -> u16 {
         self.serial as u16
     }
 }
 
-/// A registration that fired.
+/// The registration whose descriptor is ready.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Readiness {
     pub fd: RawFd,
@@ -79,8 +79,8 @@ pub(crate) struct WatcherTable {
 }
 
 impl WatcherTable {
-    /// Registers a descriptor. An earlier registration is replaced: the host has another callback, and perhaps another
-    /// file with the same number. Returns the serial number, which is in each event of this registration.
+    /// Registers a descriptor. An earlier registration is replaced, because the host has another callback for it, and
+    /// perhaps another file has its number. Returns the serial number, which is in each event of this registration.
     pub(crate) fn add(&mut self, fd: RawFd, direction: Direction, driver: &mut Driver) -> u64 {
         self.remove(fd, direction, driver);
         self.last_serial += 1;
@@ -95,7 +95,8 @@ impl WatcherTable {
         self.last_serial
     }
 
-    /// Ends a registration. True if its poll was in flight and is being cancelled; `None` if there was no registration.
+    /// Ends a registration. True if its poll was in flight and is being cancelled; `None` if there was no
+    /// registration.
     pub(crate) fn remove(
         &mut self,
         fd: RawFd,
@@ -104,7 +105,7 @@ impl WatcherTable {
     ) -> Option<bool> {
         let watcher = self.watchers.remove(&(fd, direction.sub()))?;
         if let Some(op) = watcher.op {
-            // The driver keeps the slot until the completion, which it drops.
+            // The driver keeps the slot of the poll until its completion, which it drops.
             driver.discard(op);
         }
         self.count[direction as usize] -= 1;
@@ -127,7 +128,7 @@ impl WatcherTable {
         }
     }
 
-    /// Returns the registration that fired, if it still exists.
+    /// Returns the registration whose poll has completed, if it still exists.
     pub(crate) fn handle_completion(
         &mut self,
         sub: u8,
@@ -143,14 +144,14 @@ impl WatcherTable {
         let serial = watcher.serial;
         let direction = Direction::of_sub(sub);
         match outcome {
-            // The host closed the file and left the watcher. Like an epoll set, the table drops it without an event,
-            // because an event would repeat for ever.
+            // The host has closed the file without removing the watcher. It is removed without an event, as from an
+            // epoll set, because an event would be repeated forever.
             Outcome::Done(Err(Errno(libc::EBADF))) => {
                 self.watchers.remove(&(fd, sub));
                 self.count[direction as usize] -= 1;
                 None
             }
-            // The driver had no slot, or the kernel cancelled the poll: nothing is ready.
+            // The driver had no slot for the poll, or the kernel cancelled it. The descriptor is not ready.
             Outcome::Done(Err(Errno::NO_BUFFERS | Errno::CANCELED)) => {
                 self.to_arm.push((fd, direction));
                 None
@@ -169,7 +170,7 @@ impl WatcherTable {
         }
     }
 
-    /// The host has taken this event. The next flush arms the watcher again, unless it was replaced.
+    /// Called when the host has taken an event. The next flush arms the watcher again, unless it was replaced.
     pub(crate) fn reported(&mut self, ready: Readiness) {
         let watcher = self.watchers.get(&(ready.fd, ready.direction.sub()));
         if watcher.is_some_and(|watcher| watcher.serial == ready.serial) {
@@ -186,21 +187,22 @@ impl WatcherTable {
     }
 }
 
-/// The readiness watchers of an [`Engine`](crate::Engine), for commands.
+/// The commands for the readiness watchers of an [`Engine`](crate::Engine).
 pub struct Watchers<'a> {
     pub(crate) watchers: &'a mut WatcherTable,
     pub(crate) driver: &'a mut Driver,
 }
 
 impl Watchers<'_> {
-    /// Watches `fd`, and replaces an earlier registration. Returns the serial number that is in the events of this one.
+    /// Watches `fd`, and replaces an earlier registration. Returns the serial number that the events of this
+    /// registration contain.
     pub fn add(&mut self, fd: RawFd, direction: Direction) -> u64 {
         self.watchers.add(fd, direction, self.driver)
     }
 
-    /// Ends a registration; true if there was one. Afterwards the kernel holds no reference to the file: once the caller
-    /// closes it, the peer sees the end and the address is free. A poll in the ring would hold it until the ring is
-    /// entered, so this enters it, as an epoll set would need its `epoll_ctl`.
+    /// Ends a registration. True if there was one. Afterwards the kernel holds no reference to the file: when the
+    /// caller closes it, the peer sees the end, and the address is free. A poll in the ring would hold a reference
+    /// until the ring is entered, so the ring is entered here. (An epoll set would need an `epoll_ctl`.)
     pub fn remove(&mut self, fd: RawFd, direction: Direction) -> io::Result<bool> {
         let driver = &mut *self.driver;
         let was_in_flight = self.watchers.remove(fd, direction, driver);
@@ -223,7 +225,7 @@ mod tests {
 
     use super::*;
 
-    /// The serial numbers of the events of one turn.
+    /// Runs a turn. Returns the serial numbers in its events.
     fn turn(watchers: &mut WatcherTable, driver: &mut Driver) -> Vec<u64> {
         let mut done = VecDeque::new();
         watchers.flush(driver);
@@ -249,7 +251,7 @@ mod tests {
             let mut watchers = WatcherTable::default();
             let first = watchers.add(ours.as_raw_fd(), Direction::Read, &mut driver);
             assert_eq!(turn(&mut watchers, &mut driver), []);
-            // The poll in flight fires, and its registration is replaced before the event is taken.
+            // The poll in flight completes, and its registration is replaced before the event is taken.
             theirs.write_all(b"1").unwrap();
             watchers.last_serial = first + u64::from(u16::MAX);
             let second = watchers.add(ours.as_raw_fd(), Direction::Read, &mut driver);

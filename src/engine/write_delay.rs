@@ -1,28 +1,30 @@
-//! Holds written bytes for a time, so that one system call sends them with others.
+//! Decides if written bytes are sent at once, or held for a short time so that one system call sends them with others.
 //!
-//! If a turn has short callbacks that write once each, one system call at its end is best; several writes of one callback
-//! to one stream are best sent by one `send`. But a turn of long callbacks must not hold its first answer until the last
-//! one is ready. So each write is either sent at once or held, depending on the clock and the last callbacks. Held bytes
-//! leave when the turn ends, or when a callback ends and the hold has become too long. The rules:
+//! If a turn has short callbacks that write once each, one system call at the end of the turn is best. Several writes
+//! of one callback to one stream are best sent by one `send`. But a turn of long callbacks must not hold its first
+//! answer until the last one is ready. So each write is sent at once or held, depending on the clock and the last
+//! callbacks. Held bytes are sent when the turn ends, or earlier, when a callback ends and the hold has lasted too
+//! long. The rules:
 //!
-//! - A write is sent at once if no other callback waits in this turn and the running one has sent nothing yet. That send
-//!   costs as much as the one at the end of the turn would, and the clock is not read.
+//! - A write is sent at once if no other callback waits in this turn, and the running one has sent nothing yet. This
+//!   send costs as much as one at the end of the turn, and the clock is not read.
 //! - A write is sent at once if the callbacks since the last send were long ([`LONG_CALLBACK`] each, on average). But
-//!   while most writes come in pieces (a head, then a body), it is held until its callback ends. A callback that writes
-//!   again right after a write that was sent at once is such a case.
-//! - If nothing has been sent for [`IDLE`], the next [`FIRST_WRITES`] writes are sent at once, in pieces or not.
-//! - A callback may compute after it has written, which no rule can foresee. If it did so while its bytes were held, or
-//!   after this rule or the last one sent them, the next [`PROMPT_WRITES`] writes are sent at once, in pieces or not. If
-//!   it computed for [`COMPUTING`] or longer, all writes are sent at once for [`PROMPT_TIMES`] as long.
-//!   Waiting in a system call counts as computing. Time in which a CPU quota or other processes stop the thread does not,
-//!   if another such pause came in the [`SAMPLED_FOR`] before: separate sends would then cost most and gain nothing.
-//! - A write to a QUIC connection that begins a hold is held until [`QUIC_SPACING`] after the last send. A write of the
-//!   turn's last callback is not held.
+//!   while most callbacks write in pieces (a head, then a body), the write is held until its callback ends. A callback
+//!   writes in pieces if it writes again right after a write that was sent at once.
+//! - If nothing was sent for [`IDLE`], the next [`FIRST_WRITES`] writes are sent at once, in pieces or not.
+//! - A callback may compute after it has written, which cannot be foreseen. If it has computed while its bytes were
+//!   held, or after bytes that only this rule or the one before sent at once, then the next [`PROMPT_WRITES`] writes are
+//!   sent at once, in pieces or not. If it computed for [`COMPUTING`] or longer, all writes are sent at once for
+//!   [`PROMPT_TIMES`] as long. Waiting in a system call counts as computing. Time in which a CPU quota or other
+//!   processes stop the thread does not count, if another such pause came in the [`SAMPLED_FOR`] before: separate
+//!   sends would then cost most and gain nothing.
+//! - A write to a QUIC connection that begins a hold is held until [`QUIC_SPACING`] after the last send. A write of
+//!   the last callback of the turn is not held.
 //! - Outside of callbacks every write is sent at once, because no end of a callback or turn would send it.
 //! - No byte is held longer than [`HOLD_MAX`] and the callback that runs then.
 //!
-//! While bytes are held, the clock is read when a callback ends. [`Times`] has the durations; an emulator, in which all
-//! code is slower, has longer ones. `held_writes` lists the transports and connections with held bytes.
+//! While bytes are held, the clock is read when a callback ends. [`Times`] has the durations. In an emulator, in which
+//! all code is slower, they are longer. `held_writes` lists the transports and connections with held bytes.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -34,35 +36,36 @@ use crate::callback_progress::CallbackProgress;
 pub(crate) struct WriteDelay {
     times: Times,
     progress: Arc<CallbackProgress>,
-    /// The time of the last send. The time of a lone write is set when the turn ends.
+    /// The time of the last send. If that was a write whose time was not read, it is set at the end of the turn.
     last_sent: Instant,
-    /// The time of the last send, or of the loop's last wake-up if that was later. Callbacks have run since.
+    /// The time of the last send, or of the loop's last wake-up if that was later. Since then only callbacks have run.
     work_began: Instant,
-    /// The callbacks that had ended by then.
+    /// The number of callbacks that had ended at `work_began`.
     ended_before: usize,
-    /// Parts that the running callback has still to run, the running one included.
+    /// The number of parts that the running callback still has to run, the running one included.
     parts_left: usize,
-    /// The running callback has written, and its bytes left at once.
+    /// True if the running callback has written and its bytes were sent at once.
     has_sent: bool,
-    /// A lone write was sent in this turn without reading the clock.
+    /// True if a write was sent at once in this turn without reading the clock.
     is_untimed: bool,
-    /// The running callback's bytes were sent at once only because of `prompt` or `prompt_until`.
+    /// True if the bytes of the running callback were sent at once only because of `prompt` or `prompt_until`.
     is_prompt: bool,
     hold: Option<Hold>,
-    /// The number of the next writes that are sent at once, under any other rule.
+    /// The number of further writes that are sent at once, whatever the other rules say.
     prompt: u8,
     /// Until this time every write is sent at once.
     prompt_until: Instant,
-    /// Callbacks that wrote in pieces, minus those that wrote once.
+    /// A count that rises with each callback that writes in pieces, and falls with each that writes once.
     in_pieces: u8,
     sample: Option<Sample>,
-    /// Samples are taken until then, because a callback took [`COMPUTING`] or longer not long ago.
+    /// Until this time samples of the thread's usage are taken, because a callback has taken [`COMPUTING`] or longer
+    /// recently.
     sampled_until: Instant,
-    /// Returns the usage of this thread.
+    /// Returns the processor time and the waits of this thread.
     usage: fn() -> Option<ThreadUsage>,
 }
 
-/// The usage of the thread at a write whose time was read. It costs system calls, so a sample serves for
+/// The usage of the thread at a write whose time was read. Sampling costs system calls, so a sample is used for
 /// [`SAMPLE_AGE_MAX`], or until the loop sleeps.
 struct Sample {
     at: Instant,
@@ -71,13 +74,13 @@ struct Sample {
 
 struct Hold {
     since: Instant,
-    /// Callbacks that have ended since then.
+    /// The number of callbacks that have ended since the hold began.
     callbacks: u32,
-    /// The hold lasts until the running callback ends.
+    /// True if the hold lasts until the running callback ends.
     is_for_callback: bool,
-    /// The callback that began the hold wrote again to the same stream.
+    /// True if the callback that began the hold has written again to the same stream.
     is_in_pieces: bool,
-    /// An earlier send of these bytes is not worth its cost.
+    /// Before this time a send of these bytes is not worth its cost.
     earliest: Instant,
 }
 
@@ -96,7 +99,7 @@ impl Hold {
     }
 }
 
-/// The durations below, or a multiple of them.
+/// The durations of the constants below, or a multiple of them.
 struct Times {
     long_callback: Duration,
     quic_spacing: Duration,
@@ -126,7 +129,7 @@ impl WriteDelay {
         Self {
             times: Times::multiplied(1),
             progress: Arc::default(),
-            // The first write of all is not held.
+            // The last send counts as long ago, so that the very first write is not held.
             last_sent: now.checked_sub(IDLE).unwrap_or(now),
             work_began: now,
             ended_before: 0,
@@ -144,21 +147,22 @@ impl WriteDelay {
         }
     }
 
-    /// All code takes `factor` times as long as it does on a processor.
+    /// Multiplies all durations by `factor`, for an emulator in which all code takes `factor` times as long.
     pub(crate) fn slow_down(&mut self, factor: u32) {
         self.times = Times::multiplied(factor);
     }
 
-    /// The progress of the host, which counts its callbacks there.
+    /// The progress of the host, in which it counts its callbacks.
     pub(crate) fn progress(&self) -> &Arc<CallbackProgress> {
         &self.progress
     }
 
-    /// The loop may have slept; `woke_up` is the time of its last wake-up.
+    /// Called at the begin of a turn; `woke_up` is the time of the loop's last wake-up. The loop may not have slept
+    /// since the last turn.
     pub(crate) fn note_wake_up(&mut self, woke_up: Instant) {
         if woke_up > self.work_began {
             self.begin_work(woke_up);
-            // The sleep was one of the thread's waits.
+            // The thread has waited in its sleep, so the sample would be wrong.
             self.sample = None;
         }
     }
@@ -168,34 +172,34 @@ impl WriteDelay {
         self.ended_before = self.progress.ended();
     }
 
-    /// Callbacks that have ended since the last send or wake-up.
+    /// The number of callbacks that have ended since the last send or wake-up.
     fn callbacks(&self) -> u32 {
         let ended = self.progress.ended().wrapping_sub(self.ended_before);
         u32::try_from(ended).unwrap_or(u32::MAX)
     }
 
-    /// True while bytes are held. The next bytes leave with them, and the clock is not read.
+    /// True while bytes are held. Further bytes are held with them without reading the clock.
     pub(crate) fn is_holding(&self) -> bool {
         self.hold.is_some()
     }
 
-    /// More was written to a stream whose bytes are held.
+    /// Called when more is written to a stream whose bytes are held.
     pub(crate) fn add_piece(&mut self) {
         if let Some(hold) = &mut self.hold {
             hold.is_in_pieces |= hold.callbacks == 0;
         }
     }
 
-    /// The running callback has `parts` parts, each of which ends like a callback. They handle `events` events; the time
-    /// that those took before the first part does not count as a long callback.
+    /// The running callback has `parts` parts, each of which ends like a callback, and handles `events` events. The
+    /// time that receiving these events took before the first part does not make the callback a long one.
     pub(crate) fn begin_parts(&mut self, parts: usize, events: usize) {
         self.parts_left = parts;
         self.progress.count_ended(events);
-        // Its end is the end of its parts.
+        // The end of the callback is the end of its last part.
         self.progress.watch(true);
     }
 
-    /// True if bytes written to a transport now are sent at once. Otherwise they are held.
+    /// True if bytes that are written to a transport now are sent at once. Otherwise they are held.
     pub(crate) fn sends(&mut self, now: impl FnOnce() -> Instant) -> bool {
         if self.is_holding() {
             return false;
@@ -215,7 +219,7 @@ impl WriteDelay {
         leaves
     }
 
-    /// Returns the time if bytes written to a QUIC connection now are sent at once. Otherwise they are held.
+    /// Returns the time if bytes that are written to a QUIC connection now are sent at once; `None` if they are held.
     pub(crate) fn sends_quic(&mut self, now: impl FnOnce() -> Instant) -> Option<Instant> {
         if self.is_holding() {
             return None;
@@ -232,13 +236,13 @@ impl WriteDelay {
         Some(now)
     }
 
-    /// True if nothing else in the turn would share a send with bytes written now.
+    /// True if no other write of this turn could share a send with bytes written now.
     fn is_alone(&self) -> bool {
         self.progress.remaining() == 0
             || self.is_last() && !self.has_sent && self.in_pieces < MANY_IN_PIECES
     }
 
-    /// Sends within a turn are `spacing` apart.
+    /// True if bytes written now are sent at once. `spacing` is the minimum time between two sends within a turn.
     fn leaves_at_once(&mut self, now: Instant, spacing: Duration) -> bool {
         if self.progress.remaining() == 0 {
             return true;
@@ -246,16 +250,16 @@ impl WriteDelay {
         self.take_sample(now);
         let work = now.saturating_duration_since(self.work_began);
         let callbacks = self.callbacks().saturating_add(2);
-        // The time of a lone write is not known; then the work was done before it.
+        // The time of the last write was not read. The callback has done its work before that write.
         let is_behind_lone = self.is_untimed && self.has_sent;
         let is_long = !is_behind_lone && work >= self.times.long_callback.saturating_mul(callbacks);
         let is_next_piece = std::mem::take(&mut self.has_sent) && !is_long;
         if is_next_piece {
             self.note_pieces(true);
         }
-        // A lone write before this one already counted as the first.
+        // A write that was sent before without reading the clock counts as the first.
         let since_sent = self.note_idle(now, FIRST_WRITES - u8::from(self.is_untimed));
-        // The send at the end of the turn would cost no less.
+        // After the last callback, the send at the end of the turn would not be cheaper.
         let is_spaced = since_sent >= spacing || self.is_last();
         if (self.prompt > 0 || now < self.prompt_until) && is_spaced {
             self.prompt = self.prompt.saturating_sub(1);
@@ -276,7 +280,8 @@ impl WriteDelay {
         false
     }
 
-    /// If nothing was sent for a while, the next `writes` are sent at once. Returns the time since the last send.
+    /// Sets `prompt` to `writes` if nothing was sent for a while, so that this many writes are sent at once. Returns
+    /// the time since the last send.
     fn note_idle(&mut self, now: Instant, writes: u8) -> Duration {
         let since_sent = now.saturating_duration_since(self.last_sent);
         if since_sent >= self.times.idle {
@@ -285,7 +290,7 @@ impl WriteDelay {
         since_sent
     }
 
-    /// Written bytes are sent at once.
+    /// Records that written bytes are sent at once.
     fn sent(&mut self, now: Instant) {
         self.has_sent = true;
         self.is_untimed = false;
@@ -293,12 +298,12 @@ impl WriteDelay {
         self.begin_work(now);
     }
 
-    /// True if neither another callback of the turn waits nor another part of the running one.
+    /// True if no other callback of the turn waits, and no other part of the running one.
     fn is_last(&self) -> bool {
         self.progress.remaining() <= 1 && self.parts_left <= 1
     }
 
-    /// A callback that was watched has ended, and the host has counted it. True if held bytes have to be sent now.
+    /// Called when a watched callback has ended and the host has counted it. True if held bytes have to be sent now.
     pub(crate) fn end_callback(&mut self, now: impl FnOnce() -> Instant) -> bool {
         self.parts_left = 0;
         let is_due = self.is_due(self.progress.remaining() == 0, now);
@@ -306,7 +311,7 @@ impl WriteDelay {
         is_due
     }
 
-    /// A part of the running callback has ended. Another part follows, or the end of the callback.
+    /// Called when a part of the running callback has ended. Another part follows, or the end of the callback.
     pub(crate) fn end_part(&mut self, now: impl FnOnce() -> Instant) -> bool {
         self.progress.count_ended(1);
         let is_due = self.is_due(self.is_last(), now);
@@ -319,7 +324,7 @@ impl WriteDelay {
         let was_prompt = std::mem::take(&mut self.is_prompt);
         if let Some(hold) = &mut self.hold {
             hold.callbacks = hold.callbacks.saturating_add(1);
-            // The end of the turn, right after the last callback, sends held bytes.
+            // After the last callback the end of the turn follows at once and sends held bytes.
             return !is_last && (hold.is_for_callback || hold.is_overdue(&self.times, now()));
         }
         if has_sent {
@@ -331,7 +336,7 @@ impl WriteDelay {
         false
     }
 
-    /// The callback that wrote at `since` has ended.
+    /// Called when the callback that wrote at `since` has ended: it may have computed after its write.
     fn note_computing(&mut self, since: Instant, now: Instant) {
         let computed = now.saturating_duration_since(since);
         if computed >= self.times.long_hold {
@@ -355,8 +360,8 @@ impl WriteDelay {
         }
     }
 
-    /// True if the thread was ready to run for `time` after `since`, and did not run for most of it. The sample was taken
-    /// [`SAMPLE_AGE_MAX`] before `since` at most; without one the answer is no.
+    /// True if the thread was ready to run for `time` after `since`, but did not run for most of that time. The sample
+    /// must be from at most [`SAMPLE_AGE_MAX`] before `since`; without a sample the result is false.
     fn was_stopped(&self, since: Instant, time: Duration) -> bool {
         let age_max = self.times.sample_age_max;
         let is_fresh = |sample: &&Sample| since.saturating_duration_since(sample.at) <= age_max;
@@ -370,7 +375,7 @@ impl WriteDelay {
         now.waits == before.usage.waits && used < time / 2
     }
 
-    /// Held bytes are sent.
+    /// Ends the hold, because held bytes are sent.
     pub(crate) fn release(&mut self, now: Instant) {
         let Some(hold) = self.hold.take() else {
             return;
@@ -392,10 +397,10 @@ impl WriteDelay {
         };
     }
 
-    /// The turn has ended, and nothing is held.
+    /// Ends the turn. No bytes are held.
     pub(crate) fn end_turn(&mut self) {
         if std::mem::take(&mut self.is_untimed) {
-            // The earliest possible time of the last send.
+            // The real time of the last send was not read; this is the earliest possible one.
             self.last_sent = self.work_began;
         }
         self.has_sent = false;
@@ -406,30 +411,31 @@ impl WriteDelay {
     }
 }
 
-/// A callback of this length is worth its own send, which costs about a hundredth of it more than a share of the send at
-/// the end of the turn.
+/// A callback of this length or more should have its own send. The send costs about a hundredth of the callback's time
+/// more than a share of the send at the end of the turn.
 const LONG_CALLBACK: Duration = Duration::from_micros(25);
-/// The shortest time between datagrams that a turn sends before its end. The streams of a QUIC connection share packets,
-/// and a datagram costs its sender and its receiver several microseconds.
+/// The minimum time between two datagrams that are sent before the end of a turn. The streams of a QUIC connection
+/// share packets, and a datagram costs its sender and its receiver several microseconds each.
 const QUIC_SPACING: Duration = Duration::from_micros(100);
-/// A program that has not sent for this time is not busy sending.
+/// A program that has sent nothing for this time is not busy.
 const IDLE: Duration = Duration::from_micros(500);
 /// The longest hold. A longer turn of short callbacks sends more than once.
 const HOLD_MAX: Duration = Duration::from_micros(500);
-/// A callback that computed for this time while its bytes were held has delayed its answer.
+/// A callback that computes for this time while its bytes are held delays its answer noticeably.
 const LONG_HOLD: Duration = Duration::from_micros(250);
 const PROMPT_WRITES: u8 = 64;
-/// The program computes after its writes from time to time, and loses little by separate sends.
+/// A program that computes this long after a write does so from time to time, and loses little by separate sends.
 const COMPUTING: Duration = Duration::from_millis(10);
-/// A tenth of that, so that the usage before the computing does not count much.
+/// A tenth of `COMPUTING`, so that usage before the computing matters little.
 const SAMPLE_AGE_MAX: Duration = Duration::from_millis(1);
 const PROMPT_TIMES: u32 = 10;
 const PROMPT_MAX: Duration = Duration::from_secs(10);
-/// Longer than [`PROMPT_MAX`]. A process below a quota is stopped in each period of the quota, a tenth of a second.
+/// Longer than [`PROMPT_MAX`]. (A process with a CPU quota is stopped in each period of the quota, a tenth of a
+/// second.)
 const SAMPLED_FOR: Duration = Duration::from_secs(20);
 /// A head and its body.
 const FIRST_WRITES: u8 = 2;
-/// From this number on a first write waits for the next ones of its callback.
+/// If `in_pieces` is at least this number, a callback's first write is held until its next ones.
 const MANY_IN_PIECES: u8 = 4;
 const IN_PIECES_MAX: u8 = 8;
 

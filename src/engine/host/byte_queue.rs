@@ -1,12 +1,12 @@
-//! Bytes in the order in which they came, in one piece of memory.
+//! A queue of bytes in one contiguous buffer.
 //!
-//! A host's decoder (TLS over OpenSSL) takes them from the front while more are added behind.
+//! A host's decoder (TLS with OpenSSL) reads from the front, while received bytes are added at the end.
 
-/// Bytes that wait. The memory is proportional to what waits, and not to all that ever passed.
+/// A queue of bytes. Its memory is proportional to the bytes in it, not to the bytes that have passed through it.
 #[derive(Debug, Default)]
 pub struct ByteQueue {
     bytes: Vec<u8>,
-    /// The number of bytes at the front of `bytes` that were taken.
+    /// The number of bytes at the front of `bytes` that were removed.
     taken: usize,
 }
 
@@ -19,13 +19,13 @@ impl ByteQueue {
         self.len() == 0
     }
 
-    /// The bytes that wait, the oldest first.
+    /// The bytes in the queue, the oldest first.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes[self.taken..]
     }
 
-    /// Adds a copy of `data`. Bytes that were taken are removed first, once they are the larger part. So each byte moves
-    /// at most once on average.
+    /// Adds a copy of `data`. If more than half of the buffer was removed, the remaining bytes are first moved to its
+    /// front. So each byte is moved at most once on average.
     pub fn push(&mut self, data: &[u8]) {
         if self.taken > 0 && self.taken >= self.len() {
             self.bytes.drain(..self.taken);
@@ -37,7 +37,7 @@ impl ByteQueue {
         self.bytes.extend_from_slice(data);
     }
 
-    /// Removes `count` bytes from the front, or all if there are fewer.
+    /// Removes `count` bytes from the front, or all bytes if there are fewer.
     pub fn advance(&mut self, count: usize) {
         self.taken += count.min(self.len());
         if self.is_empty() {
@@ -51,7 +51,7 @@ impl ByteQueue {
     }
 }
 
-/// An empty queue keeps no more memory than this for the next bytes.
+/// The maximum capacity in bytes that an empty queue keeps.
 const KEPT_BYTES_MAX: usize = 32 << 10;
 
 #[cfg(test)]
@@ -83,7 +83,7 @@ mod tests {
         queue.push(&[1; 5]);
         for _ in 0..1000 {
             queue.push(&piece);
-            // The queue never empties: the beginning of a record stays.
+            // The queue is never empty, because a part of a record always remains.
             queue.advance(piece.len());
         }
         assert_eq!(queue.len(), 5);

@@ -1,9 +1,11 @@
-//! A direct-mapped cache: each entry has one slot, by its hash, and a later entry may replace it there.
+//! A direct-mapped cache: the hash of an entry determines its only slot, and a later entry with the same slot replaces
+//! it.
 //!
-//! A look-up reads a single slot. The cache grows only while two different hashes want the same slot. The host defines
-//! the entries and their hash.
+//! A look-up reads a single slot. The cache grows only when two entries with different hashes need the same slot. The
+//! host defines the entries and their hashes.
 
-/// Entries by hash. A slot has the latest entry that was put there, so the caller compares it with what it looks for.
+/// A cache of entries by hash. A slot has the entry that was put there last, so the caller must compare it with what
+/// it searches.
 pub struct DirectMappedCache<E> {
     entries: Vec<Option<E>>,
 }
@@ -17,13 +19,14 @@ impl<E> Default for DirectMappedCache<E> {
 }
 
 impl<E> DirectMappedCache<E> {
-    /// The entry in the slot of `hash`, which may have another hash.
+    /// The entry in the slot for `hash`. It may have another hash.
     pub fn get(&self, hash: usize) -> Option<&E> {
         self.entries.get(self.slot(hash))?.as_ref()
     }
 
-    /// Puts `entry` into its slot and returns the previous one, which the caller drops where that is allowed. If the two
-    /// have different hashes, the cache grows first. Entries that had different slots keep different ones.
+    /// Puts `entry` into its slot. Returns the entry that was there, so that the caller drops it at a time when that
+    /// is allowed. If the two have different hashes, the cache grows first, up to its maximum. Growing never moves two
+    /// entries into the same slot.
     pub fn keep(&mut self, entry: E, hash: impl Fn(&E) -> usize) -> Option<E> {
         if self.entries.is_empty() {
             self.entries.resize_with(SLOTS_MIN, || None);
@@ -53,6 +56,6 @@ impl<E> DirectMappedCache<E> {
     }
 }
 
-/// The least and the largest number of slots; powers of two.
+/// The minimum and the maximum number of slots, both powers of two.
 const SLOTS_MIN: usize = 4;
 const SLOTS_MAX: usize = 256;

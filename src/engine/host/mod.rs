@@ -2,11 +2,11 @@
 //!
 //! | file | content |
 //! | --- | --- |
-//! | `timers` | [`Timers`]: a host's timers in the order in which they are due |
+//! | `timers` | [`Timers`]: a host's timers, sorted by the time at which they are due |
 //! | `op_queues` | [`OpQueues`]: queues of operations on the host's own sockets, one for each descriptor and direction |
-//! | `socket_op` | [`SocketOp`]: an operation in such a queue, and how the driver starts it |
+//! | `socket_op` | [`SocketOp`]: an operation in such a queue, and how it is started |
 //! | `poll_timeout` | [`PollTimeout`]: how long a turn may block in the kernel |
-//! | `byte_queue` | [`ByteQueue`]: bytes for a host's decoder |
+//! | `byte_queue` | [`ByteQueue`]: a queue of bytes for a host's decoder |
 //! | `direct_mapped_cache` | [`DirectMappedCache`]: a cache with one slot for each hash |
 //! | `system_clock` | [`SystemClock`]: the time of day, which the protocols get from the host |
 //! | `system_roots` | [`system_roots`]: the root certificates that the operating system trusts |

@@ -1,20 +1,21 @@
 //! Queues of operations on the host's own sockets (asyncio's `sock_*` calls), one for each descriptor and direction.
 //!
 //! - **Queues.** In each direction a socket has at most one operation in flight, and the others wait in its queue. Two
-//!   sends in the kernel could overtake each other. A receive that is being cancelled may still bring bytes, which the
-//!   next one must get first. A short send keeps its place at the head of the queue.
-//! - **Late starts.** An operation is started at the end of the turn, after the host has checked that the socket still has
-//!   its descriptor. Otherwise it could take bytes from a new owner of a number that was closed in this turn.
-//! - **Checks.** If a socket is closed while one of its operations is in the kernel, it stays open there, and its peer sees
-//!   no end. No event reports a `close()`, so the host checks the sockets from time to time, and once more before it
-//!   blocks for long.
-//! - **Memory.** A descriptor needs memory while operations of it wait or are in flight, and for some hundred turns after
-//!   its last call. The height of its number makes no difference.
-//! - **Tries.** Most receives and sends need no operation, because the host tries a system call first. `may_try` says when
-//!   that is likely to succeed.
+//!   sends in the kernel could overtake each other. A receive that is being cancelled may still complete with bytes,
+//!   and the next receive must return these first. A short send stays at the head of the queue until its rest is sent.
+//! - **Late starts.** An operation is started at the end of the turn, after the host has checked that the socket still
+//!   has its descriptor. Otherwise, if the descriptor was closed in this turn, the operation could take bytes from
+//!   another socket that got the same number.
+//! - **Checks.** If a program closes a socket while an operation on it is in the kernel, the kernel keeps the socket
+//!   open, and the peer sees no end. The engine gets no event for a `close()`, so the host checks its sockets from
+//!   time to time, and once more before it blocks for long.
+//! - **Memory.** A descriptor needs memory while operations of it wait or are in flight, and for some hundred turns
+//!   after its last call. A high descriptor number needs no more memory than a low one.
+//! - **Tries.** Most receives and sends need no operation, because the host first tries the system call without
+//!   waiting. `may_try` returns true when that is likely to succeed.
 //!
-//! The host names a socket by its descriptor and by a number of its own, because descriptors change their owners. It also
-//! keeps the callers and handles the results.
+//! The host identifies a socket by its descriptor and by a number of its own, because a descriptor number is reused
+//! after a close. The host also has the callers and handles the results.
 
 use std::collections::VecDeque;
 use std::os::fd::RawFd;
@@ -52,21 +53,21 @@ impl OpQueueId {
     }
 }
 
-/// An operation to be started.
+/// An operation that the host has to start now.
 pub struct Start {
     pub key: Key,
     pub queue_id: OpQueueId,
     pub op: SocketOp,
 }
 
-/// An operation that waits in a queue.
+/// An operation behind the head of its queue.
 struct WaitingOp {
     key: Key,
     socket: usize,
     op: SocketOp,
 }
 
-/// The operation at the head of its queue, to be started or in flight.
+/// The operation at the head of its queue, which is in flight or has to be started.
 struct HeadOp {
     key: Key,
     socket: usize,
@@ -76,7 +77,7 @@ struct HeadOp {
 enum Asked {
     AtMost(usize),
     AllOf(Bytes),
-    /// A receive or an accept, when the socket is readable.
+    /// A receive or an accept that the host makes when the socket is readable.
     Attempt(Attempt),
     Something,
 }
@@ -93,7 +94,7 @@ impl HeadOp {
         Self { key, socket, asked }
     }
 
-    /// True if it returned the requested number of bytes.
+    /// True if a receive returned as many bytes as were requested.
     fn is_full(&self, outcome: &Outcome) -> bool {
         match (&self.asked, outcome) {
             (Asked::AtMost(most), Outcome::Received(Ok(data))) => data.len() >= *most,
@@ -101,7 +102,7 @@ impl HeadOp {
         }
     }
 
-    /// The unsent rest of a short send.
+    /// The bytes that a short send has not sent.
     fn rest(&self, outcome: &Outcome) -> Option<Bytes> {
         match (&self.asked, outcome) {
             (Asked::AllOf(data), Outcome::Done(Ok(sent))) => {
@@ -113,12 +114,12 @@ impl HeadOp {
     }
 }
 
-/// Counts system calls that were tried at once in vain. After some of them, the next receives go to the ring.
+/// Counts tried system calls that found nothing. After some of them, the next receives go to the ring without a try.
 #[derive(Default, Clone, Copy)]
 struct Hint {
-    /// Operations to go before the next try.
+    /// The number of operations that go to the ring before the next try.
     skip: u8,
-    /// The next value of `skip` after a vain try.
+    /// The value that `skip` gets after the next failed try.
     backoff: u8,
 }
 
@@ -132,7 +133,8 @@ impl Hint {
         }
     }
 
-    /// A receive has completed. If it returned the requested number of bytes, there may be more.
+    /// Records a completed receive. If it returned as many bytes as were requested, there may be more, and a try is
+    /// likely to succeed.
     fn completed(&mut self, is_full: bool) {
         self.skip = if is_full {
             0
@@ -157,10 +159,10 @@ impl OpQueue {
 
 #[derive(Default)]
 struct Descriptor {
-    /// Indexed by direction.
+    /// The queues of both directions, indexed by direction.
     queues: [OpQueue; 2],
     hint: Hint,
-    /// Calls answered without waiting in turn `turn`.
+    /// The number of calls that succeeded without waiting in the turn `turn`.
     turn: u64,
     answered: u32,
 }
@@ -174,14 +176,14 @@ impl Descriptor {
 pub struct OpQueues {
     /// The descriptors in use, by number.
     descriptors: FxHashMap<RawFd, Descriptor>,
-    /// The turn in which unused descriptors are removed. `u64::MAX` while there are few.
+    /// The turn in which unused descriptors are removed next; `u64::MAX` while there are few.
     next_sweep: u64,
     starting: VecDeque<Start>,
-    /// Operations at the head of a queue, or waiting in one.
+    /// The number of operations in all queues, including those at the heads.
     len: usize,
     turn: u64,
     next_check: Option<Instant>,
-    /// The host's callbacks have run since the last check.
+    /// True if the host's callbacks have run since the last check of the sockets.
     is_check_due: bool,
 }
 
@@ -215,13 +217,13 @@ impl OpQueues {
         })
     }
 
-    /// The number of descriptors with memory here.
+    /// The number of descriptors that have an entry.
     pub fn descriptors(&self) -> usize {
         self.descriptors.len()
     }
 
-    /// Removes descriptors that were not used for a while. Most of them are closed, which is not reported here. One that is
-    /// used again only begins to count its vain tries anew.
+    /// Removes descriptors that were not used for a while. Most of them are closed, which no event reports. If a
+    /// removed one is used again, only its count of failed tries is lost.
     #[cold]
     fn sweep(&mut self) {
         let oldest = self.turn.saturating_sub(TURNS_KEPT);
@@ -242,8 +244,9 @@ impl OpQueues {
 
     // Tries --------------------------------------------------------------------------------------
 
-    /// True if a system call may be tried at once, which is then counted. No operation of that direction may be in flight,
-    /// the try must be likely to succeed, and a task whose calls never wait must let others run.
+    /// True if the host may try a system call now; the try is counted. It may not while an operation of that direction
+    /// is in flight, while tries are likely to fail, or if the task's calls have succeeded so often in this turn that
+    /// other tasks must run first.
     #[inline]
     pub fn may_try(&mut self, queue_id: OpQueueId) -> bool {
         let turn = self.turn;
@@ -265,8 +268,8 @@ impl OpQueues {
         true
     }
 
-    /// True if an accept may be tried at once, which is then counted: one in each turn. So a task that accepts in a loop
-    /// handles each connection before it accepts the next, and other processes accept the rest.
+    /// True if the host may try an accept now; the try is counted. One is allowed in each turn. So a task that accepts
+    /// in a loop handles each connection before it accepts the next, and other processes can accept the others.
     pub fn may_accept(&mut self, queue_id: OpQueueId) -> bool {
         let turn = self.turn;
         let descriptor = self.descriptor(queue_id.fd);
@@ -274,7 +277,7 @@ impl OpQueues {
         !has_accepted && self.may_try(queue_id)
     }
 
-    /// A read from `fd` was tried and found something or not.
+    /// Records a tried read from `fd`: `something` is true if it returned data.
     #[inline]
     pub fn tried(&mut self, fd: RawFd, something: bool) {
         self.descriptor(fd).hint.tried(something);
@@ -282,7 +285,7 @@ impl OpQueues {
 
     // Operations ---------------------------------------------------------------------------------
 
-    /// The operation at the head of this queue, and the host's number of its socket.
+    /// The operation at the head of this queue, with the host's number of its socket.
     #[inline]
     pub fn current(&self, queue_id: OpQueueId) -> Option<(Key, usize)> {
         let current = self.holder(queue_id)?;
@@ -296,8 +299,8 @@ impl OpQueues {
             .as_ref()
     }
 
-    /// Adds an operation to its queue, and starts it if the queue was empty. `socket` is the host's number of the socket,
-    /// which distinguishes sockets that had one descriptor after each other.
+    /// Adds an operation to its queue. If the queue was empty the operation will be started. `socket` is the host's
+    /// number of the socket, which distinguishes sockets that had the same descriptor one after another.
     #[inline]
     pub fn join(&mut self, key: Key, fd: RawFd, socket: usize, op: SocketOp) {
         self.len += 1;
@@ -310,14 +313,14 @@ impl OpQueues {
         self.starting.push_back(Start { key, queue_id, op });
     }
 
-    /// Takes the next operation to start in this turn. The host starts it or calls [`leave`](Self::leave).
+    /// Takes the next operation to start in this turn. The host starts it, or removes it with [`leave`](Self::leave).
     #[inline]
     pub fn take_start(&mut self) -> Option<Start> {
         self.starting.pop_front()
     }
 
-    /// The receive or the accept for which an operation with this `outcome` has waited. The host makes it, if the
-    /// descriptor is still the socket's.
+    /// The receive or accept that the operation with this `outcome` has waited for. The host makes it if the
+    /// descriptor still belongs to the socket.
     pub fn attempt_of(&self, queue_id: OpQueueId, key: Key, outcome: &Outcome) -> Option<Attempt> {
         let current = self.holder(queue_id).filter(|current| current.key == key)?;
         match (&current.asked, outcome) {
@@ -326,14 +329,14 @@ impl OpQueues {
         }
     }
 
-    /// The unsent rest of a short send, for [`go_on`](Self::go_on).
+    /// The bytes that a short send has not sent, for [`go_on`](Self::go_on).
     pub fn rest_of(&self, queue_id: OpQueueId, key: Key, outcome: &Outcome) -> Option<Bytes> {
         let current = self.holder(queue_id)?;
         (current.key == key).then(|| current.rest(outcome))?
     }
 
-    /// Continues the operation at the head of the queue, which keeps its place, by `op` with the new `key`: the rest of a
-    /// short send, or another wait for an attempt that found nothing because another process was faster.
+    /// Replaces the operation at the head of the queue by `op` with the new `key`: the rest of a short send, or
+    /// another wait because an attempt found nothing (another process was faster).
     pub fn go_on(&mut self, queue_id: OpQueueId, key: Key, op: SocketOp) {
         if let Some(current) = &mut self.queue(queue_id).current {
             *current = HeadOp::new(key, current.socket, &op);
@@ -341,7 +344,7 @@ impl OpQueues {
         }
     }
 
-    /// An operation has ended. The next one that `is_wanted` is started.
+    /// Removes an operation that has completed. The next operation in the queue that `is_wanted` will be started.
     pub fn complete(
         &mut self,
         queue_id: OpQueueId,
@@ -359,8 +362,8 @@ impl OpQueues {
         self.leave(queue_id, key, is_wanted);
     }
 
-    /// An operation leaves the head of its queue, if it is there. The next one that `is_wanted` is started. A waiting
-    /// operation that is cancelled need not leave: it is skipped when it reaches the head.
+    /// Removes an operation from the head of its queue, if it is there. The next operation that `is_wanted` will be
+    /// started. A cancelled operation behind the head need not be removed: it is skipped when it gets to the head.
     pub fn leave(&mut self, queue_id: OpQueueId, key: Key, is_wanted: impl Fn(Key) -> bool) {
         let Some(descriptor) = self.descriptors.get_mut(&queue_id.fd) else {
             return;
@@ -380,9 +383,9 @@ impl OpQueues {
         }
     }
 
-    /// Removes waiting operations that are not wanted any more. A program may cancel one wait after the other on a socket
-    /// whose first operation never ends. The host calls this with each check, so that no key here outlives its operation
-    /// for long.
+    /// Removes operations that are no longer wanted from the queues. They could accumulate if a program cancels many
+    /// operations on a socket whose first operation never ends. The host calls this with each check, so no key stays
+    /// here long after its operation was cancelled.
     pub fn drop_unwanted(&mut self, is_wanted: impl Fn(Key) -> bool) {
         for queue in self.descriptors.values_mut().flat_map(|at| &mut at.queues) {
             let before = queue.waiting.len();
@@ -398,7 +401,7 @@ impl OpQueues {
 
     // Turns and checks ---------------------------------------------------------------------------
 
-    /// True if a turn has nothing to start or to check. Such a turn is counted.
+    /// True if this turn has no operation to start and no socket to check. The turn is counted.
     #[inline]
     pub fn skip_turn(&mut self) -> bool {
         let is_idle = self.len == 0 && self.starting.is_empty() && self.turn < self.next_sweep;
@@ -406,8 +409,8 @@ impl OpQueues {
         is_idle
     }
 
-    /// The host's callbacks have run. Returns the operations whose sockets the host has to check now. If a socket is
-    /// closed, the host calls [`leave`](Self::leave) for its operation and cancels it.
+    /// Called after the host's callbacks have run. Returns the operations whose sockets the host has to check now. If
+    /// a socket is closed, the host calls [`leave`](Self::leave) for its operation and cancels it.
     #[inline]
     pub fn begin_turn(&mut self, now: impl FnOnce() -> Instant) -> Vec<(Key, OpQueueId)> {
         self.turn += 1;
@@ -440,14 +443,15 @@ impl OpQueues {
         found
     }
 
-    /// The time of the next check, at which a blocked host has to wake up.
+    /// The time of the next check of the sockets. A blocked host has to wake up then.
     #[inline]
     pub fn next_check(&self) -> Option<Instant> {
         self.next_check.filter(|_| self.is_check_due)
     }
 
-    /// The host runs again after a rest. Its operations, which were taken back from the kernel, will be armed by
-    /// descriptor, and a descriptor may have a new owner. So all are checked now.
+    /// Called when the host runs again after it was stopped. Its operations were taken back from the kernel and will
+    /// be armed again by descriptor number, which may belong to another socket by now. So all sockets are checked at
+    /// once.
     pub fn check_now(&mut self, now: Instant) {
         if self.len > 0 {
             self.next_check = Some(now);
@@ -455,12 +459,13 @@ impl OpQueues {
     }
 }
 
-/// A task whose calls succeed this often in a turn without waiting has to wait once, so that others run.
+/// If calls of a task succeed this often in a turn without waiting, the next call waits for the next turn, so that
+/// other tasks run.
 const ANSWERS_PER_TURN: u32 = 16;
-/// The most operations between vain tries.
+/// The maximum number of operations that go to the ring between two failed tries.
 const BACKOFF_MAX: u8 = 31;
-/// The number of descriptors that are always kept. Others are kept for a number of turns after their last use.
+/// The number of descriptors whose entries are always kept. Other entries are removed some turns after their last use.
 const DESCRIPTORS_KEPT: usize = 256;
 const TURNS_KEPT: u64 = 512;
-/// The longest time that a closed socket stays open in the kernel.
+/// The interval of the checks. So a closed socket stays open in the kernel for at most this time.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);

@@ -4,41 +4,41 @@
 
 use std::time::{Duration, Instant};
 
-/// The time until the earliest deadline. Without a deadline a turn blocks until an operation completes or the host is
-/// woken. A clock is read only if there is a deadline on it.
+/// The time until the earliest deadline. Without a deadline (`None`) a turn blocks until an operation completes or the
+/// host is woken. A clock is read only if it has a deadline.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PollTimeout(Option<Duration>);
 
 impl PollTimeout {
-    /// The argument of [`Engine::enter`](crate::Engine::enter).
+    /// The time-out for [`Engine::enter`](crate::Engine::enter).
     pub fn timeout(self) -> Option<Duration> {
         self.0
     }
 
-    /// Shortens the time to `limit`.
+    /// Shortens the time-out to `limit`.
     pub fn at_most(self, limit: Option<Duration>) -> Self {
         Self(self.0.into_iter().chain(limit).min())
     }
 
-    /// Shortens the time to the time until `deadline`, which is zero if that has passed.
+    /// Shortens the time-out to end at `deadline`. If `deadline` has passed, the time-out is zero.
     pub fn until(self, deadline: Option<Instant>, now: impl FnOnce() -> Instant) -> Self {
         self.at_most(deadline.map(|deadline| deadline.saturating_duration_since(now())))
     }
 
-    /// Shortens the time to the time until `due`, on the clock of the host's timers, in seconds.
+    /// Shortens the time-out to end at `due`, in seconds on the clock of the host's timers.
     pub fn until_due(self, due: Option<f64>, now: impl FnOnce() -> f64) -> Self {
         self.at_most(due.map(|due| Self::seconds(due - now())))
     }
 
-    /// Converts seconds, to a day at most, and to zero if they are negative or NaN: the clock may be a program's own, and
-    /// return anything.
+    /// Converts seconds to a duration of at most a day, and negative numbers and NaN to zero. A program may define the
+    /// clock, so any value is possible.
     pub fn seconds(seconds: f64) -> Duration {
         let positive = if seconds > 0.0 { seconds } else { 0.0 };
         Duration::from_secs_f64(positive.min(SECONDS_MAX))
     }
 }
 
-/// asyncio's MAXIMUM_SELECT_TIMEOUT.
+/// The maximum in seconds: asyncio's MAXIMUM_SELECT_TIMEOUT.
 const SECONDS_MAX: f64 = 24.0 * 3600.0;
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
-//! An operation on a socket of the host's own, and how the driver starts it.
+//! An operation on one of the host's own sockets, and how it is started on the driver.
 //!
-//! `op_queues` decides which operation is next on a socket.
+//! `op_queues` decides which operation on a socket is started next.
 
 use std::os::fd::RawFd;
 
@@ -11,14 +11,14 @@ use crate::watchers::Direction;
 
 pub enum SocketOp {
     Recv(u32),
-    /// Waits for a message of at most this number of bytes. An [`Attempt`] then receives it.
+    /// Waits until a message can be received. An [`Attempt`] then receives at most this number of bytes.
     RecvFrom(usize),
-    /// Waits for a connection. An [`Attempt`] then accepts it.
+    /// Waits until a connection can be accepted. An [`Attempt`] then accepts it.
     Accept,
     Send(Bytes),
     SendTo(Bytes, Option<SockAddr>),
     Connect(SockAddr),
-    /// Waits for room to send. Nothing is sent.
+    /// Waits until the socket has room for data. Sends nothing.
     Writable,
 }
 
@@ -37,8 +37,8 @@ impl SocketOp {
     pub fn queue(self, driver: &mut Driver, fd: RawFd, token: Token) -> OpId {
         match self {
             Self::Recv(most) => driver.recv_once(fd, most, token),
-            // Other processes may have the socket as well. With a poll the kernel takes nothing out of it for a call that is
-            // cancelled, or whose process computes.
+            // Other processes may receive from the socket too. A poll takes nothing out of the socket, so nothing is
+            // lost for them if this call is cancelled, or if this process is busy.
             Self::RecvFrom(_) | Self::Accept => driver.poll(fd, Interest::Read, token),
             Self::Send(data) => driver.send(fd, data, token),
             Self::SendTo(data, to) => driver.send_msg(fd, SendMsg::plain(data, to), token),
@@ -48,8 +48,8 @@ impl SocketOp {
     }
 }
 
-/// A receive or an accept without waiting, after the wait for a readable socket. The host makes it as late as it can,
-/// because other processes may have the socket as well, and data that a cancelled call has not taken is theirs.
+/// A receive or an accept without waiting, after the socket has become readable. The host makes it as late as
+/// possible, because other processes may use the socket too and should get the data if this call is cancelled.
 #[derive(Clone, Copy)]
 pub enum Attempt {
     Message(usize),
@@ -57,7 +57,7 @@ pub enum Attempt {
 }
 
 impl Attempt {
-    /// `None` if there is nothing, because another process was faster.
+    /// Makes the system call. `None` if there is nothing, because another process was faster.
     pub fn make(self, fd: RawFd) -> Option<Outcome> {
         let errno = |error: std::io::Error| Errno(error.raw_os_error().unwrap_or(libc::EIO));
         let outcome = match self {
@@ -75,7 +75,7 @@ impl Attempt {
         }
     }
 
-    /// The wait for the attempt.
+    /// The operation that waits until the attempt can succeed.
     pub fn into_op(self) -> SocketOp {
         match self {
             Self::Message(size) => SocketOp::RecvFrom(size),

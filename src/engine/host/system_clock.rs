@@ -1,4 +1,4 @@
-//! The system's clock. The protocol crates read no clock, so a host passes this one in.
+//! The clock of the operating system. The protocol crates do not read it themselves; a host gives it to them.
 
 use std::{sync::Arc, time::SystemTime};
 

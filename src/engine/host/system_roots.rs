@@ -1,14 +1,16 @@
-//! The root certificates that the operating system trusts. The protocol crates read no files, so a host passes them in.
+//! The root certificates that the operating system trusts. The protocol crates read no files; a host passes the
+//! certificates to them.
 
 use std::{ffi::OsString, sync::Mutex};
 
 use uringcore_quic::tls::TrustStore;
 
-/// The operating system's certificate store, or the files of `SSL_CERT_FILE` and `SSL_CERT_DIR`. The error is a sentence.
+/// Reads the operating system's certificate store, or the files that `SSL_CERT_FILE` and `SSL_CERT_DIR` name. The
+/// error is a sentence.
 ///
-/// Reading and parsing the store takes milliseconds, and hosts make a configuration for each connection, so the result is
-/// kept for each value of the two variables. No caller waits for the lock of the cache: a process that was forked while
-/// another thread held the lock would wait for ever, so it reads the store again instead.
+/// Reading and parsing the store takes milliseconds, and hosts need it for each connection, so the result is cached
+/// for each value of the two variables. No caller waits for the cache's lock: if a process was forked while another
+/// thread held the lock, the child would wait forever. If the lock is taken, the store is read again.
 pub fn system_roots() -> Result<TrustStore, String> {
     type Source = [Option<OsString>; 2];
     static CACHE: Mutex<Option<(Source, TrustStore)>> = Mutex::new(None);

@@ -1,29 +1,30 @@
-//! Timers in the order in which they are due. Any of them can be removed without a search.
+//! Timers, sorted by the time at which they are due. Any timer can be removed without a search.
 //!
-//! Most timers of a server are time-outs of one length that are cancelled before they are due. They are set in the order
-//! in which they are due, so they form a *run*: a new timer is added at its end, and the next one leaves at its head.
-//! Timers out of order are in a heap. Each entry has the index of its slot, and each slot the position of its entry. So a
-//! cancelled timer can be removed without a search. Its place in the run stays vacant until its neighbours have gone, or
-//! until half of the run is vacant, so vacancies do not collect. The host defines the items and the clock.
+//! Most timers of a server are time-outs of equal length that are cancelled before they are due. They are set in the
+//! order in which they are due, so they form a *run*: a new timer is added at the end, and the next timer that is due
+//! is at the front. Timers that are out of order are in a heap. Each entry has the index of its slot, and each slot
+//! has the position of its entry in the run or in the heap, so a cancelled timer is removed without a search. Its
+//! position in the run stays vacant until the entries around it are gone, or until half of the run is vacant; so
+//! vacancies do not accumulate. The host defines the items and the clock.
 
 use std::collections::VecDeque;
 
-/// Items by the time at which they are due, and equal times in the order in which they were set.
+/// Items, sorted by the time at which they are due. Items with equal times are in the order in which they were set.
 pub struct Timers<T> {
-    /// In order of time. The first and the last entry are not vacant.
+    /// Entries in the order of time. The first and the last entry are not vacant.
     run: VecDeque<TimerEntry>,
-    /// The number of the run's first entry. Numbers wrap around at 2^32.
+    /// The number of the first entry of the run. Entries are numbered in order, modulo 2^32.
     first: u32,
     vacancies: usize,
-    /// Every entry is due no later than those at `2i + 1` and `2i + 2`.
+    /// A binary heap: each entry is due no later than those at `2i + 1` and `2i + 2`.
     heap: Vec<TimerEntry>,
     slots: Vec<TimerSlot<T>>,
-    /// The first free slot. Free slots are a list by `TimerSlot::at`.
+    /// The index of the first free slot. Free slots are linked by `TimerSlot::at`.
     free: u32,
     sequence: u64,
 }
 
-/// The name of a timer. It stays unique after the timer has left.
+/// The key of a timer. No other timer ever gets it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TimerKey {
     slot: u32,
@@ -34,7 +35,7 @@ pub struct TimerKey {
 struct TimerEntry {
     when: f64,
     sequence: u64,
-    /// `NONE` for a vacancy in the run.
+    /// The index of the slot; `NONE` for a vacant position of the run.
     slot: u32,
 }
 
@@ -46,14 +47,14 @@ impl TimerEntry {
 }
 
 struct TimerSlot<T> {
-    /// The entry's number in the run or its index in the heap. In a free slot the next free one.
+    /// The number of the entry in the run, or its index in the heap. In a free slot, the index of the next free slot.
     at: u32,
     in_run: bool,
     sequence: u64,
     item: Option<T>,
 }
 
-/// The place of the next timer.
+/// The position of the timer that is due next.
 enum NextTimer {
     Run,
     Heap,
@@ -82,12 +83,12 @@ impl<T> Timers<T> {
         self.run.is_empty() && self.heap.is_empty()
     }
 
-    /// The items, in no order.
+    /// All items, unsorted.
     pub fn iter(&self) -> impl Iterator<Item = &T> {
         self.slots.iter().filter_map(|slot| slot.item.as_ref())
     }
 
-    /// The time at which the next timer is due.
+    /// The time at which the next timer is due, in seconds on the host's clock.
     pub fn next_due(&self) -> Option<f64> {
         self.next().map(|(when, _)| when)
     }
@@ -101,7 +102,7 @@ impl<T> Timers<T> {
         }
     }
 
-    /// Sets a timer. `when` is in seconds on the host's clock, and not NaN.
+    /// Sets a timer. `when` is in seconds on the host's clock, and must not be NaN.
     pub fn push(&mut self, when: f64, item: T) -> TimerKey {
         debug_assert!(!when.is_nan());
         self.sequence += 1;
@@ -127,7 +128,7 @@ impl<T> Timers<T> {
         TimerKey { slot, sequence }
     }
 
-    /// Removes a timer. `None` if it has left already.
+    /// Removes a timer. `None` if it was removed before.
     pub fn remove(&mut self, key: TimerKey) -> Option<T> {
         let slot = self.slots.get(key.slot as usize)?;
         if slot.sequence != key.sequence || slot.item.is_none() {
@@ -142,7 +143,7 @@ impl<T> Timers<T> {
         self.free_slot(key.slot)
     }
 
-    /// Takes the next timer that is due before `end`.
+    /// Removes and returns the next timer that is due before `end`.
     pub fn pop_due(&mut self, end: f64) -> Option<T> {
         let (when, next) = self.next()?;
         if when >= end {
@@ -159,7 +160,7 @@ impl<T> Timers<T> {
         self.free_slot(slot)
     }
 
-    /// Finds a timer by a search of all of them, in no order.
+    /// Finds a timer by visiting all of them, unsorted.
     pub fn find(&self, is_wanted: impl Fn(&T) -> bool) -> Option<TimerKey> {
         let (index, slot) = self
             .slots
@@ -187,21 +188,22 @@ impl<T> Timers<T> {
         }
     }
 
-    /// Frees the slot of an entry that has left.
+    /// Frees a slot and returns its item.
     fn free_slot(&mut self, index: u32) -> Option<T> {
         let slot = &mut self.slots[index as usize];
         slot.at = self.free;
         self.free = index;
         let item = slot.item.take();
         if self.is_empty() && self.slots.len() > SLOTS_KEPT {
-            // Frees the memory of a burst. The sequence continues, so that old names stay unique.
+            // No timer is left, so the memory of a burst is freed. The sequence of keys continues, so that old keys
+            // stay unique.
             (self.run, self.heap, self.slots) = Default::default();
             self.free = NONE;
         }
         item
     }
 
-    /// The run's entry at `index` has left.
+    /// Makes the position of the run at `index` vacant.
     fn vacate(&mut self, index: usize) {
         self.run[index].slot = NONE;
         self.vacancies += 1;
@@ -211,7 +213,7 @@ impl<T> Timers<T> {
         }
         while self.run.front().is_some_and(|entry| entry.slot == NONE) {
             self.run.pop_front();
-            // Numbers are counted modulo 2^32. The run has fewer entries.
+            // Numbers are modulo 2^32. The run never has so many entries.
             self.first = self.first.wrapping_add(1);
             self.vacancies -= 1;
         }
@@ -220,7 +222,8 @@ impl<T> Timers<T> {
         }
     }
 
-    /// Removes the vacancies of the run. At least as many timers were removed since the last time as are moved now.
+    /// Removes the vacant positions of the run. Since the last time, at least as many timers were removed as are moved
+    /// now.
     fn compact(&mut self) {
         self.run.retain(|entry| entry.slot != NONE);
         self.vacancies = 0;
@@ -231,11 +234,11 @@ impl<T> Timers<T> {
         }
     }
 
-    /// Takes an entry out of the heap. Returns its slot.
+    /// Removes an entry from the heap. Returns the index of its slot.
     fn take_from_heap(&mut self, at: usize) -> u32 {
         let entry = self.heap.swap_remove(at);
         if at < self.heap.len() {
-            // The last entry was moved here and may belong further up or down.
+            // The last entry of the heap was moved to this position, and may belong further up or down.
             if self.rise(at) == at {
                 self.sink(at);
             }
@@ -243,7 +246,7 @@ impl<T> Timers<T> {
         entry.slot
     }
 
-    /// Moves an entry up to its place. Returns the place.
+    /// Moves an entry of the heap up to its position, which is returned.
     fn rise(&mut self, mut at: usize) -> usize {
         let entry = self.heap[at];
         while at > 0 {
@@ -258,7 +261,7 @@ impl<T> Timers<T> {
         at
     }
 
-    /// Moves an entry down to its place.
+    /// Moves an entry of the heap down to its position.
     fn sink(&mut self, mut at: usize) {
         let entry = self.heap[at];
         loop {
@@ -288,7 +291,7 @@ impl<T> Timers<T> {
 
 const NONE: u32 = u32::MAX;
 const SLOTS_KEPT: usize = 1_024;
-/// Fewer vacancies are not worth a pass over the run.
+/// The run is compacted only if it has at least this many vacant positions.
 const VACANCIES_MIN: usize = 64;
 
 #[cfg(test)]
@@ -344,7 +347,8 @@ mod tests {
         assert_eq!(timers.remove(keys[0]), None);
     }
 
-    /// Time-outs of one length that are cancelled, behind one that stays: neither the run nor the slots grow.
+    /// Time-outs of equal length that are set and cancelled, behind a timer that stays. Neither the run nor the slots
+    /// grow.
     #[test]
     fn vacant_slots_do_not_accumulate() {
         let mut timers = Timers::default();
@@ -366,7 +370,7 @@ mod tests {
         assert!(timers.is_empty());
     }
 
-    /// Against a list that is sorted anew each time; half of the times come in order.
+    /// Compares the timers with a list that is sorted after each operation. Half of the times are in order.
     #[test]
     fn random_operations_match_a_sorted_list() {
         let mut random = 1_u64;
@@ -408,7 +412,7 @@ mod tests {
         assert!(timers.slots.len() <= 200);
     }
 
-    /// Numbers of places in the run go from 2^32 - 1 to 0 while timers are set, removed, moved and due.
+    /// The numbers of entries in the run pass from 2^32 - 1 to 0 while timers are set, removed, moved and due.
     #[test]
     fn heap_positions_are_found_when_slot_numbers_wrap() {
         let mut timers = Timers {
@@ -419,7 +423,7 @@ mod tests {
             .map(|item| timers.push(f64::from(item), item))
             .collect();
         assert_eq!(timers.run.len(), 400);
-        // Places on both sides of the wrap become vacant, until the rest is moved together.
+        // Positions on both sides of the wrap become vacant, until the run is compacted.
         for item in (0..400).filter(|item| item % 4 != 3) {
             assert_eq!(timers.remove(keys[item as usize]), Some(item));
         }

@@ -3,8 +3,8 @@
 //! | file | content |
 //! | --- | --- |
 //! | `socket` | [`QuicSocket`]: a UDP socket and the state machines of its connections |
-//! | `sockets` | `QuicSockets`: all of them, the ones with work and the next deadline |
-//! | `socket_fd` | [`SocketFd`]: a descriptor that the engine closes, or that the host lent to it |
+//! | `sockets` | `QuicSockets`: the table of these sockets, those with work, and the next deadline |
+//! | `socket_fd` | [`SocketFd`]: a descriptor that the engine closes, or that belongs to the host |
 //!
 //! The protocol is in `uringcore_quic`. The host handles the events of connections.
 

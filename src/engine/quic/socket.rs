@@ -1,14 +1,14 @@
-//! A UDP socket and the QUIC state machines of its connections: completions in, GSO batches out.
+//! A UDP socket with the QUIC state machines of its connections: it gets completions and sends GSO batches.
 //!
 //! | file | content |
 //! | --- | --- |
-//! | `sending` | bounded batches in flight from pooled buffers; single datagrams if the kernel refuses GSO |
+//! | `sending` | a bounded number of batches in flight; single datagrams if the kernel refuses GSO |
 //! | `buffer_pool` | send buffers that are used again |
-//! | `additional_sockets` | further sockets of an endpoint: after a client's migration, of a server's preferred address |
+//! | `additional_sockets` | further UDP sockets of an endpoint: after a client's migration, for a server's preferred address |
 //!
-//! This file receives (cuts GRO batches, copies each batch once), reads ICMP errors, ends the socket in order, and
-//! returns the memory of a flood to the system. The protocol is in `uringcore_quic`; the host handles the events
-//! of connections.
+//! This file receives datagrams (splits GRO batches, copies each batch once), reads ICMP errors, ends the socket in
+//! the right order, and returns the memory of a flood to the system. The protocol is in `uringcore_quic`; the host
+//! handles the events of connections.
 
 use std::collections::VecDeque;
 use std::io;
@@ -29,18 +29,19 @@ use additional_sockets::AdditionalSockets;
 use buffer_pool::BufferPool;
 use sending::{Batch, InFlight};
 
-/// The `sub` byte of a token (`token::Route`): one of these in the lower two bits, the number of the socket above.
+/// The `sub` byte of a token (`completion_token::Route`) has one of these values in its lower two bits, and the number
+/// of the UDP socket in the other six.
 const SUB_RECV: u8 = 0;
 const SUB_SEND: u8 = 1;
 const SUB_CLOSE: u8 = 2;
 
 /// A UDP socket with its QUIC connections.
 ///
-/// The engine calls [`handle_completion`](Self::handle_completion) for each completion and [`flush`](Self::flush) once a
-/// turn. The host gives commands through [`protocol`](Self::protocol) and takes events from
+/// The engine calls [`handle_completion`](Self::handle_completion) for each completion, and [`flush`](Self::flush) in
+/// each turn. The host gives commands through [`protocol`](Self::protocol), and takes events from
 /// [`poll_event`](Self::poll_event) after [`EngineEvent::QuicReady`](crate::EngineEvent::QuicReady).
 pub struct QuicSocket {
-    /// `None` when the driver has closed it.
+    /// `None` after the driver has closed it.
     fd: Option<SocketFd>,
     raw_fd: RawFd,
     token: Token,
@@ -49,17 +50,19 @@ pub struct QuicSocket {
     additional: AdditionalSockets,
     in_flight: VecDeque<InFlight>,
     in_flight_bytes: usize,
-    /// Batches that the kernel did not take, to be sent again.
+    /// Batches that the kernel did not accept, and that are sent again.
     again: VecDeque<Batch>,
     buffers: BufferPool,
-    /// The host has got [`EngineEvent::QuicReady`](crate::EngineEvent::QuicReady) and not taken all events since.
+    /// True if the host has got [`EngineEvent::QuicReady`](crate::EngineEvent::QuicReady) and has not taken all events
+    /// since.
     reported: bool,
     phase: SocketPhase,
     failure: Option<Errno>,
-    /// This process is a forked child, and the connections belong to its parent. Two processes with the same keys would
-    /// use the same nonces (RFC 9001 section 5.3), so the child sends nothing.
+    /// True in a forked child: the connections belong to the parent process. Two processes with the same keys would
+    /// repeat nonces (RFC 9001 section 5.3), so the child sends nothing.
     is_parents: bool,
-    /// The end of a flood in this process. The first socket that reaches it returns the freed memory to the system.
+    /// The end of a flood in this process; `None` if there is none. The first socket that reaches this time returns
+    /// freed memory to the system.
     flood_end: Option<Instant>,
     counters: QuicSocketStats,
 }
@@ -67,13 +70,13 @@ pub struct QuicSocket {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum SocketPhase {
     Open,
-    /// New connections are refused. The socket ends with its last connection.
+    /// New connections are refused. The socket is closed when its last connection has ended.
     Draining,
-    /// All connections are closed. A peer that still sends gets CONNECTION_CLOSE again.
+    /// All connections are closed. A peer that still sends gets another CONNECTION_CLOSE.
     Closing {
         until: Instant,
     },
-    /// The socket is being closed.
+    /// The driver is closing the socket.
     Ending,
     Ended,
 }
@@ -91,7 +94,7 @@ pub struct QuicSocketStats {
 
 impl QuicSocket {
     /// Prepares a bound UDP socket (error queue, GRO, ECN, packet info, no fragmentation) for the connections of
-    /// `protocol`. `token` is the token of its operations, with a `sub` byte of zero.
+    /// `protocol`. `token` is the token for its operations, with a `sub` byte of zero.
     pub fn new(fd: SocketFd, mut protocol: Endpoint, token: Token) -> io::Result<Self> {
         let raw_fd = fd.raw();
         let info = net::prepare_quic_socket(raw_fd)?;
@@ -127,7 +130,7 @@ impl QuicSocket {
 
     // Methods of the host ----------------------------------------------------------------------------
 
-    /// The state machines, for commands. The next flush sends their packets.
+    /// The state machines of the connections, for commands. The next flush sends their packets.
     pub fn protocol(&mut self) -> &mut Endpoint {
         &mut self.protocol
     }
@@ -136,8 +139,8 @@ impl QuicSocket {
         self.raw_fd
     }
 
-    /// Takes over a further bound UDP socket, of at most 63. Returns its number in the protocol. It is closed with this
-    /// socket, or by [`remove_socket`](Self::remove_socket).
+    /// Adds another bound UDP socket; there may be 63 of them. Returns its number in the protocol. It is closed
+    /// together with this socket, or by [`remove_socket`](Self::remove_socket).
     pub fn add_socket(&mut self, fd: OwnedFd) -> io::Result<u32> {
         match self.phase {
             SocketPhase::Open | SocketPhase::Draining => self.additional.add(fd),
@@ -145,12 +148,12 @@ impl QuicSocket {
         }
     }
 
-    /// Closes a further socket. Packets that a connection still sends through it are lost.
+    /// Closes an additional socket. Packets that a connection still sends through it are lost.
     pub fn remove_socket(&mut self, number: u32) {
         self.additional.close(number);
     }
 
-    /// The number of connections, closing ones included.
+    /// The number of connections, including those that are closing.
     pub fn connections(&self) -> usize {
         self.protocol.len()
     }
@@ -163,17 +166,17 @@ impl QuicSocket {
         self.counters
     }
 
-    /// The error that ended the socket, if there was one.
+    /// The error that ended the socket; `None` if there was none.
     pub fn failure(&self) -> Option<Errno> {
         self.failure
     }
 
-    /// Takes the next event of a connection. Events of one connection follow each other.
+    /// Takes the next event of a connection. The events of a connection are consecutive.
     pub fn poll_event(&mut self) -> Option<(ConnectionKey, Event)> {
         self.poll_event_past(&mut |_, _, event| Some(event))
     }
 
-    /// Takes the next event that `take` returns. Those that it keeps are handled inside the call.
+    /// Takes the next event for which `take` returns a value. `take` handles the other events itself.
     pub fn poll_event_past(
         &mut self,
         take: &mut dyn FnMut(ConnectionKey, &mut Connection, Event) -> Option<Event>,
@@ -191,9 +194,8 @@ impl QuicSocket {
         }
     }
 
-    /// Closes all connections with `code`. The socket closes when each connection has ended (RFC 9000 section
-    /// 10.2: the peer has answered, or three probe time-outs have passed), at the latest after
-    /// [`CLOSING_MAX`].
+    /// Closes all connections with `code`. The socket is closed when each connection has ended (RFC 9000 section 10.2:
+    /// the peer has answered, or three probe time-outs have passed), and at the latest after [`CLOSING_MAX`].
     pub fn close(&mut self, now: Instant, code: u64, reason: &[u8]) {
         if matches!(self.phase, SocketPhase::Open | SocketPhase::Draining) {
             self.protocol.refuse_incoming();
@@ -204,13 +206,13 @@ impl QuicSocket {
         }
     }
 
-    /// True if `fd` is this socket's descriptor and the host has to close it.
+    /// True if `fd` is this socket's descriptor and belongs to the host, which has to close it.
     pub fn is_lent(&self, fd: RawFd) -> bool {
         matches!(self.fd, Some(SocketFd::Lent(lent)) if lent == fd)
             && !matches!(self.phase, SocketPhase::Ending | SocketPhase::Ended)
     }
 
-    /// Takes ownership of a lent descriptor: the socket closes it at its end instead of the host.
+    /// Takes ownership of the descriptor that belonged to the host: now the socket closes it at its end.
     pub fn own(&mut self, fd: OwnedFd) {
         debug_assert!(self.is_lent(fd.as_raw_fd()));
         self.fd = Some(SocketFd::Owned(fd));
@@ -222,7 +224,8 @@ impl QuicSocket {
 
     // Methods of the engine --------------------------------------------------------------------------
 
-    /// True if the host needs an event to poll the events of connections. Then false until it has taken them all.
+    /// True if the host needs an event so that it polls the events of connections. Then false until the host has taken
+    /// them all.
     pub(crate) fn take_events_ready(&mut self) -> bool {
         if self.reported {
             return false;
@@ -231,12 +234,12 @@ impl QuicSocket {
         self.reported
     }
 
-    /// True when no operation of this socket is in the kernel and the host has taken all events.
+    /// True if no operation of this socket is in the kernel, and the host has taken all events.
     pub(crate) fn has_ended(&self) -> bool {
         self.phase == SocketPhase::Ended && !self.reported
     }
 
-    /// In a forked child: ends the socket with the next flush and sends nothing to the peers.
+    /// In a forked child: the next flush ends the socket without sending anything to the peers.
     pub(crate) fn leave_to_parent(&mut self) {
         self.is_parents = true;
         self.again.clear();
@@ -296,8 +299,8 @@ impl QuicSocket {
         }
     }
 
-    /// Arms the receives, and sends packets of the state machines as far as the bound of sends in flight allows. The rest
-    /// follows when sends complete.
+    /// Arms the receives, and sends packets of the state machines until the bound of sends in flight is reached. The
+    /// other packets are sent when sends complete.
     pub fn flush(&mut self, driver: &mut Driver, now: Instant) {
         if self.phase == SocketPhase::Ended {
             return;
@@ -338,9 +341,10 @@ impl QuicSocket {
 
     // Receiving ----------------------------------------------------------------------------------
 
-    /// Cuts a GRO batch into its datagrams. The batch is copied once, because the state machine decrypts in place and keeps
-    /// data that it cannot deliver yet, while the kernel's buffer must return. If the state machine keeps many datagrams
-    /// already, each datagram is copied alone, because a kept one would keep the memory of its batch.
+    /// Splits a GRO batch into its datagrams. The batch is copied once, because the state machine decrypts in place
+    /// and keeps data that it cannot deliver yet, and the kernel's buffer has to be returned. If the state machine
+    /// holds many datagrams already, each datagram is copied separately, because a single one would keep the memory of
+    /// its whole batch.
     fn receive(&mut self, datagram: &Datagram, socket: u32, now: Instant) {
         if self.phase == SocketPhase::Ending || self.phase == SocketPhase::Ended {
             return;
@@ -376,14 +380,14 @@ impl QuicSocket {
             self.counters.datagrams_received += 1;
             let one = match rest.len() > segment {
                 true => rest.split_to(segment),
-                // The last or only datagram: none is left to share the memory with.
+                // The last or only datagram of a batch takes the memory that is left.
                 false => std::mem::take(&mut rest),
             };
             self.protocol.handle_datagram_at(now, socket, meta, one);
         }
     }
 
-    /// A receive failed: either with the ICMP report of an earlier send, or because the socket has ended.
+    /// Handles a failed receive. The error is the ICMP report of an earlier send, or the socket no longer works.
     fn receive_failed(&mut self, error: Errno, socket: u32, now: Instant) {
         if error.0 == libc::ECANCELED {
             return;
@@ -413,7 +417,7 @@ impl QuicSocket {
         }
     }
 
-    /// The socket failed: closes every connection and the socket.
+    /// Closes every connection and the socket, because the socket no longer works.
     fn fail(&mut self, error: Errno, now: Instant) {
         log::warn!("a QUIC socket failed and is closed: {error}");
         self.failure = Some(error);
@@ -436,7 +440,7 @@ impl QuicSocket {
         self.phase = SocketPhase::Ending;
         match self.fd.take() {
             Some(SocketFd::Owned(fd)) => {
-                // `fd` stays `Some` until the close completes, so that the end waits for it.
+                // `fd` stays `Some` until the close has completed, so that the end of the socket waits for it.
                 self.fd = Some(SocketFd::Lent(self.raw_fd));
                 driver.close(fd, self.token_for(SUB_CLOSE));
             }
@@ -464,7 +468,7 @@ fn is_transient(error: Errno) -> bool {
     )
 }
 
-/// True for reports of an unreachable destination (RFC 1122 section 3.2.2.1), unlike "packet too big".
+/// True for the ICMP report of an unreachable destination (RFC 1122 section 3.2.2.1), but not for "packet too big".
 fn is_unreachable(error: Errno) -> bool {
     matches!(
         error.0,
@@ -479,14 +483,15 @@ fn is_unreachable(error: Errno) -> bool {
     )
 }
 
-/// RFC 9000 section 20.1.
+/// The error code INTERNAL_ERROR (RFC 9000 section 20.1).
 const INTERNAL_ERROR: u64 = 0x1;
 /// The longest time that a closing socket stays open for peers that have not answered. Three probe time-outs are a
-/// fraction of a second on most paths; a path without an estimate must not delay the end of a program.
+/// fraction of a second on most paths. A path without a measured round-trip time must not delay the end of a program.
 const CLOSING_MAX: Duration = Duration::from_secs(3);
-/// The most segments that every kernel takes in one GSO batch (`UDP_MAX_SEGMENTS`: 128 since Linux 6.9, 64 before).
+/// The maximum number of segments in a GSO batch that every kernel accepts (`UDP_MAX_SEGMENTS` is 128 since Linux 6.9,
+/// and 64 before).
 const GSO_SEGMENTS_MAX: usize = 64;
-/// Free send buffers that are kept.
+/// The maximum number of free send buffers that are kept.
 const BUFFERS_KEPT_MAX: usize = 16;
-/// A burst of one turn can overflow a smaller socket buffer.
+/// The socket buffer size in bytes that is requested. The datagrams of one turn can overflow a smaller one.
 const SOCKET_BUFFER_GOOD: usize = 2 << 20;

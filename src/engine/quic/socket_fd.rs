@@ -1,13 +1,14 @@
-//! The descriptor of a QUIC socket, which either the engine or the host closes.
+//! The descriptor of a QUIC socket. It is closed by the engine or by the host.
 //!
-//! Descriptors of streams and datagram sockets stay with the host until it releases them.
+//! The descriptors of streams and datagram sockets always belong to the host until it releases them.
 
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
-/// The descriptor of a socket on the engine.
+/// The descriptor of a QUIC socket.
 ///
-/// The driver closes an `Owned` one (cancel-all hard-linked to close). A `Lent` one stays the host's, which keeps it open
-/// until the engine has cancelled its operations and queued the socket's last event.
+/// The driver closes an `Owned` descriptor (with a cancellation of all operations that is linked to the close). A
+/// `Lent` one belongs to the host, which keeps it open until the engine has cancelled its operations and queued the
+/// socket's last event.
 #[derive(Debug)]
 pub enum SocketFd {
     Owned(OwnedFd),

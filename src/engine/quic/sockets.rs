@@ -1,7 +1,7 @@
-//! The QUIC sockets of an engine: those with work for the next flush, and the next deadline.
+//! The table of an engine's QUIC sockets, with those that have work for the next flush, and the next deadline.
 //!
-//! A client program may have thousands of sockets, each with one connection. So no step of a turn goes through all of
-//! them: a turn handles the sockets with work and the due deadlines.
+//! A client program may have thousands of sockets with one connection each. So no step of a turn visits all of them: a
+//! turn visits only the sockets with work and those whose deadline has come.
 
 use std::io;
 use std::time::Instant;
@@ -16,13 +16,13 @@ use crate::slab::{Key, Slab};
 
 #[derive(Default)]
 pub(crate) struct QuicSockets {
-    /// Boxed, because the table keeps its slots after a peak and a socket is large.
+    /// Entries are boxed, because the slab keeps its slots after a peak and a socket is large.
     table: Slab<Box<SocketEntry>>,
-    /// Sockets with commands or completions since their last flush, each once.
+    /// The sockets with commands or completions since their last flush, each once.
     dirty: Vec<Key>,
-    /// One entry for each socket with a [`SocketEntry::deadline`].
+    /// The deadline of each socket that has a [`SocketEntry::deadline`].
     deadlines: Deadlines<u64>,
-    /// Counters of the sockets that have ended.
+    /// The sum of the counters of sockets that have ended.
     past: EndpointStats,
 }
 
@@ -47,7 +47,7 @@ impl QuicSockets {
         Ok(key)
     }
 
-    /// A socket for commands. The next flush includes it.
+    /// A socket, for commands. It is included in the next flush.
     pub fn get(&mut self, key: Key) -> Option<&mut QuicSocket> {
         self.mark_dirty(key);
         Some(&mut self.table.get_mut(key)?.socket)
@@ -61,13 +61,13 @@ impl QuicSockets {
         self.table.len()
     }
 
-    /// The number of connections of all sockets.
+    /// The number of connections on all sockets.
     pub fn connections(&self) -> usize {
         let each = self.table.iter();
         each.map(|(_, entry)| entry.socket.connections()).sum()
     }
 
-    /// The counters of all sockets, those that have ended included.
+    /// The sum of the counters of all sockets, including those that have ended.
     pub fn totals(&self) -> EndpointStats {
         let mut sum = self.past;
         for (_, entry) in self.table.iter() {
@@ -80,7 +80,7 @@ impl QuicSockets {
         !self.dirty.is_empty()
     }
 
-    /// The earliest timer of the flushed sockets.
+    /// The earliest deadline of all sockets, as of their last flush.
     pub fn next_deadline(&self) -> Option<Instant> {
         self.deadlines.next()
     }
@@ -92,7 +92,7 @@ impl QuicSockets {
     }
 
     pub fn flush(&mut self, driver: &mut Driver, now: Instant, events: &mut EventQueue) {
-        // The list keeps its memory for the next turn.
+        // The list is emptied and keeps its memory for the next turn.
         let mut dirty = std::mem::take(&mut self.dirty);
         let mut asks_others = false;
         for key in dirty.drain(..) {
@@ -122,13 +122,13 @@ impl QuicSockets {
         }
     }
 
-    /// Runs due timers. Queues an event for each socket whose completions and timers in this turn made events of
-    /// connections.
+    /// Runs the timers that are due. Queues an event for each socket whose connections have events because of
+    /// completions or timers in this turn.
     pub fn handle_timeouts(&mut self, now: Instant, events: &mut EventQueue) {
         while let Some(key) = self.deadlines.pop_due(now).map(Key::from_u64) {
             self.mark_dirty(key);
             if let Some(entry) = self.table.get_mut(key) {
-                // The flush that follows enters the next deadline.
+                // The flush that follows stores the next deadline of the socket.
                 entry.deadline = None;
                 entry.socket.handle_timeout(now);
             }
@@ -141,7 +141,7 @@ impl QuicSockets {
         }
     }
 
-    /// In a forked child: all sockets end with the next flush.
+    /// In a forked child: the next flush ends all sockets.
     pub fn leave_to_parent(&mut self) {
         let keys: Vec<Key> = self.table.iter().map(|(key, _)| key).collect();
         for key in keys {
@@ -151,7 +151,8 @@ impl QuicSockets {
         }
     }
 
-    /// The process holds more data than it may, and another socket has some of it: each flush sheds its own share.
+    /// The process holds more data than its budget allows, and other sockets hold some of it. The flush of each socket
+    /// sheds its own part.
     fn mark_all_dirty(&mut self) {
         let keys: Vec<Key> = self.table.iter().map(|(key, _)| key).collect();
         keys.into_iter().for_each(|key| self.mark_dirty(key));

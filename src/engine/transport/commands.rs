@@ -1,4 +1,4 @@
-//! Commands of a host on its transports. The next flush carries them out.
+//! Commands of a host for its transports. The next flush carries them out.
 //!
 //! Writes are in `write_commands`.
 
@@ -21,8 +21,8 @@ use crate::held_writes::HeldWrites;
 use crate::receive_budget::ReceiveBudget;
 use crate::slab::Key;
 
-/// The streams and datagram sockets of an [`Engine`](crate::Engine), for commands. A command for a transport that has
-/// ended does nothing.
+/// The commands for the streams and datagram sockets of an [`Engine`](crate::Engine). A command for a transport that
+/// has ended has no effect.
 pub struct Transports<'a> {
     pub(crate) transports: &'a mut TransportTable,
     pub(crate) driver: &'a mut Driver,
@@ -33,8 +33,8 @@ pub struct Transports<'a> {
 
 impl Transports<'_> {
     /// Adds a connected, non-blocking socket. Nothing is read before [`start`](Self::start). The host keeps the
-    /// descriptor open until it has released the transport and got the last event. `shared` must be new; it shows the
-    /// state of this transport from now on.
+    /// descriptor open until it has released the transport and got its last event. `shared` must be a new one; from
+    /// now on it shows the state of this transport.
     pub fn open_stream(&mut self, fd: RawFd, shared: SharedState) -> Key {
         self.transports
             .open(fd, shared, |life| Transport::Stream(Stream::new(life)))
@@ -47,14 +47,14 @@ impl Transports<'_> {
         })
     }
 
-    /// Marks a datagram socket as shared: others receive from it as well. From now on one datagram at a time is
-    /// received, and only when the host takes the event.
+    /// Marks a datagram socket as shared: other processes or threads receive from it too. From now on one datagram at
+    /// a time is received, and only when the host takes the event.
     pub fn share_datagrams(&mut self, key: Key) {
         self.on(key, |one, driver, _| one.share_datagrams(driver));
     }
 
-    /// Receives another datagram from a shared socket without waiting. `None`: there is none, or the reader has paused
-    /// or closed.
+    /// Receives another datagram from a shared socket without waiting. `None` if there is none, or if the reader is
+    /// paused or closed.
     pub fn receive_another(&mut self, key: Key) -> Option<Received> {
         self.on(key, |one, _, events| match one {
             Transport::Datagram(socket) => socket.receive_another(events),
@@ -62,14 +62,14 @@ impl Transports<'_> {
         })?
     }
 
-    /// True if a transport drives `fd` and is not closing. A watcher on `fd` would take its bytes.
+    /// True if `fd` belongs to a transport that is not closing. A watcher on `fd` would compete for its bytes.
     pub fn has_descriptor(&self, fd: RawFd) -> bool {
         let key = self.transports.by_fd.get(&fd);
         let life = key.and_then(|&key| Some(self.transports.by_key.get(key)?.life()));
         life.is_some_and(|life| !life.shared.is_closing())
     }
 
-    /// Begins to read, unless the reader has paused.
+    /// Starts reading, unless the reader is paused.
     pub fn start(&mut self, key: Key) {
         self.on(key, |one, _, _| one.life_mut().start());
     }
@@ -82,33 +82,35 @@ impl Transports<'_> {
         self.on(key, |one, _, _| one.life_mut().set_paused(false));
     }
 
-    /// Half-closes after the queue is sent. Fails if the queue is empty and `shutdown` fails.
+    /// Half-closes the stream when its write queue is empty. Fails if the queue is empty now and `shutdown` fails.
     pub fn finish_writing(&mut self, key: Key) -> io::Result<()> {
         self.on_stream(key, |stream, _| stream.finish_writing())
             .unwrap_or(Ok(()))
     }
 
-    /// Sets the sizes of the queue at which its producer has to pause and may continue.
+    /// Sets the marks of the write queue in bytes: above `high` the producer has to pause, and at `low` it may
+    /// continue.
     pub fn set_marks(&mut self, key: Key, low: usize, high: usize) -> WriteOutcome {
         self.on(key, |one, _, events| one.set_marks(low, high, events))
             .unwrap_or(WriteOutcome::Lost)
     }
 
-    /// A new producer takes over, without the pause of the old one. The next command that finds the queue
-    /// above its mark returns [`WriteOutcome::PauseWriting`].
+    /// Sets a new producer, which is not paused even if the old one was. The next command that finds the queue above
+    /// its high mark returns [`WriteOutcome::PauseWriting`].
     pub fn change_producer(&mut self, key: Key) {
         self.on(key, |one, _, _| one.life().change_producer());
     }
 
-    /// Requests [`EngineEvent::Flushed`](crate::EngineEvent::Flushed). True: the queue is empty already, and
-    /// no event follows.
+    /// Requests an [`EngineEvent::Flushed`](crate::EngineEvent::Flushed). True if the queue is empty already; then no
+    /// event follows.
     pub fn notify_when_flushed(&mut self, key: Key) -> bool {
         self.on(key, |one, _, _| one.notify_when_flushed())
             .unwrap_or(true)
     }
 
-    /// Reports the result of the receive that [`EngineEvent::StreamReadable`](crate::EngineEvent::StreamReadable) asked for. True if
-    /// the host has to call [`receives_again`](Self::receives_again) as soon as it has delivered the bytes.
+    /// Reports the result of the receive that the host made after
+    /// [`EngineEvent::StreamReadable`](crate::EngineEvent::StreamReadable). True if the host has to call
+    /// [`receives_again`](Self::receives_again) when it has delivered the bytes.
     pub fn received(&mut self, key: Key, result: Result<usize, Errno>, next: NextReceive) -> bool {
         self.receive_budget.note(result.unwrap_or(0));
         self.on(key, |one, _, events| match one {
@@ -118,7 +120,8 @@ impl Transports<'_> {
         .unwrap_or(false)
     }
 
-    /// True if the host has to receive from the stream once more now, after a receive that filled its buffer.
+    /// True if the host has to receive from the stream once more now. This happens after a receive that filled its
+    /// buffer.
     pub fn receives_again(&mut self, key: Key) -> bool {
         self.on(key, |one, _, events| match one {
             Transport::Stream(stream) => stream.receives_again(events),
@@ -127,30 +130,31 @@ impl Transports<'_> {
         .unwrap_or(false)
     }
 
-    /// The reader scheduled a callback while it got bytes. Delivery stops until the next turn, so that this callback
-    /// runs before more bytes arrive.
+    /// Stops delivery until the next turn, because the reader has scheduled a callback while it got bytes. So that
+    /// callback runs before more bytes are delivered.
     pub fn wait_a_turn(&mut self, key: Key) {
         self.on_stream(key, |stream, _| stream.wait_a_turn());
     }
 
-    /// Keeps the rest of received bytes for a reader that paused in the middle of them.
+    /// Keeps the rest of received bytes, because the reader paused after it had taken some of them.
     pub fn put_back(&mut self, key: Key, rest: Bytes) {
         self.on_stream(key, |stream, _| stream.put_back(rest));
     }
 
-    /// Takes bytes that were put back, or the rest of them after a nested turn of the host. `None`: the reader has paused or
-    /// waits for the next turn, or the stream is closed.
+    /// Takes bytes that were put back, or the rest of them after a nested turn of the host. `None` if the reader is
+    /// paused or waits for the next turn, or if the stream is closed.
     pub fn take_back(&mut self, key: Key) -> Option<StreamBytes> {
         self.transports.stream(key)?.take_back()
     }
 
-    /// Ends reading now, and the transport when its queue is sent. [`EngineEvent::Lost`](crate::EngineEvent::Lost) follows.
+    /// Stops reading now, and ends the transport when its write queue is empty.
+    /// [`EngineEvent::Lost`](crate::EngineEvent::Lost) follows.
     pub fn close(&mut self, key: Key) {
         self.on(key, Transport::close);
     }
 
-    /// Drops the queue. [`EngineEvent::Lost`](crate::EngineEvent::Lost) follows, after [`EngineEvent::Failed`](crate::EngineEvent::Failed) if a
-    /// send has failed.
+    /// Ends the transport and drops its write queue. [`EngineEvent::Lost`](crate::EngineEvent::Lost) follows; if a
+    /// send has failed, [`EngineEvent::Failed`](crate::EngineEvent::Failed) comes before it.
     pub fn abort(&mut self, key: Key) {
         self.on(key, |one, driver, events| {
             if !one.abort_failed(driver, events) {
@@ -159,8 +163,9 @@ impl Transports<'_> {
         });
     }
 
-    /// The last command. With `fd` the engine closes the descriptor. Without it the host does: after
-    /// [`EngineEvent::Closed`](crate::EngineEvent::Closed), or now if this returns true, because no event follows then.
+    /// The last command for a transport. If `fd` is given, the engine closes the descriptor. Otherwise the host closes
+    /// it: after [`EngineEvent::Closed`](crate::EngineEvent::Closed), or now if this returns true, because then no
+    /// event follows.
     pub fn release(&mut self, key: Key, fd: Option<OwnedFd>) -> bool {
         let transports = &mut *self.transports;
         let Some(transport) = transports.by_key.get_mut(key) else {
@@ -168,7 +173,7 @@ impl Transports<'_> {
         };
         let raw_fd = transport.life().fd;
         let ended = transport.release(self.driver, self.events, fd);
-        // The kernel may have given the number to a new connection before the last completion.
+        // Before the last completion arrives, the kernel may have given the descriptor number to a new connection.
         if transports.by_fd.get(&raw_fd) == Some(&key) {
             transports.by_fd.remove(&raw_fd);
         }
@@ -178,7 +183,7 @@ impl Transports<'_> {
         ended
     }
 
-    /// Runs a command and lists its transport for the next flush.
+    /// Runs a command and adds its transport to the list for the next flush.
     fn on<T>(
         &mut self,
         key: Key,

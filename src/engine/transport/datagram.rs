@@ -2,18 +2,18 @@
 //!
 //! `lifecycle` has the phases of a socket. QUIC's sockets, with GRO, GSO and batches, are in `quic`.
 //!
-//! **Invariants.** Datagrams are sent in the order of the calls. At most one SENDMSG is in flight, because the kernel lets
-//! a later one overtake a send that waits for room. A burst is sent by one `sendmmsg`, which stops at the first datagram
-//! that fails. Unix sockets always send that way. A producer has to pause only if the socket has no room. Datagrams that
-//! arrive while the reader is paused are kept and delivered first on resume.
+//! **Invariants.** Datagrams are sent in the order of the calls. At most one SENDMSG is in flight, because the kernel
+//! lets a later one overtake a send that waits for room. Several queued datagrams are sent by one `sendmmsg`, which
+//! stops at the first datagram that fails. Unix sockets always send in this way. A producer has to pause only if the
+//! socket has no room. Datagrams that arrive while the reader is paused are kept, and delivered first when it resumes.
 //!
-//! A socket from which others receive as well is *shared*. The engine polls it and receives one datagram when the host
-//! takes the event, and another one when the host requests it. Nothing is read ahead, so a reader that closes, pauses or
-//! computes leaves the other datagrams in the socket.
+//! A socket from which other processes or threads receive too is *shared*. The engine polls it, and receives one
+//! datagram when the host takes the event, and another one when the host requests it. Nothing is received ahead of
+//! that. So a reader that closes, pauses or is busy leaves the other datagrams in the socket.
 //!
-//! Unix datagrams never wait in the ring: if the receiver has no room, the kernel's retry sends an empty datagram (seen
-//! with Linux 6.18). A queue that rises above its high mark is sent at once as far as the socket takes it, before the
-//! producer has to pause. A shared socket costs a datagram 0.2 µs more, of 5.
+//! Unix datagrams are never sent through the ring: if the receiver has no room, the kernel's retry sends an empty
+//! datagram (seen with Linux 6.18). When the queue exceeds its high mark, it is sent at once as far as the socket
+//! accepts it, before the producer has to pause. On a shared socket a datagram costs 0.2 µs more, of 5.
 
 use std::collections::VecDeque;
 
@@ -24,12 +24,12 @@ use crate::event_queue::EventQueue;
 use crate::transport::lifecycle::{Lifecycle, SUB_RECV, SUB_SEND, WriteOutcome};
 use crate::transport::receive_backlog::ReceiveBacklog;
 
-/// The largest datagrams of a socket, which decide how it receives.
+/// The maximum size of a socket's datagrams, which decides how they are received.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DatagramSize {
-    /// Datagrams that fit into the ring's buffers of 64 KiB: UDP.
+    /// Datagrams that fit in the ring's buffers of 64 KiB (UDP).
     Buffer,
-    /// Datagrams that may be larger (Unix sockets). Each is received by its own system call after a poll.
+    /// Datagrams that may be larger (Unix sockets). Each is received by a system call after a poll.
     Large,
 }
 
@@ -37,15 +37,15 @@ pub(crate) struct DatagramSocket {
     pub(crate) life: Lifecycle,
     size: DatagramSize,
     is_shared: bool,
-    /// For a shared socket: an entry of the event queue represents a datagram to receive.
+    /// For a shared socket: true if the event queue has an entry for a datagram to receive.
     is_receivable_queued: bool,
-    /// For a shared socket: a poll has ended, and the next one uses its registration.
+    /// For a shared socket: true if a poll has ended. The next poll then uses the same registration.
     has_waited: bool,
     backlog: ReceiveBacklog<Box<CopiedDatagram>>,
-    /// The buffer for receives by system call, before the size of the datagram is known.
+    /// The buffer for receives by system call. The size of a datagram is not known before it is received.
     large: Vec<u8>,
     queue: VecDeque<SendMsg>,
-    /// The cost of the datagram in flight. Zero if the operation in flight is a poll for room.
+    /// The bytes that the datagram in flight counts; 0 if the operation in flight is a poll for room.
     sending_bytes: usize,
 }
 
@@ -66,9 +66,9 @@ impl DatagramSocket {
 
     // Writing ------------------------------------------------------------------------------------
 
-    /// Accepts a datagram. Before the producer has to pause, the queue is sent as far as the socket takes it. So a pause
-    /// means that the socket has no room, and neither a datagram that can never be sent (RFC 768 has 16 bits for its
-    /// length) nor a burst that the kernel takes whole causes one.
+    /// Accepts a datagram. Before the producer has to pause, the queue is sent as far as the socket accepts it. So a
+    /// pause means that the socket has no room. Neither a datagram that can never be sent (UDP lengths have 16 bits,
+    /// RFC 768), nor a burst that the kernel accepts whole, causes a pause.
     pub(crate) fn send(&mut self, message: SendMsg, events: &mut EventQueue) -> WriteOutcome {
         if !self.life.is_open() {
             return WriteOutcome::Lost;
@@ -85,7 +85,7 @@ impl DatagramSocket {
         self.queue.is_empty() && self.life.send_op.is_none()
     }
 
-    /// Sends as many datagrams as the socket accepts, in order. Sends nothing while an earlier datagram waits in the kernel.
+    /// Sends as many datagrams as the socket accepts, in order. Sends nothing while an earlier datagram is in flight.
     pub(crate) fn send_now(&mut self, events: &mut EventQueue) {
         while self.life.is_sending()
             && self.life.send_op.is_none()
@@ -99,7 +99,7 @@ impl DatagramSocket {
             return;
         }
         while self.life.send_op.is_none() && !self.queue.is_empty() {
-            // A lone datagram shares the turn's own system call, and so does one that must wait.
+            // A single datagram is submitted with the system call of the turn. So is one that has to wait for room.
             let alone = self.queue.len() == 1 && self.size == DatagramSize::Buffer;
             if alone || self.send_burst(events) {
                 self.start_send(driver);
@@ -118,7 +118,7 @@ impl DatagramSocket {
     ) {
         let mut bytes = std::mem::take(&mut self.sending_bytes);
         if result.is_err() && self.size == DatagramSize::Large {
-            // The poll for space failed. The first datagram is dropped, so that the loop continues.
+            // The poll for room failed. The first datagram is dropped, so that the queue makes progress.
             bytes = self.queue.pop_front().map_or(0, |first| cost(&first));
         }
         self.left(bytes, result.err(), events);
@@ -128,8 +128,8 @@ impl DatagramSocket {
     fn start_send(&mut self, driver: &mut Driver) {
         let (fd, token) = (self.life.fd, self.life.token(SUB_SEND));
         self.life.send_op = match self.size {
-            // If the receiver of a Unix datagram has no room, the kernel's retry sends an empty datagram (Linux 6.18). So
-            // the socket polls for room, and then sends again.
+            // If the receiver of a Unix datagram has no room, the kernel's retry sends an empty datagram (Linux 6.18).
+            // So the socket is polled for room, and the datagram is sent afterwards.
             DatagramSize::Large => Some(driver.poll(fd, Interest::Write, token)),
             DatagramSize::Buffer => self.queue.pop_front().map(|message| {
                 self.sending_bytes = cost(&message);
@@ -138,7 +138,7 @@ impl DatagramSocket {
         };
     }
 
-    /// Sends a burst. True if the socket has no room for the first datagram.
+    /// Sends queued datagrams with one system call. True if the socket has no room for the first of them.
     fn send_burst(&mut self, events: &mut EventQueue) -> bool {
         match net::send_many(self.life.fd, self.queue.iter()) {
             Ok(count) => {
@@ -164,7 +164,7 @@ impl DatagramSocket {
         self.life.check_low_mark(events);
     }
 
-    /// In a forked child, of a socket with unflushed datagrams: the parent sends them.
+    /// In a forked child: drops queued datagrams, because the parent sends them.
     pub(crate) fn leave_queue_to_parent(&mut self, events: &mut EventQueue) {
         if self.life.is_sending() && !self.queue.is_empty() {
             let bytes = self.queue.drain(..).map(|message| cost(&message)).sum();
@@ -179,15 +179,16 @@ impl DatagramSocket {
 
     // Reading ------------------------------------------------------------------------------------
 
-    /// Makes the socket a shared one.
+    /// Makes this a shared socket.
     pub(crate) fn share(&mut self, driver: &mut Driver) {
         if !std::mem::replace(&mut self.is_shared, true) {
-            // The last completion of the receive begins the poll.
+            // The receive is cancelled. Its last completion starts the poll.
             self.life.cancel_receive(driver);
         }
     }
 
-    /// Queues an entry for the backlog, or arms a receive. While there is a backlog, more data can wait in the socket.
+    /// Queues an entry for the next piece of the backlog. If there is no backlog, arms a receive; otherwise more data
+    /// can wait in the socket.
     pub(crate) fn flush_input(&mut self, driver: &mut Driver, events: &mut EventQueue) {
         if !self.life.is_reading() {
             return;
@@ -219,8 +220,8 @@ impl DatagramSocket {
                 self.queue_received(Received::Buffer(datagram), events)
             }
             Outcome::Datagram(Err(Errno::CANCELED)) | Outcome::Done(Err(Errno::CANCELED)) => {}
-            // The host closed the socket. Like an epoll set, the engine stops without an event, because receiving again
-            // would fail for ever.
+            // The host has closed the socket. The engine stops receiving without an event, like an epoll set, because
+            // receiving again would fail forever.
             Outcome::Datagram(Err(Errno(libc::EBADF))) | Outcome::Done(Err(Errno(libc::EBADF))) => {
                 self.life.stop();
             }
@@ -235,8 +236,8 @@ impl DatagramSocket {
         self.flush_input(driver, events);
     }
 
-    /// The host takes the event of a datagram: returns it, or keeps it if the reader has paused since the event was
-    /// queued.
+    /// Returns a datagram whose event the host takes. `None` if the reader was paused since the event was queued; then
+    /// the datagram is kept.
     pub(crate) fn deliver(&mut self, datagram: Received) -> Option<Received> {
         if !self.life.is_delivering() {
             return None;
@@ -248,14 +249,14 @@ impl DatagramSocket {
         None
     }
 
-    /// The host takes the entry of the backlog: returns its next datagram.
+    /// Returns the next datagram of the backlog, when the host takes its entry.
     pub(crate) fn deliver_backlog(&mut self) -> Option<Received> {
         let datagram = self.backlog.next(self.life.wants_input());
         datagram.map(Received::Copied)
     }
 
-    /// The host takes the entry of a readable shared socket: receives a datagram. If the reader has paused, the datagram
-    /// stays in the socket.
+    /// Receives a datagram from a shared socket, when the host takes the entry for its readiness. If the reader is
+    /// paused, the datagram stays in the socket.
     pub(crate) fn receive_one(&mut self) -> Option<EngineEvent> {
         self.is_receivable_queued = false;
         let socket = self.life.key;
@@ -282,7 +283,7 @@ impl DatagramSocket {
         }
     }
 
-    /// Receives a datagram if the reader reads and there is one.
+    /// Receives a datagram if the reader is not paused and there is one.
     fn try_receive(&mut self) -> Result<Option<Received>, Errno> {
         if !self.life.is_reading() || !self.backlog.is_empty() {
             return Ok(None);
@@ -303,7 +304,7 @@ impl DatagramSocket {
                 Ok(Some(Received::Copied(Box::new(copy))))
             }
             Err(error) => match error.raw_os_error().unwrap_or(libc::EIO) {
-                // Another process was faster.
+                // Another process has received the datagram.
                 libc::EAGAIN | libc::EINTR => Ok(None),
                 libc::EBADF => {
                     self.life.stop();
@@ -344,7 +345,7 @@ impl DatagramSocket {
         self.large.clear();
     }
 
-    /// Queues the event. The check for a paused reader comes when the host takes it.
+    /// Queues the event of a datagram. The check for a paused reader is made when the host takes the event.
     fn queue_received(&self, datagram: Received, events: &mut EventQueue) {
         events.push(EngineEvent::DatagramReceived {
             socket: self.life.key,
@@ -365,11 +366,13 @@ fn cost(message: &SendMsg) -> usize {
     message.data.len() + HEADER_BYTES
 }
 
-/// The cost of a queued datagram beside its payload, as in asyncio, so that empty datagrams are bounded too.
+/// The bytes that a queued datagram counts in addition to its payload, so that empty datagrams are bounded too.
+/// asyncio counts the same.
 const HEADER_BYTES: usize = 8;
-/// The largest length in RFC 768's 16 bits.
+/// The maximum size of a UDP datagram, whose length has 16 bits (RFC 768).
 const UDP_BYTES_MAX: usize = 64 * 1024;
-/// asyncio's `max_size`, the most bytes of one receive.
+/// The maximum number of bytes of one receive: asyncio's `max_size`.
 const LARGE_BYTES_MAX: usize = 256 * 1024;
-/// The most large datagrams received in one turn, so that a busy socket does not starve the others.
+/// The maximum number of large datagrams that are received in one turn, so that a busy socket does not starve the
+/// others.
 const LARGE_PER_TURN: usize = 16;

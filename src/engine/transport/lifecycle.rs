@@ -1,5 +1,5 @@
-//! The life of a transport, of streams and datagram sockets alike: its phases from the opening to the end, the paused
-//! reader, and the paused producer.
+//! The life of a transport, both for streams and for datagram sockets: its phases from the opening to the end, the
+//! paused reader, and the paused producer.
 //!
 //! | phase | sent | delivered | ends by |
 //! | --- | --- | --- | --- |
@@ -9,23 +9,23 @@
 //! | `Releasing` | | | the last completion |
 //! | `Ended` | | | |
 //!
-//! `close` ends reading at once and sending after the queue. An open transport that is closing accepts nothing more. The
-//! end has two steps, because asyncio's protocols find their socket open in `connection_lost`: a quiet transport keeps
-//! its descriptor until the host releases it.
+//! `close` ends reading at once, and sending when the queue is empty. An open transport that is closing accepts no
+//! more data. The end has two steps, because in asyncio protocols find their socket open in `connection_lost`: a quiet
+//! transport keeps its descriptor until the host releases it.
 //!
-//! Events, by key, for streams and datagram sockets alike:
+//! Events of streams and datagram sockets:
 //!
-//! - `Writable`: the queue has fallen to its low mark after a command returned `PauseWriting`. The event is dropped if
-//!   the queue is above its high mark again when the host would take it.
+//! - `Writable`: the queue has fallen to its low mark, after a command has returned `PauseWriting`. The event is
+//!   dropped if the queue is above its high mark again when the host takes the event.
 //! - `Flushed`: the queue is empty. Only on request.
-//! - `Failed`: a receive or a send of a stream failed. The transport becomes quiet when the host takes the event.
-//! - `Lost`: the transport is quiet, and the host calls `connection_lost`. asyncio would call it in the position of
-//!   `close`, if the queue is empty then; as soon as the kernel has taken the queue, if not; in the position of `abort`;
-//!   or after the event of a failure. So each of these queues a `Lost`, and the host gets the first that finds the
+//! - `Failed`: a receive or a send of a stream has failed. The transport becomes quiet when the host takes the event.
+//! - `Lost`: the transport is quiet, and the host calls `connection_lost`. asyncio makes this call in the position of
+//!   `close` if the queue is empty then; otherwise when the kernel has taken the queue; in the position of `abort`; or
+//!   after the event of a failure. So each of these queues a `Lost`, and the host gets the first one that finds the
 //!   transport quiet.
 //! - `Closed`: the last event. No operation is in flight on the descriptor.
 //!
-//! [`SharedState`] shows the transport to other threads and is the only place of the flags.
+//! [`SharedState`] shows the state of the transport to other threads. It is the only place of the flags.
 
 use std::os::fd::{OwnedFd, RawFd};
 
@@ -37,11 +37,11 @@ use crate::event_queue::EventQueue;
 use crate::slab::Key;
 use crate::transport::shared_state::{self, SharedState};
 
-/// The result of a write for its producer.
+/// The result of a write, for its producer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WriteOutcome {
     Queued,
-    /// The queue has risen above the high mark: the producer has to pause.
+    /// The write queue has risen above the high mark: the producer has to pause.
     PauseWriting,
     /// The transport is closed or has failed. The data was dropped.
     Lost,
@@ -61,16 +61,17 @@ pub(crate) struct Lifecycle {
     pub(crate) key: Key,
     pub(crate) shared: SharedState,
     phase: TransportPhase,
-    /// Reading has begun.
+    /// True after `start`.
     is_started: bool,
     is_lost_reported: bool,
-    /// Queued events of errors that do not end the transport (those of datagrams). The end comes after them.
+    /// The number of queued error events that do not end the transport (datagram sockets have them). The event of the
+    /// end comes after them.
     pub(crate) errors_unreported: u32,
-    /// An [`EngineEvent::Writable`] is queued.
+    /// True if an [`EngineEvent::Writable`] is queued.
     is_fall_unreported: bool,
     wants_flushed: bool,
     is_dirty: bool,
-    /// Listed in `held_writes`.
+    /// True if the transport is listed in `held_writes`.
     pub(crate) is_held: bool,
     is_being_closed: bool,
     pub(crate) recv_op: Option<OpId>,
@@ -105,7 +106,8 @@ impl Lifecycle {
         Route::new(Owner::Transport, sub, self.key).token()
     }
 
-    /// True for the first time since the last flush. The caller then lists the transport for the next one.
+    /// Marks the transport as having work for the next flush. True if it was not marked: then the caller adds it to
+    /// the list.
     pub(crate) fn mark_dirty(&mut self) -> bool {
         !std::mem::replace(&mut self.is_dirty, true)
     }
@@ -121,7 +123,7 @@ impl Lifecycle {
         self.is_started = true;
     }
 
-    /// Ends reading without an event: nothing will arrive any more.
+    /// Ends reading without an event, because nothing more can arrive.
     pub(crate) fn stop(&mut self) {
         self.is_started = false;
     }
@@ -130,17 +132,17 @@ impl Lifecycle {
         self.shared.set(shared_state::PAUSED, paused);
     }
 
-    /// True if the reader takes data.
+    /// True if the reader wants data: reading was started and is not paused.
     pub(crate) fn wants_input(&self) -> bool {
         self.is_started && !self.shared.is_paused()
     }
 
-    /// True if the engine receives.
+    /// True if the engine may receive.
     pub(crate) fn is_reading(&self) -> bool {
         self.is_open() && self.wants_input()
     }
 
-    /// True if data that has arrived still goes to the reader, now or when it resumes.
+    /// True if data that has arrived is still delivered to the reader, now or when it resumes.
     pub(crate) fn is_delivering(&self) -> bool {
         self.phase <= TransportPhase::Failed && !self.shared.is_closing()
     }
@@ -153,7 +155,7 @@ impl Lifecycle {
 
     // Writing ------------------------------------------------------------------------------------
 
-    /// True if accepted data is sent.
+    /// True if accepted data is still sent.
     pub(crate) fn is_sending(&self) -> bool {
         self.phase == TransportPhase::Open
     }
@@ -163,7 +165,7 @@ impl Lifecycle {
         !self.shared.is_above() && self.shared.queued() > self.shared.high_mark()
     }
 
-    /// Pauses the producer if the queue has risen above its high mark.
+    /// Marks the producer as paused if the queue has risen above its high mark.
     pub(crate) fn check_high_mark(&self) -> WriteOutcome {
         if self.is_too_full() {
             self.shared.set(shared_state::ABOVE, true);
@@ -172,7 +174,7 @@ impl Lifecycle {
         WriteOutcome::Queued
     }
 
-    /// Queues [`EngineEvent::Writable`] if the queue of a paused producer has fallen to its low mark.
+    /// Queues [`EngineEvent::Writable`] if the producer is paused and the queue has fallen to its low mark.
     pub(crate) fn check_low_mark(&mut self, events: &mut EventQueue) {
         let has_fallen = self.shared.is_above() && self.shared.queued() <= self.shared.low_mark();
         if has_fallen && !std::mem::replace(&mut self.is_fall_unreported, true) {
@@ -182,8 +184,8 @@ impl Lifecycle {
         }
     }
 
-    /// Called when the host takes [`EngineEvent::Writable`]. True if the producer may continue, false if it
-    /// has filled the queue above the high mark since: then it stays paused.
+    /// Called when the host takes [`EngineEvent::Writable`]. True if the producer may continue. False if the queue is
+    /// above its high mark again: then the producer stays paused.
     pub(crate) fn take_writable(&mut self) -> bool {
         self.is_fall_unreported = false;
         let goes_on = self.shared.is_above() && self.shared.queued() <= self.shared.high_mark();
@@ -193,17 +195,17 @@ impl Lifecycle {
         goes_on
     }
 
-    /// A new producer begins unpaused.
+    /// Sets a new producer, which is not paused.
     pub(crate) fn change_producer(&self) {
         self.shared.set(shared_state::ABOVE, false);
     }
 
-    /// The queue holds no byte any more.
+    /// Records that the queue has no bytes.
     pub(crate) fn empty_queue(&self) {
         self.shared.sub_queued(self.shared.queued());
     }
 
-    /// The queue is dropped. The kernel may still take bytes of the send in flight.
+    /// Records that the queue was dropped. The kernel may still send bytes of the send in flight.
     pub(crate) fn drop_queue(&self, driver: &mut Driver) {
         self.empty_queue();
         if let Some(op) = self.send_op {
@@ -216,8 +218,8 @@ impl Lifecycle {
         self.wants_flushed = wants;
     }
 
-    /// The queue is empty and no send is in flight: queues [`EngineEvent::Flushed`] on request, and ends a closing
-    /// transport.
+    /// Called when the queue is empty and no send is in flight. Queues [`EngineEvent::Flushed`] if it was requested,
+    /// and ends a closing transport.
     pub(crate) fn drained(&mut self, events: &mut EventQueue) {
         if std::mem::take(&mut self.wants_flushed) {
             events.push(EngineEvent::Flushed {
@@ -231,7 +233,7 @@ impl Lifecycle {
 
     // The end ------------------------------------------------------------------------------------
 
-    /// True if the transport is open and not closing.
+    /// True if the transport is in the phase `Open` and not closing.
     pub(crate) fn is_open(&self) -> bool {
         self.phase == TransportPhase::Open && !self.shared.is_closing()
     }
@@ -240,7 +242,7 @@ impl Lifecycle {
         self.phase == TransportPhase::Failed
     }
 
-    /// Accepts nothing more. `is_drained` means that there is nothing to send either.
+    /// Closes the transport: no more data is accepted. `is_drained` is true if there is nothing to send either.
     pub(crate) fn close(&mut self, is_drained: bool, events: &mut EventQueue) {
         self.shared.set(shared_state::CLOSING, true);
         if is_drained && self.phase == TransportPhase::Open {
@@ -268,7 +270,7 @@ impl Lifecycle {
         });
     }
 
-    /// The host takes [`EngineEvent::Lost`]: true for the first one that finds the transport quiet.
+    /// Called when the host takes [`EngineEvent::Lost`]. True for the first such event that finds the transport quiet.
     pub(crate) fn take_lost(&mut self) -> bool {
         let is_due = self.phase == TransportPhase::Quiet && self.errors_unreported == 0;
         is_due && !std::mem::replace(&mut self.is_lost_reported, true)
@@ -291,7 +293,7 @@ impl Lifecycle {
         self.is_being_closed = false;
     }
 
-    /// Ends a released transport whose last operation has completed. True if this call ended it.
+    /// Ends a released transport when its last operation has completed. True if this call has ended it.
     pub(crate) fn end_if_idle(&mut self) -> bool {
         let is_idle = self.recv_op.is_none() && self.send_op.is_none() && !self.is_being_closed;
         let ends = is_idle && self.phase == TransportPhase::Releasing;

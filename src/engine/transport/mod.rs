@@ -1,5 +1,4 @@
-//! Streams and datagram sockets, and what both have in common: the commands of their life, the flush, the routing of a
-//! completion.
+//! Streams and datagram sockets, and what both have in common: commands, the flush, and the routing of completions.
 //!
 //! | file | content |
 //! | --- | --- |
@@ -12,10 +11,10 @@
 //! | `write_queue` | the bytes that a stream has to send |
 //! | `write_coalescer` | the last small writes of a stream, gathered in one block |
 //! | `datagram` | the datagrams of a socket: send queue, receive |
-//! | `receive_backlog` | data that arrived for a paused reader |
+//! | `receive_backlog` | data that arrived while its reader was paused |
 //!
-//! State that few transports have at a time (a backlog, the cause of the end, waiters for an empty queue) is in a box
-//! that other transports go without.
+//! State that few transports have at a time (a backlog, the cause of the end, requests for `Flushed`) is in a box that
+//! the other transports do without.
 
 use std::os::fd::OwnedFd;
 
@@ -51,7 +50,7 @@ pub(crate) enum Transport {
     Datagram(DatagramSocket),
 }
 
-// There is one slot for each idle connection.
+// The size matters, because each idle connection has one of these.
 const _: () = assert!(size_of::<Transport>() <= 136);
 
 impl Transport {
@@ -94,7 +93,7 @@ impl Transport {
         events: &mut EventQueue,
     ) -> WriteOutcome {
         self.life().shared.set_marks(low, high);
-        // As in `DatagramSocket::send`, the producer pauses only if the socket has no room.
+        // As in `DatagramSocket::send`, the producer has to pause only if the socket has no room.
         if let Self::Datagram(socket) = self
             && socket.life.is_too_full()
         {
@@ -103,31 +102,32 @@ impl Transport {
         self.life().check_high_mark()
     }
 
-    /// True if the kernel has taken everything. Otherwise one [`EngineEvent::Flushed`] follows.
+    /// True if the kernel has taken all written data. Otherwise one [`EngineEvent::Flushed`] follows.
     pub(crate) fn notify_when_flushed(&mut self) -> bool {
         let is_drained = self.is_drained();
         self.life_mut().want_flushed(!is_drained);
         is_drained
     }
 
-    /// Ends reading now, and the transport when its queue is sent.
+    /// Stops reading now, and ends the transport when its write queue is empty.
     pub(crate) fn close(&mut self, driver: &mut Driver, events: &mut EventQueue) {
         if self.life().shared.is_closing() {
             return;
         }
-        // Bytes written in this turn may not have been sent yet. asyncio, which sends at once, would have sent them.
+        // Bytes that were written in this turn may not be sent yet. asyncio, which sends at once, would have sent them
+        // before `close`.
         self.send_now(events);
         self.stop_reading(driver);
         let is_drained = self.is_drained();
         self.life_mut().close(is_drained, events);
     }
 
-    /// Drops the queue and makes the transport quiet.
+    /// Drops the write queue and ends the transport.
     pub(crate) fn abort(&mut self, driver: &mut Driver, events: &mut EventQueue) {
         if self.life().shared.is_quiet() {
             return;
         }
-        // Sends and stops reading like `close`.
+        // As in `close`, written bytes are sent first as far as the socket accepts them, and reading stops.
         self.send_now(events);
         self.stop_reading(driver);
         match self {
@@ -137,8 +137,8 @@ impl Transport {
         self.life_mut().stop_all(events);
     }
 
-    /// If a send of this stream has failed, closes it and returns true. It becomes quiet when the host takes the event of
-    /// the failure.
+    /// If a send of this stream has failed, closes the stream and returns true. The stream becomes quiet when the host
+    /// takes the event of the failure.
     pub(crate) fn abort_failed(&mut self, driver: &mut Driver, events: &mut EventQueue) -> bool {
         let Self::Stream(stream) = self else {
             return false;
@@ -153,9 +153,9 @@ impl Transport {
         is_failed
     }
 
-    /// Releases the descriptor. With `fd` the driver closes it (cancel-all hard-linked to close, so that the peer gets its
-    /// FIN). Without it the host closes it: after the last event, or now if this returns true, because no operation is in
-    /// flight and no event follows then.
+    /// Releases the descriptor. If `fd` is given, the driver closes it (with a linked cancellation of all operations,
+    /// so that the peer gets a FIN). Otherwise the host closes it: after the last event, or now if this returns true,
+    /// because then no operation is in flight and no event follows.
     pub(crate) fn release(
         &mut self,
         driver: &mut Driver,
@@ -168,9 +168,10 @@ impl Transport {
 
     // The turn -----------------------------------------------------------------------------------
 
-    /// Starts the receive, a send, the half-close or the end, as the state demands. `alone` means that no other transport
-    /// has work in this turn. Then the bytes are sent here, because the completion of a queued send would end the wait
-    /// that submits it, and a lone request would cost two turns. Many sends are worth that second turn.
+    /// Starts the receive, the send, the half-close or the end, whichever the state requires. `alone` means that no
+    /// other transport has work in this turn. Then the bytes are sent by a system call here: the completion of a
+    /// queued send would end the wait that submits it, and a single request would cost two turns. With many sends the
+    /// second turn is worth its cost.
     pub(crate) fn flush(&mut self, alone: bool, driver: &mut Driver, events: &mut EventQueue) {
         self.life_mut().unmark_dirty();
         match self {
@@ -227,7 +228,7 @@ impl Transport {
         }
     }
 
-    /// In a forked child: leaves commands that were not flushed to the parent.
+    /// In a forked child: drops commands that were not flushed, because the parent carries them out.
     pub(crate) fn leave_queue_to_parent(&mut self, driver: &mut Driver, events: &mut EventQueue) {
         match self {
             Self::Stream(stream) => stream.leave_queue_to_parent(driver, events),

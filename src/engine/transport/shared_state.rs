@@ -1,12 +1,12 @@
-//! The state of a transport that any thread may read while the engine is in use elsewhere.
+//! The state of a transport that any thread may read, also while another thread uses the engine.
 //!
-//! Only the engine's thread writes it, so a load and a store suffice, without a locked instruction. No other copy of this
-//! state exists.
+//! Only the engine's thread writes it, so plain atomic loads and stores suffice, without locked instructions. No other
+//! copy of this state exists.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering::Relaxed};
 
-/// A view of one transport. Clones show one transport.
+/// The state of one transport. Clones share the same state.
 #[derive(Clone, Debug)]
 pub struct SharedState(Arc<SharedFields>);
 
@@ -30,33 +30,34 @@ impl Default for SharedState {
 }
 
 impl SharedState {
-    /// Bytes accepted for sending and not yet taken by the kernel.
+    /// The number of bytes that were written and that the kernel has not taken yet.
     pub fn queued(&self) -> usize {
         self.0.queued.load(Relaxed)
     }
 
-    /// True if nothing is read any more and nothing more is accepted for sending.
+    /// True if nothing more is read, and no more data is accepted for sending.
     pub fn is_closing(&self) -> bool {
         self.has(CLOSING)
     }
 
-    /// True if nothing is sent any more either. The host has got [`EngineEvent::Lost`](crate::EngineEvent::Lost), or will
-    /// get it next.
+    /// True if nothing is sent any more either. The host has got [`EngineEvent::Lost`](crate::EngineEvent::Lost), or
+    /// gets it next.
     pub fn is_quiet(&self) -> bool {
         self.has(QUIET)
     }
 
-    /// True if a send has failed. The transport ends after the data that arrived before, and accepts nothing more.
+    /// True if a send has failed. No more data is accepted, and the transport ends after the data that arrived before
+    /// the failure.
     pub fn has_failed(&self) -> bool {
         self.has(FAILED)
     }
 
-    /// True if the reader has paused.
+    /// True if the reader is paused.
     pub fn is_paused(&self) -> bool {
         self.has(PAUSED)
     }
 
-    /// True if the last byte was accepted for sending.
+    /// True if the stream was half-closed: no more data is accepted for sending.
     pub fn is_finished(&self) -> bool {
         self.has(FINISHED)
     }
@@ -66,12 +67,12 @@ impl SharedState {
         self.has(ABOVE)
     }
 
-    /// The size of the queue at which a paused producer may continue.
+    /// The size of the write queue in bytes at which a paused producer may continue.
     pub fn low_mark(&self) -> usize {
         self.0.low_mark.load(Relaxed)
     }
 
-    /// The size of the queue above which the producer has to pause.
+    /// The size of the write queue in bytes above which the producer has to pause.
     pub fn high_mark(&self) -> usize {
         self.0.high_mark.load(Relaxed)
     }
@@ -109,5 +110,5 @@ pub(crate) const FINISHED: u8 = 8;
 pub(crate) const ABOVE: u8 = 16;
 pub(crate) const FAILED: u8 = 32;
 
-/// asyncio's default high mark. The low mark is a quarter of it.
+/// asyncio's default high mark in bytes. The default low mark is a quarter of it.
 pub const HIGH_MARK_BYTES: usize = 64 * 1024;

@@ -1,24 +1,25 @@
 //! The bytes of a stream: when its write queue is sent, receiving, and data that waits for the reader.
 //!
-//! `write_queue` has the queue, `lifecycle` the phases of a stream. The bindings have the rules of asyncio's transports about Python objects
-//! (exceptions, logging); the rules about bytes are here.
+//! `write_queue` has the queue, `lifecycle` the phases of a stream. asyncio's rules about Python objects (exceptions,
+//! logging) are in the bindings; the rules about bytes are here.
 //!
 //! **Invariants.** At most one SEND is in flight: if the first one is short, a second one would overtake its rest.
-//! Accepted bytes are sent in order unless the stream is aborted or fails. Bytes that arrive while the reader is paused
-//! are kept and delivered first on resume, and so is the end of file or the error that came after them.
+//! Accepted bytes are sent in order unless the stream is aborted or fails. Bytes that arrive while the reader is
+//! paused are kept, and delivered first when it resumes; the end of file or the error that came after them is
+//! delivered after them.
 //!
-//! **Large receives.** After a receive of 32 KiB or more, and until sixteen smaller ones, the stream waits for
-//! readability by a poll. The host then receives directly into the object that the protocol gets (`StreamReadable`),
-//! without a copy out of a buffer of the ring. The host reports the result (`received`) before it calls the protocol. A
-//! receive that filled its buffer is followed by another one without a poll: after the other streams, or, every second
-//! time with a `BufferedProtocol`, at once, while the buffer is in the processor's cache. The host calls
-//! `receives_again` before that, because the callback in between may pause, close or run turns. Nothing is received for
-//! a reader that pauses there. The receive uses the descriptor's number. If the program has the socket object, the host
-//! first reads the number from that object. The engine does not notice a number that the program closes by itself: an
-//! `fstat` for each receive cost 2 % of an echo of 100 KiB.
+//! **Large receives.** After a receive of 32 KiB or more, and until sixteen smaller ones, the stream is polled for
+//! readability. The host then receives directly into the object that the protocol gets (`StreamReadable`), without a
+//! copy out of a buffer of the ring. It reports the result (`received`) before it calls the protocol. After a receive
+//! that filled its buffer, the next one needs no poll: it is made after the events of other streams or, every second
+//! time with a `BufferedProtocol`, at once, while the buffer is in the processor's cache. Before that the host calls
+//! `receives_again`, because the callback in between may pause the reader, close the stream or run turns. Nothing is
+//! received for a paused reader. The receive uses the descriptor's number. If the program has the socket object, the
+//! host reads the number from that object first. The engine does not notice if the program closes the number itself:
+//! an `fstat` for each receive cost 2 % of an echo of 100 KiB.
 //!
-//! **Sends before the end of a turn** are system calls of their own and bypass the ring: a completion would come with
-//! the next turn, and until then the stream could neither send more nor end.
+//! **Sends before the end of a turn** are system calls and bypass the ring: a completion would come with the next
+//! turn, and until then the stream could neither send more nor end.
 
 use std::io;
 
@@ -34,43 +35,44 @@ use crate::transport::shared_state;
 use crate::transport::write_queue::WriteQueue;
 use crate::watchers::Direction;
 
-/// The end of the received bytes.
+/// The reason why no more bytes are received.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ReadEnd {
     Eof,
     Error(Errno),
 }
 
-/// The next receive of the host after it has received by itself.
+/// When the host receives again, after it has received from a stream itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NextReceive {
-    /// The receive found less than its buffer holds: the stream polls first.
+    /// The receive did not fill its buffer: the stream is polled first.
     WhenReadable,
-    /// The receive filled its buffer: the next one follows the events of other streams.
+    /// The receive filled its buffer: the next one is made after the events of other streams.
     InTurn,
-    /// The receive filled its buffer, and the next one uses the same memory, which is in the processor's cache now.
+    /// The receive filled its buffer, and the next one uses the same memory: it is made at once, while the memory is
+    /// in the processor's cache.
     AtOnce,
 }
 
 pub(crate) struct Stream {
     pub(crate) life: Lifecycle,
-    /// The number of receives that bring one piece each, after the reader has taken the one before. This reader pauses, and a
-    /// multishot receive would fill the backlog after each pause.
+    /// The number of further receives that deliver a single piece and are armed when the reader has taken the piece
+    /// before. The reader has paused before, and a multishot receive would fill the backlog after each pause.
     one_by_one: u8,
-    /// The number of receives that are left to the host. A large one sets this to its maximum again.
+    /// The number of further receives that the host makes itself. A large receive sets it to its maximum.
     left_to_host: u8,
-    /// [`EngineEvent::StreamReadable`] is queued. Nothing is received until the host takes it, because those bytes would
-    /// come before the ones that the host receives.
+    /// True if [`EngineEvent::StreamReadable`] is queued. Nothing is received until the host takes it, because those
+    /// bytes would be delivered before the ones that the host receives.
     is_readable_unreported: bool,
-    /// The next receive of the host comes at once, because the last one filled its buffer and did not itself come at
-    /// once.
+    /// True if the host's next receive is made at once: the last one filled its buffer and was not made at once
+    /// itself.
     is_second_due: bool,
-    /// Nothing is delivered until the next flush.
+    /// True if nothing is delivered until the next flush.
     waits_a_turn: bool,
-    /// The end of the bytes was received. No receive is armed any more.
+    /// True if the end of the bytes was received. No receive is armed any more.
     read_ended: bool,
     backlog: ReceiveBacklog<Bytes>,
-    /// The end that came after the backlog.
+    /// The end that arrived after the bytes in the backlog.
     end_behind: Option<ReadEnd>,
     pub(crate) queue: WriteQueue,
     /// The error of a send that bypassed the ring. The next flush queues its event.
@@ -107,21 +109,21 @@ impl Stream {
         self.life.is_open() && !self.life.shared.is_finished()
     }
 
-    /// `count` bytes were queued, in one piece or several.
+    /// Called after `count` bytes were added to the queue, in one piece or several.
     pub(crate) fn accepted(&mut self, count: usize) -> WriteOutcome {
         let was_small = self.life.shared.queued() < LARGE_BYTES;
         self.life.shared.add_queued(count);
         let grew_large = was_small && self.life.shared.queued() >= LARGE_BYTES;
         if grew_large || self.life.is_too_full() {
-            // Small writes share the turn's own system call. A large one is worth its own: its bytes are still in the
-            // cache, its memory serves the next one, and the producer need not pause for bytes that the socket takes
-            // now.
+            // Small writes are sent together by the system call of the turn. A large write is sent by its own: its
+            // bytes are still in the cache, its memory can be used for the next write, and the producer need not pause
+            // for bytes that the socket accepts now.
             self.send_now();
         }
         self.life.check_high_mark()
     }
 
-    /// Half-closes after the queue is sent, or at once if it is empty. Further writes are lost.
+    /// Half-closes the stream when the queue is empty, which may be now. Further writes are dropped.
     pub(crate) fn finish_writing(&mut self) -> io::Result<()> {
         if self.life.shared.is_closing() || self.life.shared.is_finished() {
             return Ok(());
@@ -135,17 +137,17 @@ impl Stream {
         Ok(())
     }
 
-    /// True if the kernel has taken all written bytes. A failure that is still to be reported prevents that.
+    /// True if the kernel has taken all written bytes. False while a failure is still to be reported.
     pub(crate) fn is_drained(&self) -> bool {
         self.queue.is_empty() && self.send_error.is_none()
     }
 
-    /// True if nothing is queued or in flight and no error of a send waits for its event.
+    /// True if nothing is queued or in flight, and no error of a send waits to be reported.
     pub(crate) fn is_idle(&self) -> bool {
         self.is_drained() && self.life.send_op.is_none()
     }
 
-    /// Starts a send of queued bytes, or reports an earlier one's error.
+    /// Starts a send of queued bytes, or reports the error of an earlier send.
     pub(crate) fn flush_queue(&mut self, driver: &mut Driver, events: &mut EventQueue) {
         if !self.life.is_sending() || self.life.send_op.is_some() {
             return;
@@ -153,13 +155,15 @@ impl Stream {
         if self.report_send_error(driver, events) {
             return;
         }
-        // A send that bypassed the ring has no completion, and may have emptied the queue.
+        // A send that bypassed the ring has no completion. If it has emptied the queue, this continues like a
+        // completion.
         self.go_on_sending(driver, events);
     }
 
     /// Sends as many bytes as the socket accepts without waiting.
     pub(crate) fn send_now(&mut self) {
-        // A second send would replace the error of the first: EPIPE follows ECONNRESET.
+        // After an error nothing more is sent, because the error of a second send would replace it: EPIPE follows
+        // ECONNRESET.
         while self.send_error.is_none()
             && self.life.is_sending()
             && !self.is_drained()
@@ -176,7 +180,7 @@ impl Stream {
                 Err(error) => {
                     self.send_error = Some(error);
                     self.life.shared.set(shared_state::FAILED, true);
-                    // Nothing is in flight. As with asyncio the queue is empty from the failed write on.
+                    // Nothing is in flight. As in asyncio, the queue is empty after a failed write.
                     self.drop_pieces();
                     return;
                 }
@@ -212,7 +216,7 @@ impl Stream {
 
     fn drained(&mut self, events: &mut EventQueue) {
         if self.life.shared.is_finished() && !std::mem::replace(&mut self.eof_sent, true) {
-            // This fails if the peer has gone already, which the receive reports.
+            // `shutdown` fails if the peer is gone already; the receive reports that.
             let _ = net::shutdown_write(self.life.fd);
         }
         self.life.drained(events);
@@ -231,7 +235,7 @@ impl Stream {
         error.is_some()
     }
 
-    /// A send failed. Bytes that arrived before are still delivered.
+    /// Ends the stream because a send has failed. Bytes that arrived before are still delivered.
     fn fail_sending(&mut self, error: Errno, driver: &mut Driver, events: &mut EventQueue) {
         self.life.fail();
         self.drop_queue(driver);
@@ -242,8 +246,8 @@ impl Stream {
         });
     }
 
-    /// In a forked child, of a stream with unflushed bytes: the parent sends them. The child's stream fails, because bytes
-    /// that the child writes after them would be out of order.
+    /// In a forked child: drops unflushed bytes, because the parent sends them. The child's stream fails, because
+    /// bytes that the child writes later would be sent out of order.
     pub(crate) fn leave_queue_to_parent(&mut self, driver: &mut Driver, events: &mut EventQueue) {
         if self.life.is_sending() && self.queue.has_waiting() {
             self.fail_sending(Errno::CANCELED, driver, events);
@@ -262,19 +266,19 @@ impl Stream {
 
     // Reading ------------------------------------------------------------------------------------
 
-    /// The next receives bring one piece each.
+    /// Makes the next receives deliver a single piece each.
     pub(crate) fn expect_pauses(&mut self) {
         self.one_by_one = ONE_BY_ONE_AFTER_PAUSE;
     }
 
-    /// Keeps bytes of the latest event that the host did not take. They come first on resume.
+    /// Keeps bytes that the host did not take from the last event. They are delivered first when the reader resumes.
     pub(crate) fn put_back(&mut self, rest: Bytes) {
         if self.life.is_delivering() {
             self.backlog.put_back(rest);
         }
     }
 
-    /// Takes the first piece of the backlog, if the reader reads.
+    /// Takes the first piece of the backlog, if the reader is not paused.
     pub(crate) fn take_back(&mut self) -> Option<StreamBytes> {
         let is_wanted = self.life.wants_input() && !self.waits_a_turn;
         let piece = self.backlog.take(is_wanted);
@@ -305,7 +309,7 @@ impl Stream {
     ) {
         let result = match outcome {
             Outcome::Received(result) => result,
-            // The end of a poll.
+            // A poll has ended: the socket is readable.
             Outcome::Done(Ok(_)) => {
                 if self.life.is_open() {
                     self.queue_readable(events);
@@ -326,14 +330,14 @@ impl Stream {
                 if more && self.left_to_host > 0 {
                     self.life.cancel_receive(driver);
                 }
-                // The check for a paused reader comes when the host takes the event, to keep the order.
+                // The check for a paused reader is made when the host takes the event, so that the order is kept.
                 events.push_stream_data(self.life.key, buf);
                 if !more && self.life.wants_input() && self.one_by_one == 0 {
                     self.arm(driver);
                 }
             }
             Err(Errno(libc::ECANCELED)) => {
-                // A pause cancelled the receive. The reader may have resumed before this completion.
+                // A pause has cancelled the receive. The reader may have resumed before this completion.
                 if self.life.wants_input() {
                     self.arm(driver);
                 }
@@ -342,7 +346,8 @@ impl Stream {
         }
     }
 
-    /// Leaves receives to the host after a large one: bytes in a buffer of the ring have to be copied out of it.
+    /// After a large receive, leaves the next receives to the host, because bytes in a buffer of the ring have to be
+    /// copied.
     fn note_size(&mut self, size: usize) {
         if size < LARGE_BYTES {
             self.left_to_host = self.left_to_host.saturating_sub(1);
@@ -359,14 +364,14 @@ impl Stream {
         });
     }
 
-    /// The host takes the event: true if it is still due. If not, the next resume polls again.
+    /// True if the event that the host takes is still due. If it is not, the next resume polls the stream again.
     pub(crate) fn deliver_readable(&mut self) -> bool {
         self.is_readable_unreported = false;
         self.life.is_delivering() && !self.must_wait() && !self.read_ended
     }
 
-    /// Takes the result of a receive of the host. True if the next one comes at once. The one after that comes after the
-    /// other streams, so that no stream delays them.
+    /// Records a receive of the host. True if the host's next receive is made at once; the one after that is made
+    /// after the events of other streams, so that no stream delays the others.
     pub(crate) fn received_by_host(
         &mut self,
         result: Result<usize, Errno>,
@@ -390,14 +395,14 @@ impl Stream {
         false
     }
 
-    /// The reader has scheduled a callback, which runs before the next delivery.
+    /// Stops delivery until the next flush, because the reader has scheduled a callback.
     pub(crate) fn wait_a_turn(&mut self) {
         self.waits_a_turn = true;
     }
 
-    /// The host has delivered the bytes of its last receive. True if the next receive comes now.
+    /// Called when the host has delivered the bytes of its last receive. True if the host has to receive again now.
     pub(crate) fn receives_again(&mut self, events: &mut EventQueue) -> bool {
-        // Nested turns of the host may have armed a receive or queued an event.
+        // A nested turn of the host may have armed a receive or queued an event.
         let is_free = self.life.recv_op.is_none() && !self.is_readable_unreported;
         let is_due = std::mem::take(&mut self.is_second_due) && is_free;
         if is_due && self.waits_a_turn && self.life.is_delivering() {
@@ -408,7 +413,8 @@ impl Stream {
         self.is_second_due
     }
 
-    /// The host takes the event of data: returns the data, or keeps it if the reader has paused since the event was queued.
+    /// Returns the data of an event that the host takes. `None` if the reader was paused since the event was queued;
+    /// then the data is kept.
     pub(crate) fn deliver(&mut self, data: StreamBytes) -> Option<StreamBytes> {
         if !self.life.is_delivering() {
             return None;
@@ -420,8 +426,8 @@ impl Stream {
         Some(data)
     }
 
-    /// The host takes the event of an end of file or of a failed receive: true if it is due now. The end is kept if the
-    /// reader has paused.
+    /// True if the host has to deliver the end of file, or the error of a receive, whose event it takes. False if the
+    /// reader is paused; then the end is kept.
     pub(crate) fn deliver_end(&mut self, end: ReadEnd) -> bool {
         let waits = self.must_wait();
         if waits && self.life.is_delivering() {
@@ -430,18 +436,18 @@ impl Stream {
         !waits && self.life.is_delivering()
     }
 
-    /// The host takes the entry of the backlog: returns its next piece.
+    /// Returns the next piece of the backlog, when the host takes its entry.
     pub(crate) fn deliver_backlog(&mut self) -> Option<StreamBytes> {
         let piece = self.backlog.next(self.life.wants_input());
         piece.map(StreamBytes::Copied)
     }
 
-    /// True if the reader has all data that arrived, and the next flush has to arm a receive.
+    /// True if the reader has got all data that arrived, so that the next flush has to arm a receive.
     pub(crate) fn awaits_flush(&self) -> bool {
         self.life.recv_op.is_none() && self.life.is_reading() && !self.read_ended
     }
 
-    /// True if data has to go into the backlog. Earlier data goes first, even if the reader has resumed.
+    /// True if arriving data goes into the backlog: the reader is paused, or earlier data is still there.
     fn must_wait(&self) -> bool {
         let is_behind = !self.backlog.is_empty() || self.end_behind.is_some();
         is_behind || self.waits_a_turn || !self.life.wants_input()
@@ -464,13 +470,13 @@ impl Stream {
         }
     }
 
-    /// Arms a receive, unless there is a backlog: more data can wait in the socket.
+    /// Arms a receive, unless there is a backlog. Then more data can wait in the socket.
     fn arm(&mut self, driver: &mut Driver) {
         let is_free = self.life.recv_op.is_none() && !self.is_readable_unreported;
         if is_free && !self.read_ended && self.backlog.is_empty() {
             let (fd, token) = (self.life.fd, self.life.token(SUB_RECV));
             self.life.recv_op = Some(if self.left_to_host > 0 {
-                // Something was received before, so the registration exists.
+                // The stream has received before, so the descriptor is registered already.
                 driver.poll_again(fd, Interest::Read, token)
             } else if self.one_by_one > 0 {
                 self.one_by_one -= 1;
@@ -487,9 +493,9 @@ impl Stream {
     }
 }
 
-/// From this size on a copy, or a pass through a cold cache, costs more than a system call.
+/// For this many bytes or more, a copy, or a pass through a cold cache, costs more than a system call.
 const LARGE_BYTES: usize = 32 * 1024;
-/// Small receives that are left to the host after a large one.
+/// The number of receives after a large one that the host makes itself, if they are small.
 const LEFT_TO_HOST_AFTER_LARGE: u8 = 16;
-/// Receives without a pause before a reader that has paused gets a multishot receive again.
+/// A reader that has paused gets a multishot receive again after this many receives without another pause.
 const ONE_BY_ONE_AFTER_PAUSE: u8 = u8::MAX;

@@ -1,5 +1,5 @@
-//! The transports of an engine by key, the ones with work for the next flush, and the check that a queued event is still
-//! due when the host takes it.
+//! The transports of an engine by key, the list of those with work for the next flush, and the check whether a queued
+//! event is still due when the host takes it.
 
 use std::os::fd::RawFd;
 
@@ -20,7 +20,7 @@ use crate::watchers::Direction;
 #[derive(Default)]
 pub(crate) struct TransportTable {
     pub(crate) by_key: Slab<Transport>,
-    /// The descriptors of transports.
+    /// The descriptors of the transports.
     pub(crate) by_fd: FxHashMap<RawFd, Key>,
     pub(crate) dirty: Vec<Key>,
     pub(crate) blocks: Blocks,
@@ -30,11 +30,11 @@ pub(crate) struct TransportTable {
 /// Counters since the engine was made.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counts {
-    /// System calls of streams that bypassed the driver.
+    /// Sends of streams by system calls that bypassed the driver.
     pub(crate) direct_sends: u64,
-    /// Bytes that arrived for paused readers.
+    /// Bytes of streams that arrived while their readers were paused.
     pub(crate) bytes_held: u64,
-    /// Datagrams that arrived for paused readers.
+    /// Datagrams that arrived while their readers were paused.
     pub(crate) datagrams_held: u64,
 }
 
@@ -48,7 +48,7 @@ impl TransportTable {
     }
 
     pub(crate) fn flush(&mut self, driver: &mut Driver, events: &mut EventQueue) {
-        // The list keeps its memory for the next turn.
+        // The list is emptied and keeps its memory for the next turn.
         let alone = self.dirty.len() == 1;
         for key in self.dirty.drain(..) {
             let Some(transport) = self.by_key.get_mut(key) else {
@@ -78,7 +78,7 @@ impl TransportTable {
         }
     }
 
-    /// Returns `event`, unless its transport was paused or closed since the event was queued.
+    /// Returns `event`, or `None` if its transport was paused or closed since the event was queued.
     pub(crate) fn still_due(
         &mut self,
         event: EngineEvent,
@@ -100,8 +100,8 @@ impl TransportTable {
             }
             EngineEvent::StreamReadable { stream, .. } => {
                 let is_due = self.stream(stream)?.deliver_readable();
-                // The stream is marked even if the event is not due, or the host fails to receive: the flush
-                // arms the receive again.
+                // The flush has to arm the receive again, even if the event is not due any more or the host fails to
+                // receive.
                 self.mark_dirty(stream);
                 is_due.then_some(event)
             }
@@ -143,8 +143,8 @@ impl TransportTable {
                 let is_due = self.by_key.get_mut(transport)?.life_mut().take_lost();
                 is_due.then_some(event)
             }
-            // The index becomes free only now. A host that finds its objects by index would otherwise get events of the
-            // next transport before this one.
+            // The index becomes free only now, when the host takes the last event. A host that finds its objects by
+            // index would otherwise get events of the next transport before this one.
             EngineEvent::Closed { transport } => {
                 self.by_key.remove(transport);
                 Some(event)
@@ -153,7 +153,7 @@ impl TransportTable {
         }
     }
 
-    /// Takes one piece of a backlog. The next turn delivers the next piece, or receives.
+    /// Takes one piece of a transport's backlog. The next turn delivers the next piece or receives again.
     pub(crate) fn next_of_backlog(&mut self, key: Key) -> Option<EngineEvent> {
         self.mark_dirty(key);
         Some(match self.by_key.get_mut(key)? {
@@ -168,7 +168,7 @@ impl TransportTable {
         })
     }
 
-    /// The host takes the entry of a shared socket's readiness: receives a datagram, or returns the error.
+    /// Receives a datagram, or the error, when the host takes the entry for a readable shared socket.
     pub(crate) fn receive_one(&mut self, key: Key) -> Option<EngineEvent> {
         self.mark_dirty(key);
         self.socket(key)?.receive_one()
@@ -180,7 +180,7 @@ impl TransportTable {
         }
     }
 
-    /// In a forked child: leaves commands since the last flush to the parent.
+    /// In a forked child: drops the commands since the last flush, because the parent carries them out.
     pub(crate) fn leave_queues_to_parent(&mut self, driver: &mut Driver, events: &mut EventQueue) {
         for &key in &self.dirty {
             if let Some(transport) = self.by_key.get_mut(key) {

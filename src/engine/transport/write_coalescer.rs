@@ -1,13 +1,14 @@
-//! The end of a stream's write queue: small writes, gathered in one block; and the free blocks.
+//! The last part of a stream's write queue: small writes, which are gathered in one block. Also the list of free
+//! blocks.
 //!
-//! A separate copy of each small write would cost an allocation, and a second one when the kernel borrows it, because a
-//! `Bytes` made of a `Vec` allocates its reference count at its first clone. A block pays both once: the parts that are
-//! cut off it share its reference count, and it is used again when all of them are sent. Streams do not share blocks,
-//! because a few bytes that wait for a slow peer would keep the block of all.
+//! A separate copy of each small write would cost an allocation, and a second one when the kernel borrows it, because
+//! a `Bytes` made of a `Vec` allocates its reference count at its first clone. A block costs both once: the pieces
+//! that are cut off share its reference count, and the block is used again when all of them are sent. Streams do not
+//! share blocks, because a few bytes that wait for a slow peer would keep the block of all.
 
 use bytes::{Buf, Bytes, BytesMut};
 
-/// Empty without a block.
+/// The block that is being filled; `None` if no small writes wait.
 #[derive(Default)]
 pub(crate) struct WriteCoalescer(Option<Box<BytesMut>>);
 
@@ -20,7 +21,7 @@ impl WriteCoalescer {
         self.bytes().is_empty()
     }
 
-    /// True if `count` more bytes fit into the block.
+    /// True if `count` more bytes fit in the block.
     pub(crate) fn has_room(&self, count: usize) -> bool {
         let room = |block: &BytesMut| block.capacity() - block.len() >= count;
         self.is_empty() || self.0.as_deref().is_none_or(room)
@@ -31,13 +32,14 @@ impl WriteCoalescer {
         block.extend_from_slice(data);
     }
 
-    /// Takes all bytes, as a part of the block. The kernel can borrow it while more is written behind it.
+    /// Takes all bytes, as a piece that shares the block. While the kernel sends it, more bytes can be added to the
+    /// block behind it.
     pub(crate) fn cut(&mut self) -> Option<Bytes> {
         let block = self.0.as_mut().filter(|block| !block.is_empty())?;
         Some(block.split().freeze())
     }
 
-    /// Drops the first `count` bytes, which are sent.
+    /// Drops the first `count` bytes, which were sent.
     pub(crate) fn advance(&mut self, count: usize) {
         if let Some(block) = &mut self.0 {
             block.advance(count);
@@ -48,7 +50,7 @@ impl WriteCoalescer {
         self.0 = None;
     }
 
-    /// Returns the block if it is empty and nothing of it is in flight.
+    /// Returns the block to the free blocks, if it has no bytes and none of it is in flight.
     pub(crate) fn give_back(&mut self, blocks: &mut Blocks) {
         if let Some(block) = self.0.take_if(|block| block.is_empty()) {
             blocks.give(block);
@@ -56,10 +58,10 @@ impl WriteCoalescer {
     }
 }
 
-/// Free blocks. The one that was used last comes first, because its memory is in the cache.
+/// The free blocks. The block that was used last is used first, because its memory is in the cache.
 #[derive(Default)]
 pub(crate) struct Blocks {
-    // Boxed, because an idle stream has room for a pointer only.
+    // Blocks are boxed, because an idle stream has room for a pointer only.
     #[expect(clippy::vec_box)]
     spare: Vec<Box<BytesMut>>,
 }
@@ -70,7 +72,7 @@ impl Blocks {
         self.spare.pop().unwrap_or_else(made)
     }
 
-    /// Keeps a block if all of it is free, to be filled from its beginning, which is in the cache.
+    /// Keeps a block if all of it is free. It is then filled from its beginning, which is in the cache.
     fn give(&mut self, mut block: Box<BytesMut>) {
         if self.spare.len() < SPARE_MAX && block.try_reclaim(BLOCK_BYTES) {
             self.spare.push(block);
@@ -78,7 +80,7 @@ impl Blocks {
     }
 }
 
-/// Longer writes are not gathered.
+/// The size of a block in bytes. Writes of this size or more are not gathered.
 pub(crate) const BLOCK_BYTES: usize = 4096;
 const SPARE_MAX: usize = 256;
 

@@ -1,4 +1,4 @@
-//! Writes of a host: sent at once, or held for a while to leave together with the writes of others.
+//! Writes of a host. The bytes are sent at once, or held for a while to be sent together with others.
 //!
 //! `write_delay` decides which. The bytes are in the queues of their transports; `held_writes` lists the transports.
 
@@ -15,7 +15,7 @@ use super::transport_table::TransportTable;
 use super::write_coalescer::{BLOCK_BYTES, Blocks};
 use crate::slab::Key;
 
-/// One of several pieces of bytes that are written together.
+/// A piece of bytes; several may be written together.
 pub enum Piece<'a> {
     Copied(&'a [u8]),
     Kept(Bytes),
@@ -35,21 +35,21 @@ impl Piece<'_> {
 }
 
 impl Transports<'_> {
-    /// Accepts bytes for sending.
+    /// Writes bytes.
     pub fn write(&mut self, key: Key, data: Bytes) -> WriteOutcome {
         self.write_stream(key, |stream, blocks| {
             accept(stream, [Piece::Kept(data)].into_iter(), blocks)
         })
     }
 
-    /// Accepts a copy of `data`. A copy of less than 4 KiB goes into a block that is used again, without an allocation.
+    /// Writes a copy of `data`. Less than 4 KiB are copied into a block that is used again, which needs no allocation.
     pub fn write_copy(&mut self, key: Key, data: &[u8]) -> WriteOutcome {
         self.write_stream(key, |stream, blocks| {
             accept(stream, [Piece::Copied(data)].into_iter(), blocks)
         })
     }
 
-    /// Accepts several pieces, which leave together.
+    /// Writes several pieces, which are sent together.
     pub fn write_pieces<'a>(
         &mut self,
         key: Key,
@@ -58,14 +58,14 @@ impl Transports<'_> {
         self.write_stream(key, |stream, blocks| accept(stream, pieces, blocks))
     }
 
-    /// Accepts a datagram for sending.
+    /// Sends a datagram.
     pub fn send_datagram(&mut self, key: Key, message: SendMsg) -> WriteOutcome {
         let Some(Transport::Datagram(socket)) = self.transports.by_key.get_mut(key) else {
             return WriteOutcome::Lost;
         };
         let was_idle = socket.is_drained();
         let outcome = socket.send(message, self.events);
-        // A datagram that would have been a reason to pause has been tried already.
+        // If the datagram raised the queue above the high mark, the socket was tried already.
         if was_idle && !socket.is_drained() && !socket.life.shared.is_above() {
             if self.held.delay.sends(Instant::now) {
                 socket.send_now(self.events);
@@ -85,13 +85,13 @@ impl Transports<'_> {
         outcome
     }
 
-    /// Sends held bytes of a transport, as many as the socket accepts. A host calls this before it reads the number of
-    /// unsent bytes.
+    /// Sends the held bytes of a transport, as many as the socket accepts. A host calls this before it reads the
+    /// number of unsent bytes.
     pub fn send_held(&mut self, key: Key) {
         let Some(transport) = self.transports.by_key.get_mut(key) else {
             return;
         };
-        // The transport stays in the list: its next written bytes are held there again.
+        // The transport stays in the list of holders, because its next bytes may be held as well.
         if transport.life().is_held {
             transport.send_now(self.events);
         }
@@ -150,7 +150,8 @@ fn accept<'a>(
     for piece in pieces {
         count += piece.len();
         match piece {
-            // A `Bytes` made of a `Vec` costs another allocation when the kernel borrows it.
+            // Small pieces are copied, because a `Bytes` made of a `Vec` costs another allocation when the kernel
+            // borrows it.
             _ if piece.len() < BLOCK_BYTES => stream.queue.push_copy(piece.bytes(), blocks),
             Piece::Copied(bytes) => stream.queue.push(Bytes::copy_from_slice(bytes)),
             Piece::Kept(bytes) => stream.queue.push(bytes),

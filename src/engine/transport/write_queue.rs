@@ -1,7 +1,7 @@
-//! The write queue of a stream: pieces in order, then small writes that are gathered.
+//! The write queue of a stream: pieces in order, and after them small writes that are gathered in a block.
 //!
-//! A part of the pieces at the front may be in flight. They stay in the queue, because the rest of a short send is sent
-//! again. `stream` decides when to send.
+//! Pieces at the front may be in flight. They stay in the queue, because after a short send their rest is sent again.
+//! `stream` decides when the queue is sent.
 
 use std::collections::VecDeque;
 use std::os::fd::RawFd;
@@ -14,9 +14,9 @@ use super::write_coalescer::{BLOCK_BYTES, Blocks, WriteCoalescer};
 #[derive(Default)]
 pub(crate) struct WriteQueue {
     pieces: VecDeque<Bytes>,
-    /// The last small writes, after the pieces. Nothing of them is in flight.
+    /// The last small writes, after all pieces. None of them is in flight.
     coalescer: WriteCoalescer,
-    /// System calls that bypassed the driver, since they were last counted.
+    /// The number of system calls that bypassed the driver since `take_direct_sends`.
     direct_sends: u32,
     /// The number of pieces in flight.
     in_flight: u16,
@@ -37,7 +37,7 @@ impl WriteQueue {
         self.pieces.push_back(data);
     }
 
-    /// Adds a copy of less than a block.
+    /// Adds a copy of `data`, which is shorter than a block.
     pub(crate) fn push_copy(&mut self, data: &[u8], blocks: &mut Blocks) {
         debug_assert!(data.len() <= BLOCK_BYTES, "a block would have to grow");
         if !self.coalescer.has_room(data.len()) {
@@ -46,12 +46,13 @@ impl WriteQueue {
         self.coalescer.push(data, blocks);
     }
 
-    /// Makes the gathered bytes a piece.
+    /// Makes a piece of the gathered bytes.
     fn seal(&mut self) {
         self.pieces.extend(self.coalescer.cut());
     }
 
-    /// Sends once, as much as the socket takes without waiting. Returns the number of bytes, and true if all were sent.
+    /// Makes one system call, which sends as many bytes as the socket accepts without waiting. Returns the number of
+    /// bytes, and true if all bytes of the call were sent.
     pub(crate) fn send_now(&mut self, fd: RawFd) -> Result<(usize, bool), Errno> {
         let gathered = Some(self.coalescer.bytes()).filter(|bytes| !bytes.is_empty());
         let pieces = self.pieces.iter().map(|piece| &piece[..]).chain(gathered);
@@ -60,7 +61,7 @@ impl WriteQueue {
         Ok((count, self.advance(count)))
     }
 
-    /// Starts a send of the pieces at the front, of at most [`PIECES_PER_SEND_MAX`].
+    /// Starts a send of the pieces at the front, at most [`PIECES_PER_SEND_MAX`] of them.
     pub(crate) fn start_send(&mut self, driver: &mut Driver, fd: RawFd, token: Token) -> OpId {
         self.seal();
         let in_flight = self.pieces.len().min(PIECES_PER_SEND_MAX);
@@ -73,13 +74,13 @@ impl WriteQueue {
         }
     }
 
-    /// The send in flight has ended, after `count` bytes.
+    /// Records that the send in flight has ended after `count` bytes.
     pub(crate) fn end_send(&mut self, count: usize) {
         self.in_flight = 0;
         self.advance(count);
     }
 
-    /// Drops `count` bytes at the front. True if the pieces that they reach into were sent whole.
+    /// Drops `count` bytes at the front. True if they end at the end of a piece or of the gathered bytes.
     fn advance(&mut self, mut count: usize) -> bool {
         while let Some(piece) = self.pieces.front_mut() {
             if count < piece.len() {
@@ -101,14 +102,14 @@ impl WriteQueue {
         self.coalescer.clear();
     }
 
-    /// Returns the block of small writes if nothing is left to send.
+    /// Returns the block of small writes to the free blocks, if nothing is left to send.
     pub(crate) fn give_block_back(&mut self, blocks: &mut Blocks) {
         if self.pieces.is_empty() {
             self.coalescer.give_back(blocks);
         }
     }
 
-    /// The number of [`send_now`](Self::send_now) since they were last counted.
+    /// The number of [`send_now`](Self::send_now) calls since `take_direct_sends`.
     pub(crate) fn direct_sends(&self) -> u32 {
         self.direct_sends
     }
@@ -118,7 +119,7 @@ impl WriteQueue {
     }
 }
 
-/// The most pieces in one SENDMSG. More gain nothing and need a larger iovec array.
+/// The maximum number of pieces in one SENDMSG. More pieces gain nothing and need a larger iovec array.
 const PIECES_PER_SEND_MAX: usize = 64;
 
 #[cfg(test)]

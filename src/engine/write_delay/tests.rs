@@ -1,15 +1,15 @@
-//! Turns of short and long callbacks, of writes in pieces and of computing behind a write, with a simulated clock.
+//! Tests with a simulated clock: turns of short and long callbacks, writes in pieces, and computing after a write.
 
 use std::cell::Cell;
 
 use super::*;
 
 thread_local! {
-    /// The simulated usage of a test's thread.
+    /// The simulated usage of the test's thread.
     static USED: Cell<ThreadUsage> = const { Cell::new(ThreadUsage { processor: Duration::ZERO, waits: 0 }) };
 }
 
-/// A loop's callbacks, with a simulated clock.
+/// The callbacks of a loop, with a simulated clock.
 struct Loop {
     delay: WriteDelay,
     now: Instant,
@@ -39,7 +39,7 @@ impl Loop {
         self.delay.progress.begin(callbacks);
     }
 
-    /// The loop has slept and woken up, and has so many callbacks to run.
+    /// The loop has slept, wakes up, and has this number of callbacks to run.
     fn wake(&mut self, callbacks: usize) {
         self.now += LONG;
         self.begin(callbacks, self.now);
@@ -52,7 +52,7 @@ impl Loop {
         USED.set(used);
     }
 
-    /// A system call that waits.
+    /// The running callback waits in a system call.
     fn block(&mut self, time: Duration) {
         self.now += time;
         let mut used = USED.get();
@@ -60,7 +60,7 @@ impl Loop {
         USED.set(used);
     }
 
-    /// The scheduler takes the processor away.
+    /// The scheduler stops the thread.
     fn stop(&mut self, time: Duration) {
         self.now += time;
     }
@@ -74,7 +74,7 @@ impl Loop {
         }
     }
 
-    /// True if held bytes were sent.
+    /// Ends the running callback, the last of the turn. True if held bytes were sent.
     fn end_callback(&mut self) -> bool {
         self.callbacks_left -= 1;
         let now = self.now;
@@ -85,7 +85,7 @@ impl Loop {
         leaves
     }
 
-    /// A callback ends, and `left` others follow.
+    /// Ends the running callback; `left` others follow.
     fn end_callback_before(&mut self, left: usize, now: impl FnOnce() -> Instant) -> bool {
         self.delay.progress.end_one(left) && self.delay.end_callback(now)
     }
@@ -95,12 +95,12 @@ impl Loop {
         self.delay.end_turn();
     }
 
-    /// A turn of a busy server: no sleep before it, and a send just before.
+    /// Begins a turn of a busy server: it has not slept, and has just sent.
     fn busy_turn(&mut self, callbacks: usize) {
         self.begin(callbacks, self.now - LONG);
     }
 
-    /// Runs so many short callbacks that write once each. Returns the number of sends before the end of the turn.
+    /// Runs a turn of short callbacks that write once each. Returns the number of sends before the end of the turn.
     fn short_turn(&mut self, callbacks: usize) -> usize {
         let mut sends = 0;
         for _ in 0..callbacks {
@@ -176,7 +176,7 @@ fn each_write_of_long_callbacks_is_sent_at_once() {
     for time in [Duration::from_micros(100), Duration::from_millis(1), LONG] {
         let mut one = Loop::new();
         one.wake(50);
-        // Much was read before.
+        // The time before the callback was needed to read many events.
         one.delay.begin_parts(0, 1);
         for n in 0..50 {
             one.work(time);
@@ -233,7 +233,7 @@ fn held_bytes_are_sent_before_later_long_callbacks() {
             "the one behind {writers} has written nothing"
         );
         one.end_turn();
-        // Another test covers the effect of computing behind a write.
+        // Other tests cover computing after a write.
         one.delay.prompt = 0;
         one.delay.last_sent = one.now;
     }
@@ -245,7 +245,7 @@ fn repeated_writes_of_a_callback_at_short_intervals_are_sent_at_once() {
     one.write();
     one.end_turn();
     for _ in 0..100 {
-        // The client's answer arrives at once.
+        // The next event of the client arrives at once.
         one.work(SHORT);
         one.busy_turn(1);
         assert!(one.write());
@@ -308,7 +308,7 @@ fn writes_outside_callbacks_are_sent_at_once() {
 #[test]
 fn after_an_idle_time_a_head_and_its_body_are_sent_at_once() {
     let mut one = Loop::new();
-    // Most writes of busy times came in pieces.
+    // Most callbacks in busy times have written in pieces.
     one.delay.in_pieces = IN_PIECES_MAX;
     for _ in 0..100 {
         one.wake(2);
@@ -328,14 +328,14 @@ fn after_computing_behind_a_held_write_the_next_writes_are_sent_at_once() {
     assert!(!one.write());
     one.work(LONG);
     assert!(one.end_callback());
-    // Writes leave at once while the computing continues, in pieces or not.
+    // While the program computes again and again, writes are sent at once, in pieces or not.
     for _ in 0..500 {
         one.work(SHORT);
         assert!(one.write() && one.write());
         one.work(LONG);
         assert!(!one.end_callback());
     }
-    // They leave at once for a while after it.
+    // They are sent at once for some time after that.
     one.end_turn();
     let mut turns = 0;
     loop {
@@ -400,8 +400,7 @@ fn a_write_before_computing_is_held_at_most_once_despite_other_writes() {
     assert_eq!(late, 1);
 }
 
-/// Returns the time for which writes leave at once after a callback that wrote first; `pass` makes that time
-/// pass.
+/// Returns for how long writes are sent at once after a callback has written and then spent `time`; `pass` spends it.
 fn prompt_after(time: Duration, pass: impl Fn(&mut Loop, Duration)) -> Duration {
     let mut one = Loop::new();
     one.write();
@@ -414,7 +413,7 @@ fn prompt_after(time: Duration, pass: impl Fn(&mut Loop, Duration)) -> Duration 
     one.end_callback();
     one.end_turn();
     one.stop(COMPUTING * PROMPT_TIMES);
-    // Earlier usage does not count.
+    // The usage before this point must not matter.
     one.busy_turn(400);
     one.short_turn(400);
     one.busy_turn(2);
@@ -438,7 +437,7 @@ fn a_stopped_thread_does_not_count_as_computing() {
         let computed = prompt_after(time, Loop::work);
         assert_eq!(prompt_after(time, Loop::block), computed, "a system call");
         assert!(computed >= time * PROMPT_TIMES);
-        // The few writes that follow any long callback.
+        // Only the few writes after any long callback are sent at once.
         let stopped = prompt_after(time, Loop::stop);
         assert!(stopped < COMPUTING, "{stopped:?} after {time:?}");
         let mostly = prompt_after(time, |one, time| {
@@ -483,7 +482,7 @@ fn the_only_write_of_a_turn_reads_no_clock() {
         assert!(!one.end_callback_before(0, || panic!("the clock was read")));
         one.end_turn();
     }
-    // Busy turns that follow combine their writes at once, although no lone write was timed.
+    // In the busy turns that follow, writes share sends at once, although the time of the single writes was not read.
     for _ in 0..100 {
         one.busy_turn(91);
         assert_eq!(one.short_turn(90), 0);
@@ -496,7 +495,7 @@ fn a_head_and_its_body_of_the_only_callback_become_one_send() {
         let mut one = Loop::new();
         let mut sends = 0;
         for turn in 0..100 {
-            // The client sends its next request soon, before the connection counts as idle.
+            // The client's next request comes before the connection counts as idle.
             one.work(Duration::from_micros(50));
             one.begin(1, one.now);
             one.work(computing);
@@ -566,7 +565,7 @@ fn writes_in_pieces_become_one_send_a_callback() {
         one.end_turn();
     }
     assert_eq!(sends_at_once, usize::from(MANY_IN_PIECES));
-    // A program that writes once is not delayed for long.
+    // A program that writes once per callback is soon not delayed any more.
     let mut held = 0;
     for _ in 0..100 {
         one.work(LONG_CALLBACK * 4);
@@ -582,7 +581,7 @@ fn writes_in_pieces_become_one_send_a_callback() {
 fn a_connection_that_began_in_pieces_is_not_held_back() {
     let mut one = Loop::new();
     for _ in 0..100 {
-        // Two flights of a handshake, then one answer.
+        // Two flights of a handshake, then a single answer.
         one.wake(2);
         one.write();
         one.write();

@@ -1,7 +1,8 @@
-//! Further sockets of a QUIC endpoint: of clients that changed their network, and of a server's preferred address.
+//! Additional UDP sockets of a QUIC endpoint: for clients that changed their network, and for a server's preferred
+//! address.
 //!
-//! The endpoint owns them. They can be added and removed at any time and are numbered from 1. The parent module sends
-//! and receives through them.
+//! They can be added and removed at any time, and are numbered from 1. The parent module sends and receives through
+//! them.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -16,7 +17,7 @@ pub(super) struct AdditionalSockets {
 }
 
 struct AdditionalSocket {
-    /// `None` when the driver closes it. The close completes after every other operation.
+    /// `None` while the driver closes it. The close completes after all other operations on the socket.
     fd: Option<OwnedFd>,
     raw_fd: RawFd,
     receiving: Option<OpId>,
@@ -24,7 +25,7 @@ struct AdditionalSocket {
 }
 
 impl AdditionalSockets {
-    /// Adds a bound UDP socket and prepares it. Returns its number.
+    /// Adds a bound UDP socket and prepares it for QUIC. Returns its number.
     pub fn add(&mut self, fd: OwnedFd) -> io::Result<u32> {
         let free = self.slots.iter().position(Option::is_none);
         if free.is_none() && self.slots.len() == SOCKETS_MAX {
@@ -45,7 +46,7 @@ impl AdditionalSockets {
         Ok(index as u32 + 1)
     }
 
-    /// Closes a socket at the next flush.
+    /// Marks a socket to be closed at the next flush.
     pub fn close(&mut self, number: u32) {
         if let Some(socket) = self.slot(number) {
             socket.is_closing = true;
@@ -58,13 +59,13 @@ impl AdditionalSockets {
         }
     }
 
-    /// The descriptor of a socket, for sending. `None` if it is closing.
+    /// The descriptor through which packets are sent; `None` if the socket is closing.
     pub fn raw_fd(&self, number: u32) -> Option<RawFd> {
         let socket = self.slots.get(index(number)?)?.as_ref()?;
         (!socket.is_closing).then_some(socket.raw_fd)
     }
 
-    /// Arms receives, and closes sockets.
+    /// Arms a receive on each socket, and closes the marked ones.
     pub fn flush(&mut self, driver: &mut Driver, token: impl Fn(u8) -> Token) {
         for (number, socket) in (1_u8..).zip(&mut self.slots) {
             let Some(socket) = socket else { continue };
@@ -106,5 +107,5 @@ fn index(number: u32) -> Option<usize> {
     usize::try_from(number).ok()?.checked_sub(1)
 }
 
-/// The number of a socket is six bits of a token.
+/// The number of a socket has six bits in a token.
 const SOCKETS_MAX: usize = 63;

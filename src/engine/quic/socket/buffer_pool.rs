@@ -1,10 +1,11 @@
-//! Send buffers of a QUIC socket: written by the state machine, lent to the kernel, used again.
+//! Send buffers of a QUIC socket. The state machine writes packets into a buffer, the kernel sends them, and then the
+//! buffer is used again.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 
-/// Free buffers, to be used again.
+/// Buffers that are free.
 pub(crate) struct BufferPool {
     free: Arc<Mutex<Vec<Vec<u8>>>>,
     kept_max: usize,
@@ -18,7 +19,7 @@ pub(crate) struct PooledBuffer {
 }
 
 impl BufferPool {
-    /// Keeps at most `kept_max` buffers.
+    /// The pool keeps at most `kept_max` free buffers.
     pub fn new(kept_max: usize) -> Self {
         Self {
             free: Arc::default(),
@@ -41,7 +42,7 @@ impl PooledBuffer {
         &mut self.vec
     }
 
-    /// The buffer returns to the pool when the last clone of these bytes is dropped.
+    /// Converts the buffer to `Bytes`. It returns to the pool when the last clone of these is dropped.
     pub fn into_bytes(self) -> Bytes {
         Bytes::from_owner(self)
     }
@@ -72,7 +73,7 @@ impl Drop for PooledBuffer {
     }
 }
 
-/// A panic cannot leave a list of buffers half-changed, so a poisoned lock is ignored.
+/// Locks the list of free buffers. A poisoned lock is ignored, because a panic cannot leave the list half-changed.
 fn lock(free: &Mutex<Vec<Vec<u8>>>) -> std::sync::MutexGuard<'_, Vec<Vec<u8>>> {
     free.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,5 @@
-//! Sending of a QUIC socket: batches from pooled buffers, a bounded number in flight, and the errors of a send.
+//! The sending side of a QUIC socket: makes batches in pooled buffers, limits those in flight, and handles errors of
+//! sends.
 
 use std::net::SocketAddr;
 use std::time::Instant;
@@ -9,7 +10,7 @@ use uringcore_quic::{ConnectionKey, Endpoint, Transmit};
 
 use super::{QuicSocket, SUB_SEND, SocketPhase};
 
-/// One `sendmsg`, kept until its completion.
+/// The datagrams of one `sendmsg` call. They are kept until the call completes.
 pub(super) struct Batch {
     data: Bytes,
     remote: SocketAddr,
@@ -17,20 +18,22 @@ pub(super) struct Batch {
     ecn: Option<u8>,
     src_ip: Option<std::net::IpAddr>,
     socket: u32,
-    /// The number of times that the kernel reported the error of another send instead of sending this batch.
+    /// How often the kernel has reported the error of another send instead of sending this batch.
     retries: u8,
 }
 
 pub(super) struct InFlight {
     op: OpId,
     batch: Batch,
-    /// A first try was refused at once, for its own reason or with the report of an earlier send.
+    /// True if the kernel refused the first try at once, with an error of this batch or with the report of an earlier
+    /// send.
     was_refused: bool,
 }
 
 impl QuicSocket {
-    /// Sends as much as the bound allows. A lone batch is sent at once, because its completion, if it were queued, would
-    /// end the wait for its answer. Several batches share a system call.
+    /// Sends packets until the bound of sends in flight is reached. A single batch is sent by a system call at once:
+    /// if it were queued, its completion would end the wait for the peer's answer. Several batches share one
+    /// submission.
     pub(super) fn send(&mut self, driver: &mut Driver, now: Instant) {
         if self.in_flight.is_empty() {
             let first = self.next_batch(now);
@@ -51,14 +54,15 @@ impl QuicSocket {
             };
             self.queue(driver, batch, false);
             queued += 1;
-            // The first batches are on their way while the next ones are sealed.
+            // The first batches are submitted while the packets of the next ones are still being encrypted.
             if queued % SENDS_A_SUBMISSION == 0 {
                 driver.submit();
             }
         }
     }
 
-    /// Sends the packets of one connection. The others' acknowledgements wait, to leave together with their data.
+    /// Sends the packets of one connection. Acknowledgements of other connections wait, to be sent together with their
+    /// data.
     pub(crate) fn send_connection(
         &mut self,
         driver: &mut Driver,
@@ -70,7 +74,7 @@ impl QuicSocket {
             let Some(batch) = self.next_batch_of(connection, now) else {
                 break;
             };
-            // Batches that wait in the kernel go first.
+            // A batch is sent at once only if no earlier batch waits in the kernel.
             match self.in_flight.is_empty() {
                 true => self.send_alone(driver, batch),
                 false => {
@@ -89,7 +93,7 @@ impl QuicSocket {
     }
 
     fn queue(&mut self, driver: &mut Driver, batch: Batch, was_refused: bool) {
-        // The socket has been closed: the packets are lost.
+        // The additional socket was closed, so its packets are lost.
         let Some(fd) = self.fd_of(batch.socket) else {
             return;
         };
@@ -103,8 +107,8 @@ impl QuicSocket {
         });
     }
 
-    /// Sends a batch at once. A batch that the socket refuses is queued, so that its error is handled among the turn's
-    /// completions and not while the state machines are polled.
+    /// Sends a batch at once. If the socket refuses it, the batch is queued, so that its error is handled with the
+    /// completions of the turn, and not while the state machines are being polled.
     fn send_alone(&mut self, driver: &mut Driver, batch: Batch) {
         let Some(fd) = self.fd_of(batch.socket) else {
             return;
@@ -146,7 +150,7 @@ impl QuicSocket {
             buffer.give_back();
             return None;
         };
-        // A small packet, such as an acknowledgement, is copied, so that it does not hold a buffer of 64 KiB.
+        // A small packet, such as an acknowledgement, is copied, so that it does not keep a buffer of 64 KiB.
         let data = if transmit.size <= COPIED_MAX {
             let copy = Bytes::copy_from_slice(&buffer.vec()[..transmit.size]);
             buffer.give_back();
@@ -177,33 +181,35 @@ impl QuicSocket {
         }
     }
 
-    /// Handles the error of a send. Most errors are a lost packet, which QUIC recovers. Others need more.
+    /// Handles the error of a send. After most errors the packets are lost, and QUIC retransmits them. The other
+    /// errors are handled here.
     fn send_failed(&mut self, batch: Batch, error: Errno, now: Instant) {
         self.counters.send_errors += 1;
-        // The error may be the report of an earlier send, which would stay in the error queue.
+        // The error may be the report of an earlier send. Such a report would stay in the error queue.
         self.read_error_queue(batch.socket, now);
         match error.0 {
-            // Some network drivers accept the GSO option and then refuse the batch.
+            // Some network drivers accept the GSO option and then refuse the batch. It is sent again as single
+            // datagrams.
             libc::EIO | libc::EINVAL if batch.segment_size.is_some() => {
                 log::info!("the kernel refuses GSO on a QUIC socket ({error}): sending singly");
                 self.protocol.set_gso(1);
                 self.again.extend(batch.split());
             }
-            // The route's MTU has shrunk. Segments that still fit get through, and the state machine detects the loss of
+            // The route's MTU has shrunk. Datagrams that still fit are sent, and the state machine detects the loss of
             // the others (RFC 8899 section 4.3).
             libc::EMSGSIZE if batch.segment_size.is_some() => self.again.extend(batch.split()),
-            // The network does not take the smallest datagram that begins a connection (RFC 9000 section 14). A handshake
-            // would be repeated until its time-out.
+            // The network does not carry even 1,200 bytes, which a first datagram must have (RFC 9000 section 14).
+            // Without this the handshake would be retried until its time-out.
             libc::EMSGSIZE if batch.data.len() <= LEAST_DATAGRAM => {
                 self.protocol.handle_unreachable(now, batch.remote, error.0);
             }
-            // This is the ICMP report of an earlier send: this batch was not sent.
+            // The error is the ICMP report of an earlier send, and this batch was not sent.
             libc::ECONNREFUSED if batch.retries < RETRIES_MAX => self.try_again(batch),
-            // This is such a report, or an error of this machine, which a second try repeats.
+            // The error is the report of an earlier send, or one of this machine. A second try shows which.
             libc::EHOSTUNREACH | libc::ENETUNREACH | libc::EACCES if batch.retries == 0 => {
                 self.try_again(batch);
             }
-            // The connection ends at once instead of after the handshake's time-out.
+            // The connection ends at once, not after the handshake's time-out.
             _ if is_permanent(error) => {
                 self.protocol.handle_unreachable(now, batch.remote, error.0);
             }
@@ -244,7 +250,7 @@ impl Batch {
         }
     }
 
-    /// The batch as single datagrams.
+    /// Splits a batch into single datagrams.
     fn split(self) -> impl Iterator<Item = Batch> {
         let size = self.segment_size.unwrap_or(self.data.len()).max(1);
         (0..self.data.len()).step_by(size).map(move |start| Batch {
@@ -262,8 +268,8 @@ impl Batch {
     }
 }
 
-/// True for errors that the next send would repeat: no route, a firewall, a protocol that is switched off on this
-/// machine, or an address to which nothing can be sent.
+/// True for errors that the next send would get too: no route, a firewall, an address family that this machine does
+/// not support, or an invalid address.
 fn is_permanent(error: Errno) -> bool {
     matches!(
         error.0,
@@ -279,16 +285,18 @@ fn is_permanent(error: Errno) -> bool {
     )
 }
 
-/// The datagram size that every network with QUIC carries (RFC 9000 section 14).
+/// The datagram size in bytes that every network with QUIC must carry (RFC 9000 section 14).
 const LEAST_DATAGRAM: usize = 1200;
-/// Bytes in flight at which sending stops until sends complete: about one turn's worth.
+/// The number of bytes in flight at which sending stops until sends complete. One turn sends about this many.
 const BYTES_IN_FLIGHT_MAX: usize = 1 << 20;
-/// Sends in flight at which sending stops: small packets of many connections share a system call.
+/// The number of sends in flight at which sending stops until sends complete. It is high, because small packets of
+/// many connections share a system call.
 const SENDS_IN_FLIGHT_MAX: usize = 256;
-/// If many sends go to closed ports, every second one fails with the report of the one before it. Each repetition halves
-/// the number of the remaining ones.
+/// The maximum number of repetitions of a batch. If many sends go to closed ports, every second send fails with the
+/// report of the one before, so each round of repetitions halves the number of failed sends.
 const RETRIES_MAX: u8 = SENDS_IN_FLIGHT_MAX.ilog2() as u8;
-/// The number of sends that are submitted together. The system call is a small part of their cost.
+/// The number of sends that are submitted in one system call. At this number the system call is a small part of the
+/// cost.
 const SENDS_A_SUBMISSION: usize = 16;
-/// Batches up to this size are copied out of their buffer.
+/// Batches of at most this many bytes are copied out of their buffer.
 const COPIED_MAX: usize = 2048;
