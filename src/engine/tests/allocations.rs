@@ -1,4 +1,4 @@
-//! In the steady state, a send of a stream allocates nothing.
+//! Counts allocations: after some rounds, sending on a stream allocates nothing.
 
 mod common;
 mod counting_allocator;
@@ -14,7 +14,7 @@ use uringcore_engine::{Engine, Key, QuicSocket, SocketFd, SystemClock, WriteOutc
 use uringcore_io::net;
 use uringcore_quic::{ClientSettings, ClientSetup, Endpoint, EndpointSettings};
 
-/// The number of allocations of each of the last of many rounds.
+/// The number of allocations in each round, the same in all of the last rounds.
 fn allocations_a_round(mut round: impl FnMut()) -> u64 {
     (0..WARMING_UP).for_each(|_| round());
     let all = allocations(|| (0..ROUNDS).for_each(|_| round()));
@@ -28,7 +28,7 @@ fn flush_and_send(engine: &mut Engine) {
     }
 }
 
-/// A connection whose reader takes all bytes at once.
+/// A connection whose reader reads all bytes at once.
 struct Connection {
     key: Key,
     fd: OwnedFd,
@@ -73,7 +73,7 @@ fn quic_connections_that_write_alternately_in_a_callback_are_listed_once() {
                 }
             }
         };
-        // The first writes are sent at once.
+        // The first writes are sent at once, and the later ones are held.
         write(10);
         assert_eq!(allocations(|| write(10_000)), 0);
     }
@@ -101,9 +101,10 @@ fn a_small_write_that_is_sent_at_once_allocates_nothing() {
 fn small_writes_that_go_through_the_driver_allocate_nothing() {
     for backend in BACKENDS {
         let mut engine = engine(backend);
-        // A delay of this thread on a busy machine must not count as computing of the program.
+        // If a busy machine stops this thread, the engine must not treat that as computing. So all its durations are
+        // long.
         engine.slow_down(1_000);
-        // A send is delayed only if other callbacks are due as well.
+        // Small writes go through the driver only if another connection has work in the turn too.
         let mut pair = [connection(&mut engine), connection(&mut engine)];
         for writes in [1, 5] {
             let count = allocations_a_round(|| {
@@ -171,7 +172,7 @@ fn a_small_write_behind_a_pending_send_allocates_at_most_once() {
             turn(&mut engine, Duration::ZERO, |_, _| {});
         });
         assert!(count <= 1, "{}: {count}", backend.as_str());
-        // All bytes arrive nevertheless.
+        // The socket was full, and still all bytes arrive.
         let waiting = engine.stats().write_queue_bytes;
         let reader = std::thread::spawn(move || {
             let mut got = Vec::new();
@@ -192,7 +193,7 @@ fn a_small_write_behind_a_pending_send_allocates_at_most_once() {
     }
 }
 
-/// A connection with a send in flight that its full socket does not accept.
+/// A connection whose socket is full, with a send in flight.
 fn stalled(engine: &mut Engine) -> Connection {
     let one = connection(engine);
     engine.transports().set_marks(one.key, 1 << 20, 4 << 20);

@@ -1,4 +1,4 @@
-//! Counts the allocations of a thread. The test program of `http` uses it as well.
+//! An allocator that counts the allocations of each thread. The test program of `http` uses it too.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -11,23 +11,23 @@ fn count() {
     ALLOCATIONS.with(|all| all.set(all.get() + 1));
 }
 
-// SAFETY: the system's allocator does all the work. The counter is a number of the thread, which needs no memory and
-// no destructor.
+// SAFETY: the system's allocator does all the work. The counter is a thread-local number, which needs neither an
+// allocation nor a destructor.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count();
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller has the same obligations as for the system's allocator.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller has the same obligations as for the system's allocator.
         unsafe { System.dealloc(memory, layout) }
     }
 
     unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         count();
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller has the same obligations as for the system's allocator.
         unsafe { System.realloc(memory, layout, size) }
     }
 }
@@ -35,7 +35,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
-/// The number of allocations in `work`.
+/// The number of allocations that `work` makes on this thread.
 pub fn allocations(work: impl FnOnce()) -> u64 {
     let before = ALLOCATIONS.with(Cell::get);
     work();

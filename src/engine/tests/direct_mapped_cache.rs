@@ -1,10 +1,10 @@
-//! Each entry has one slot, and a later entry with that slot replaces it.
+//! Tests of the direct-mapped cache: each entry has one slot, and a later entry in that slot replaces it.
 
 use std::rc::Rc;
 
 use uringcore_engine::DirectMappedCache;
 
-/// An entry whose hash is its first half.
+/// An entry whose first field is its hash.
 type Entry = (usize, &'static str);
 
 fn hash(entry: &Entry) -> usize {
@@ -43,7 +43,7 @@ fn an_entry_with_an_equal_hash_replaces_and_returns_the_old_one() {
 fn the_cache_grows_until_two_hashes_have_different_slots() {
     let mut direct_mapped_cache = DirectMappedCache::default();
     direct_mapped_cache.keep((3, "other"), hash);
-    // The lowest bit in which these differ is 128, so they have different slots only among all 256.
+    // The hashes differ first in the bit 128, so they have different slots only if there are 256.
     assert_eq!(direct_mapped_cache.keep((0, "a"), hash), None);
     assert_eq!(direct_mapped_cache.keep((128, "b"), hash), None);
     for entry in [(0, "a"), (128, "b"), (3, "other")] {
@@ -60,7 +60,7 @@ fn hashes_that_differ_only_above_the_largest_size_share_a_slot() {
         direct_mapped_cache.keep((7 + 256, "later"), hash),
         Some((7, "first"))
     );
-    // A look-up of the first returns the later one, so the caller has to compare.
+    // A look-up of the first entry finds the later one, so a caller has to compare.
     assert_eq!(direct_mapped_cache.get(7), Some(&(7 + 256, "later")));
     assert_eq!(direct_mapped_cache.get(8), Some(&(8, "other")));
 }
@@ -75,7 +75,7 @@ fn the_cache_keeps_at_most_its_number_of_slots() {
     assert!((744..1000).all(|hash| direct_mapped_cache.get(hash) == Some(&(hash, ""))));
 }
 
-/// The drop of an entry may run the host's program, so the caller drops it.
+/// Dropping an entry may run code of the host's program, so the cache leaves it to the caller.
 #[test]
 fn the_cache_returns_replaced_entries_instead_of_dropping_them() {
     let mut direct_mapped_cache = DirectMappedCache::default();

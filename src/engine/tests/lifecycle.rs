@@ -1,4 +1,4 @@
-//! The ends of transports of both kinds, and the events that report them.
+//! How streams and datagram sockets end, and the events that report it.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::{UnixDatagram, UnixStream};
@@ -9,7 +9,7 @@ use bytes::Bytes;
 use uringcore_engine::{DatagramSize, Engine, EngineEvent, Key, SharedState, WriteOutcome};
 use uringcore_io::SendMsg;
 
-/// One end of a pair, driven by the engine. No code reads the other end.
+/// One end of a socket pair, on the engine. Nothing is read from the other end unless a test does it.
 struct Case {
     engine: Engine,
     is_stream: bool,
@@ -21,7 +21,7 @@ struct Case {
 }
 
 impl Case {
-    /// Each kind of transport on each backend.
+    /// One case for each kind of transport and each backend.
     fn all() -> impl Iterator<Item = Case> {
         let kinds = BACKENDS.map(|backend| [true, false].map(|is_stream| (backend, is_stream)));
         kinds.into_iter().flatten().map(|(backend, is_stream)| {
@@ -77,13 +77,13 @@ impl Case {
         self.engine.transports().send_datagram(self.key, message)
     }
 
-    /// Writes until the socket is full and something is queued.
+    /// Writes until the socket is full and data is queued.
     fn fill(&mut self) {
         while self.write(1000) == WriteOutcome::Queued {}
         assert!(self.shared.queued() > 0, "{}", self.name);
     }
 
-    /// The events of the transport in a turn.
+    /// Runs a turn. Returns the names of the transport's events.
     fn reported(&mut self) -> Vec<&'static str> {
         let mut reported = Vec::new();
         turn(&mut self.engine, Duration::from_millis(5), |_, event| {
@@ -127,7 +127,7 @@ fn a_close_with_an_empty_queue_queues_its_event_at_once() {
             "{}",
             case.name
         );
-        // No turn was needed.
+        // The event is queued without a turn.
         assert_eq!(case.engine.events_ready(), 1, "{}", case.name);
         assert_eq!(case.reported(), ["lost"], "{}", case.name);
         assert_eq!(case.reported(), Vec::<&str>::new(), "{}", case.name);
@@ -179,7 +179,7 @@ fn an_abort_drops_the_queue_of_a_closing_transport_and_is_reported_once() {
     }
 }
 
-/// The kernel accepted the queue before the event that `close` has queued was taken.
+/// The kernel takes the rest of the queue before the host takes the event that `close` has queued.
 #[test]
 fn a_queue_sent_before_the_close_event_is_taken_is_reported_in_order() {
     for mut case in Case::all() {
@@ -195,7 +195,7 @@ fn a_queue_sent_before_the_close_event_is_taken_is_reported_in_order() {
                 .expect("enter");
             case.engine.process(Instant::now());
         }
-        // The event of `close`, then `Writable`, then the one of the queue.
+        // Three entries: that of `close`, then `Writable`, then the one for the empty queue.
         let entries = case.engine.events_ready();
         let reported: Vec<_> = (0..entries)
             .map(|_| case.engine.take_event().map(|event| name(&event)))
@@ -257,7 +257,7 @@ fn a_requested_flush_event_comes_when_the_queue_is_empty() {
     }
 }
 
-/// Reads all available data.
+/// Reads all data that is available.
 fn drain(fd: &OwnedFd) {
     let socket = socket2::SockRef::from(fd);
     socket.set_nonblocking(true).expect("nonblocking");

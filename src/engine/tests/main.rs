@@ -1,6 +1,7 @@
-//! The engine from outside: one program, because linking it takes longer than its tests.
+//! The engine's tests through its public interface. They are one program, because linking takes longer than running
+//! it.
 //!
-//! Not here: `allocations`, which counts in an allocator of its own.
+//! Not here: `allocations`, which needs an allocator of its own.
 
 mod common;
 mod direct_mapped_cache;

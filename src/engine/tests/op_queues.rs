@@ -1,4 +1,5 @@
-//! Queues of operations on sockets of a host: the order, when a system call is tried, and when the host checks its sockets.
+//! Queues of operations on a host's sockets: their order, when a system call is tried, and when the host checks its
+//! sockets.
 
 use std::collections::HashSet;
 use std::io::{Read, Write};
@@ -24,12 +25,12 @@ fn send(data: &'static [u8]) -> SocketOp {
     SocketOp::Send(Bytes::from_static(data))
 }
 
-/// A receive without data. Only the driver can make one with data.
+/// The outcome of a receive without data. Only the driver can make one with data.
 fn nothing() -> Outcome {
     Outcome::Received(Err(Errno::CANCELED))
 }
 
-/// The indexes of the keys that are to be started.
+/// The indexes of the keys whose operations are to be started.
 fn starts(op_queues: &mut OpQueues) -> Vec<u32> {
     std::iter::from_fn(|| op_queues.take_start())
         .map(|start| start.key.index)
@@ -105,7 +106,7 @@ fn a_cancelled_operation_does_not_free_the_queue_when_it_completes() {
         Some((key(1), SOCKET + 1)),
         "the number's new owner keeps it"
     );
-    // The first operation has no waiter, so the host removes it again.
+    // The first operation was cancelled, so the host removes it instead of starting it.
     assert_eq!(starts(&mut op_queues), [0, 1]);
 }
 
@@ -171,7 +172,7 @@ fn complete_failed_and_datagram_sends_have_no_rest() {
         None,
         "it has left"
     );
-    // A message is sent completely or not at all.
+    // A message is sent whole or not at all.
     let message = SocketOp::SendTo(Bytes::from_static(b"abc"), None);
     op_queues.join(key(1), FD, SOCKET, message);
     assert_eq!(op_queues.rest_of(queue_id, key(1), &short), None);
@@ -208,7 +209,7 @@ fn repeated_immediate_results_wait_for_the_next_turn() {
     assert_eq!(answers(&mut op_queues), 16);
 }
 
-/// The number of receives by operation before a system call is tried again.
+/// The number of receives that go to the ring before a system call is tried again.
 fn operations_before_a_try(op_queues: &mut OpQueues) -> u32 {
     let queue_id = OpQueueId::read(FD);
     let mut count = 0;
@@ -242,7 +243,7 @@ fn failed_tries_become_rarer_until_one_succeeds() {
     assert_eq!(operations_before_a_try(&mut op_queues), 1);
 }
 
-// Looks ----------------------------------------------------------------------------------------------
+// Checks ---------------------------------------------------------------------------------------------
 
 #[test]
 fn sockets_are_checked_periodically_and_once_before_a_long_wait() {
@@ -258,7 +259,7 @@ fn sockets_are_checked_periodically_and_once_before_a_long_wait() {
     let (read, write) = (OpQueueId::read(FD), OpQueueId::write(FD));
     let all = [(key(0), read), (key(1), read), (key(2), write)];
     assert_eq!(op_queues.begin_turn(|| at(100)), all);
-    // No callback has run since, so no socket can be closed.
+    // No callback has run since the last check, so the program has closed no socket.
     assert_eq!(op_queues.next_check(), None);
     assert_eq!(op_queues.begin_turn(|| at(150)), []);
     assert_eq!(op_queues.next_check(), Some(at(200)));
@@ -310,7 +311,7 @@ fn a_high_descriptor_number_takes_the_memory_of_one_entry() {
 fn unused_descriptors_are_forgotten() {
     let mut op_queues = OpQueues::default();
     let mut peak = 0;
-    // One operation waits all the time. Each of the other descriptors is used in one turn.
+    // One operation waits all the time. Each of the other descriptors is used in only one turn.
     op_queues.join(key(0), 0, SOCKET, SocketOp::Recv(1));
     for fd in 1..100_000 {
         op_queues.may_try(OpQueueId::read(fd));
@@ -324,7 +325,7 @@ fn unused_descriptors_are_forgotten() {
     );
     op_queues.leave(OpQueueId::read(0), key(0), everyone);
     assert_eq!(starts(&mut op_queues), [0]);
-    // An idle loop drops them too.
+    // Turns without work remove entries too.
     for _ in 0..2_000 {
         if !op_queues.skip_turn() {
             op_queues.begin_turn(Instant::now);
@@ -361,7 +362,7 @@ fn cancelled_operations_are_removed_from_the_queue() {
 
 // Tests with sockets ---------------------------------------------------------------------------------
 
-/// A host that waits for the results of its operations and continues short sends.
+/// A host that waits for the results of its operations and sends the rest after short sends.
 struct Host {
     engine: Engine,
     op_queues: OpQueues,
@@ -383,7 +384,7 @@ impl Host {
         key
     }
 
-    /// Runs turns until `count` operations have ended.
+    /// Runs turns until `count` operations have completed.
     fn turn_until(&mut self, queue_id: OpQueueId, count: usize) {
         let end = Instant::now() + Duration::from_secs(10);
         while self.done.len() < count {

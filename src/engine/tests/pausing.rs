@@ -1,4 +1,4 @@
-//! Readers that pause, on both backends: received data is kept in order, copied once, and bounded.
+//! Readers that pause, on both backends: received data keeps its order, is copied once, and is bounded.
 
 use std::io::Write;
 use std::net::UdpSocket;
@@ -9,15 +9,15 @@ use crate::common::{BACKENDS, engine, open, receive_all_due, tcp_pair, turn};
 use uringcore_engine::{DatagramSize, Engine, EngineEvent, SharedState, StreamBytes};
 use uringcore_io::{Backend, DriverConfig};
 
-/// A pattern that shows a missing, duplicated or misplaced piece.
+/// Bytes in which a missing, repeated or misplaced piece would be noticed.
 fn pattern(size: usize) -> Vec<u8> {
     (0..size)
         .map(|at| (at as u32).wrapping_mul(2_654_435_761).to_be_bytes()[0])
         .collect()
 }
 
-/// Runs turns until `enough` bytes were received. The reader takes one piece, pauses, and resumes a turn later;
-/// `seen` inspects the engine after each turn.
+/// Runs turns until at least `enough` bytes were received. The reader takes one piece, pauses, and resumes a turn
+/// later. `seen` inspects the engine after each turn.
 fn read_piece_by_piece(
     backend: Backend,
     engine: &mut Engine,
@@ -63,8 +63,8 @@ fn a_reader_that_pauses_after_each_piece_has_each_byte_copied_at_most_once() {
     }
 }
 
-/// While there is a backlog no receive is armed. So the bound is one receive before its cancellation: the buffers of
-/// the pool, and once more the buffers that returned to the pool meanwhile.
+/// While there is a backlog no receive is armed. So the bound is what one receive delivers until it is cancelled: all
+/// buffers of the pool, and those that return to the pool meanwhile.
 #[test]
 fn the_backlog_is_bounded_by_the_receive_buffers() {
     for backend in BACKENDS {
@@ -88,8 +88,8 @@ fn the_backlog_is_bounded_by_the_receive_buffers() {
     }
 }
 
-/// A host may leave events in the queue, when an exception ends its run. Data that arrives for a reader that has
-/// paused since comes after them.
+/// A host may leave events in the queue if an exception ends its run. Data that arrives after the reader has paused
+/// comes after these events.
 #[test]
 fn queued_data_precedes_data_that_arrives_during_a_pause() {
     for backend in BACKENDS {
@@ -99,7 +99,7 @@ fn queued_data_precedes_data_that_arrives_during_a_pause() {
         turn(&mut engine, Duration::ZERO, |_, _| {});
         let mut arrive = |engine: &mut Engine, letter: &[u8]| {
             peer.write_all(letter).expect("write");
-            // The kernel is entered without processing, so that each piece is a completion of its own.
+            // The kernel is entered without processing completions, so that each piece is a separate completion.
             std::thread::sleep(Duration::from_millis(5));
             engine.enter(Some(Duration::ZERO)).expect("enter");
         };
@@ -164,19 +164,18 @@ fn a_reader_that_pauses_after_each_datagram_has_each_copied_at_most_once() {
     }
 }
 
-/// Few enough for a socket's receive queue, and many more than one turn takes.
+/// This number of datagrams fits in a socket's receive queue, and is many times what a turn receives.
 const COUNT: u32 = 200;
 
-/// The host receives large data itself, until small data comes again. The end of the stream is reported after it, and
-/// a paused reader gets nothing.
+/// The host receives large data itself, until small data comes again. The end of the stream is reported afterwards,
+/// and nothing is delivered to a paused reader.
 #[test]
 fn only_large_receives_are_left_to_the_host() {
     for backend in BACKENDS {
         let mut engine = engine(backend);
         let (fd, peer) = tcp_pair();
         let key = open(&mut engine, &fd);
-        // Each message was read completely before the next one is sent. Returns one flag for each piece: true if the
-        // host received it itself.
+        // Sends a message and reads it completely. Returns a flag for each piece: true if the host received it itself.
         let exchange = |engine: &mut Engine, size: usize, pauses: bool| {
             let sent = pattern(size);
             let copy = sent.clone();
@@ -241,8 +240,7 @@ fn only_large_receives_are_left_to_the_host() {
     }
 }
 
-/// A receive that filled its buffer is followed by another one of its stream, and after those two by the other
-/// streams' receives.
+/// After a receive that filled its buffer, the same stream receives once more at once; then the other streams receive.
 #[test]
 fn a_full_receive_is_followed_by_one_more_before_other_sockets() {
     const ROOM: usize = 4096;
@@ -262,7 +260,7 @@ fn a_full_receive_is_followed_by_one_more_before_other_sockets() {
                 }
             });
         }
-        // Both wait by poll from here on.
+        // From here on, both streams wait with a poll.
         turn(&mut engine, Duration::ZERO, |_, _| {});
         one_peer.write_all(&large[..4 * ROOM]).expect("written");
         other_peer.write_all(&large[..4 * ROOM]).expect("written");
@@ -285,7 +283,7 @@ fn a_full_receive_is_followed_by_one_more_before_other_sockets() {
     }
 }
 
-/// A reader that waits a turn gets one piece per turn, even if more has arrived.
+/// A reader that waits a turn gets one piece in each turn, even if more has arrived.
 #[test]
 fn callbacks_that_a_reader_schedules_run_before_its_next_data() {
     for backend in BACKENDS {

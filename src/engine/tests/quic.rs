@@ -1,4 +1,4 @@
-//! QUIC endpoints on the engine, without Python: real sockets on loopback, both backends.
+//! QUIC on the engine without Python: real sockets on loopback, both backends.
 
 use std::collections::HashMap;
 use std::net::{SocketAddr, UdpSocket};
@@ -19,7 +19,7 @@ use uringcore_quic::{
 
 const ALPN: &[u8] = b"test";
 
-/// A certificate for localhost that the client trusts directly, and its key. Both are PEM.
+/// A self-signed certificate for localhost and its key, both as PEM. The client trusts it directly.
 fn certificate() -> &'static (String, String) {
     static CERTIFICATE: OnceLock<(String, String)> = OnceLock::new();
     CERTIFICATE.get_or_init(|| {
@@ -49,7 +49,7 @@ fn client_setup() -> ClientSetup {
     .expect("client setup")
 }
 
-/// An engine with endpoints, and the events of their connections so far.
+/// An engine with QUIC sockets, and the events of their connections so far.
 struct Host {
     engine: Engine,
     events: HashMap<(Key, ConnectionKey), Vec<quic::Event>>,
@@ -155,8 +155,8 @@ fn pattern(size: usize) -> Vec<u8> {
     (0..size).map(|at| (at * 31 % 251) as u8).collect()
 }
 
-/// Connects, sends `size` bytes to the server and back, and closes both ends. Returns the number of the client's
-/// sends that the kernel refused.
+/// Connects, sends `size` bytes to the server and back, and closes both sides. Returns how many sends of the client
+/// the kernel refused.
 fn exchange(host: &mut Host, client_socket: UdpSocket, size: usize) -> u64 {
     let (server_socket, server_addr) = socket();
     let server = host.open(server_socket, Some(server_setup()));
@@ -209,13 +209,13 @@ fn echoed_bytes_arrive_and_leave_no_state() {
     }
 }
 
-/// A socket without checksums refuses GSO with EINVAL, as some devices do with EIO.
+/// A socket without UDP checksums refuses GSO with EINVAL. Some network devices refuse it with EIO.
 #[test]
 fn a_kernel_that_refuses_gso_gets_single_datagrams() {
     for backend in BACKENDS {
         let (client, _) = socket();
         let on: libc::c_int = 1;
-        // SAFETY: the descriptor is open and the option's value is a live c_int of the given size.
+        // SAFETY: the descriptor is open, and the option's value is a live c_int of the given size.
         let set = unsafe {
             libc::setsockopt(
                 client.as_raw_fd(),
@@ -250,7 +250,7 @@ fn a_dead_port_ends_the_handshake_at_once() {
     }
 }
 
-/// An error that stays in a socket's queue wakes an epoll loop again and again.
+/// An error that stays in a socket's error queue would wake an epoll loop again and again.
 #[test]
 fn several_dead_ports_leave_no_error_in_the_error_queue() {
     for (backend, count) in BACKENDS
@@ -266,7 +266,7 @@ fn several_dead_ports_leave_no_error_in_the_error_queue() {
         for address in addresses {
             host.connect(client, address);
         }
-        // The first flights, without the retransmissions after a second.
+        // The time covers the first packets, but not their retransmission after a second.
         let end = Instant::now() + Duration::from_millis(100);
         host.run_until(|_| Instant::now() > end);
         let mut look = libc::pollfd {
@@ -274,7 +274,7 @@ fn several_dead_ports_leave_no_error_in_the_error_queue() {
             events: 0,
             revents: 0,
         };
-        // SAFETY: one structure, which lives through the call.
+        // SAFETY: the pointer is to one structure, which outlives the call.
         let found = unsafe { libc::poll(&raw mut look, 1, 0) };
         assert_eq!((found, look.revents), (0, 0), "{backend:?} {count}");
         let is_closed = |event: &quic::Event| matches!(event, quic::Event::Closed { .. });
@@ -286,7 +286,7 @@ fn several_dead_ports_leave_no_error_in_the_error_queue() {
     }
 }
 
-/// One socket, a dead server and a live one: the error of one connection does not affect the other.
+/// One socket has connections to a dead port and to a live server. The error of the first does not affect the second.
 #[test]
 fn a_dead_port_does_not_affect_other_connections() {
     for backend in BACKENDS {

@@ -1,4 +1,4 @@
-//! Sockets that several engines share: connections and datagrams that one does not take stay for the others.
+//! Sockets that several engines share: connections and datagrams that one engine does not take stay for the others.
 
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsRawFd;
@@ -23,7 +23,7 @@ fn connect(listener: &TcpListener) -> TcpStream {
     TcpStream::connect(listener.local_addr().expect("address")).expect("connect")
 }
 
-/// The number of connections that a turn accepts.
+/// Runs a turn. Returns the number of connections that it accepts.
 fn accepted_in_a_turn(engine: &mut Engine) -> usize {
     let mut count = 0;
     turn(engine, Duration::ZERO, |_, event| {
@@ -156,7 +156,7 @@ fn a_shared_datagram_socket_receives_one_datagram_a_turn() {
                 });
                 assert!(got.len() <= before + 1);
             }
-            // Readable once more, and closed before the event is taken.
+            // The socket becomes readable again, and is closed before the host takes the event.
             while engine.events_ready() == 0 {
                 engine.flush(std::time::Instant::now());
                 engine.enter(Some(Duration::from_secs(10))).expect("enter");

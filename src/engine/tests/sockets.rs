@@ -21,7 +21,7 @@ fn message(data: &'static [u8], to: std::net::SocketAddr) -> SendMsg {
     }
 }
 
-/// A datagram for a connected socket.
+/// A datagram for a connected socket, without an address.
 fn connected(data: &[u8]) -> SendMsg {
     SendMsg {
         data: Bytes::copy_from_slice(data),
@@ -125,7 +125,7 @@ fn a_datagram_queue_is_bounded_by_its_watermark() {
             SharedState::default(),
         );
         let mut sent = 0;
-        // Datagrams that the socket accepts are not queued.
+        // Datagrams that the socket accepts at once are not queued, so the socket is filled first.
         while engine
             .transports()
             .send_datagram(key, connected(&[7; 1000]))
@@ -154,7 +154,7 @@ fn a_datagram_queue_is_bounded_by_its_watermark() {
 fn datagrams_keep_their_order_however_full_the_socket() {
     for backend in BACKENDS {
         let mut engine = engine(backend);
-        // Not a socket pair: a full receiver is detected later than a full sender.
+        // Two bound sockets, and not a pair, so that a full receiver is noticed later than a full sender.
         let name = format!(
             "uringcore-order-{}-{}",
             std::process::id(),
@@ -172,7 +172,7 @@ fn datagrams_keep_their_order_however_full_the_socket() {
             DatagramSize::Large,
             SharedState::default(),
         );
-        // A Unix socket's queue holds only a few datagrams, so most of these have to wait for space.
+        // The queue of a Unix socket holds only a few datagrams, so most of these have to wait for room.
         let count = 3000u32;
         let reader = std::thread::spawn(move || {
             let mut got = Vec::new();
@@ -187,7 +187,7 @@ fn datagrams_keep_their_order_however_full_the_socket() {
         let end = std::time::Instant::now() + Duration::from_secs(10);
         while next < count {
             assert!(std::time::Instant::now() < end, "{}", backend.as_str());
-            // One, then a few, then many in a turn.
+            // The number of datagrams in a turn varies from one to many.
             for _ in 0..(next % 97).min(count - next) + 1 {
                 if next < count {
                     engine
@@ -367,7 +367,8 @@ fn an_operation_completes_once_and_frees_its_key() {
         assert!(matches!(read_of(outcome), (Ok(3), bytes) if bytes == b"abc\0\0\0\0\0"));
         assert_eq!(engine.stats().ops, 0);
 
-        // Cancelled before it started: no event. Cancelled later: ECANCELED.
+        // An operation that is cancelled before it was started has no event. One that is cancelled later completes
+        // with ECANCELED.
         let unstarted = engine.operations().reserve();
         assert!(engine.operations().cancel(unstarted));
         assert!(

@@ -37,8 +37,8 @@ fn written_bytes_arrive_whole_and_in_order() {
     }
 }
 
-/// A buffer of the ring serves many small receives, and the last of them gets only what fits. Many programs take each
-/// piece for a message, because one `send` over loopback arrives as one piece on every other loop.
+/// A buffer of the ring serves many small receives, and the last one gets only what fits. Many programs treat each
+/// piece as a message, because with other event loops one `send` over loopback arrives as one piece.
 #[test]
 fn a_message_at_the_end_of_a_receive_buffer_arrives_in_one_piece() {
     for backend in BACKENDS {
@@ -46,7 +46,7 @@ fn a_message_at_the_end_of_a_receive_buffer_arrives_in_one_piece() {
         let (fd, mut peer) = tcp_pair();
         open(&mut engine, &fd);
         let message: Vec<u8> = (0..35).collect();
-        // More bytes than all receive buffers of a default engine have.
+        // More bytes than all receive buffers of an engine with default settings have.
         for number in 0..40_000 {
             peer.write_all(&message).expect("write");
             let mut received = Vec::new();
@@ -74,7 +74,7 @@ fn crossing_the_high_and_low_marks_is_reported_once_each() {
         let (fd, mut peer) = tcp_pair();
         let key = open(&mut engine, &fd);
         engine.transports().set_marks(key, 1000, 4000);
-        // The socket is full. Otherwise the engine would send the bytes above the mark at once.
+        // The socket is full. Otherwise the engine would send the bytes above the high mark at once.
         let filler = [0; 65536];
         let mut filled = 0;
         while let Ok(sent) = net::send_pieces(fd.as_raw_fd(), [&filler[..]].into_iter()) {
@@ -179,7 +179,7 @@ fn a_new_producer_is_paused_before_it_is_resumed() {
     }
 }
 
-/// Much more than the distance between the marks.
+/// Many more bytes than the distance between the marks.
 const FILLER_BYTES: usize = 64 * 1024;
 
 #[test]
@@ -203,7 +203,7 @@ fn a_paused_reader_gets_every_byte_after_it_resumes() {
                     EngineEvent::StreamData { data, .. } => {
                         got.extend(bytes(&data));
                         pieces += 1;
-                        // The reader pauses at every piece: data that the kernel delivers meanwhile must be kept.
+                        // The reader pauses after each piece. Data that the kernel delivers meanwhile must be kept.
                         engine.transports().pause_reading(key);
                     }
                     EngineEvent::StreamEof { .. } => eof = true,
@@ -279,7 +279,7 @@ fn a_reset_by_the_peer_ends_the_stream_with_the_error() {
             |engine, event| {
                 if let EngineEvent::Failed { error, .. } = event {
                     ended = Some(error);
-                    // Nothing is in flight, so the end is immediate and no event follows.
+                    // No operation is in flight, so the transport ends now and no event follows.
                     assert!(engine.transports().release(key, None));
                 }
             },
@@ -310,7 +310,8 @@ fn abort_drops_the_queue() {
         engine.transports().release(key, Some(fd));
         turn_until(&mut engine, |_, _| {}, |engine| engine.stats().streams == 0);
         let mut got = Vec::new();
-        // A reset (unsent data was dropped) or an early end. In both cases some data is missing.
+        // The peer sees a reset, because unsent data was dropped, or an early end of file. In both cases data is
+        // missing.
         let _ = peer.read_to_end(&mut got);
         assert!(got.len() < 64 << 20, "{}", backend.as_str());
         assert_eq!(engine.stats().driver.in_flight, 0);
@@ -364,7 +365,7 @@ fn a_queue_that_grows_large_is_sent_at_once() {
         let key = open(&mut engine, &fd);
         engine.begin_callbacks(2);
         engine.transports().write(key, Bytes::from(vec![1; 500]));
-        // This write waits, unless the thread was delayed.
+        // This write is held, unless the test's thread was delayed.
         engine.transports().write(key, Bytes::from(vec![1; 500]));
         engine.transports().write(key, Bytes::from(vec![2; 40_000]));
         let mut got = vec![0; 41_000];
@@ -452,8 +453,8 @@ fn an_error_during_a_pause_follows_the_data_before_it() {
     }
 }
 
-/// The events of one turn are A1 A2 B A3. A pauses at A1, and B's callback resumes it. A2 was held by then, and still
-/// comes before A3.
+/// The events of one turn are A1, A2, B, A3. Stream A pauses at A1, and the callback of B resumes it. By then A2 is in
+/// the backlog, and it must still come before A3.
 #[test]
 fn resuming_in_the_middle_of_a_turn_keeps_the_order() {
     for backend in BACKENDS {
@@ -465,7 +466,7 @@ fn resuming_in_the_middle_of_a_turn_keeps_the_order() {
             turn(&mut engine, Duration::ZERO, |_, _| {
                 panic!("nothing was sent")
             });
-            // The kernel is entered without processing, so that each piece is a completion of its own.
+            // The kernel is entered without processing completions, so that each piece is a separate completion.
             let take = |engine: &mut Engine| {
                 std::thread::sleep(Duration::from_millis(5));
                 engine.enter(Some(Duration::ZERO)).expect("enter");

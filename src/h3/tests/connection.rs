@@ -1,5 +1,5 @@
-//! Requests, responses and everything else that two correct connections exchange, each passed whole and byte by
-//! byte. Violations are in `rfc9114.rs` and similar files.
+//! Requests, responses and everything else that two correct connections exchange. Each input is passed whole, and byte
+//! by byte. Violations are in `rfc9114.rs` and similar files.
 
 use crate::common::*;
 use bytes::Bytes;
@@ -104,7 +104,7 @@ fn content_of_an_interim_response_is_refused_with_its_header_section() {
         "{sent:?}"
     );
     assert_eq!(outputs(&mut pair.server), []);
-    // The final response can still be sent.
+    // The final response can still be sent afterwards.
     let sent = pair.server.send_headers(0, &[(":status", "200")], true);
     assert_eq!(sent, Ok(()));
 }
@@ -304,7 +304,7 @@ fn goaway_refuses_later_requests() {
         events(&mut pair.server);
         let limit = pair.server.next_goaway_id();
         assert_eq!(limit, 4);
-        // A request that crosses the GOAWAY.
+        // The client sends this request before it has received GOAWAY.
         pair.client.send_headers(4, &GET, false).unwrap();
         let crossing = outputs(&mut pair.client);
         pair.server.send_goaway(limit).unwrap();
@@ -335,7 +335,7 @@ fn goaway_refuses_later_requests() {
             pair.client.send_headers(8, &GET, true),
             Err(LocalError::GoingAway)
         );
-        // Requests that had begun continue.
+        // Requests that had begun before GOAWAY continue.
         pair.server
             .send_headers(0, &[(":status", "200")], true)
             .unwrap();
@@ -351,7 +351,7 @@ fn goaway_refuses_later_requests() {
 
 #[test]
 fn a_client_opens_no_request_after_goaway() {
-    // RFC 9114 section 5.2: the first of two names the highest possible stream.
+    // RFC 9114 section 5.2: a server may send two GOAWAYs, the first with the highest possible stream.
     let mut pair = Pair::new(Feed::Whole);
     pair.server.send_goaway((1 << 62) - 4).unwrap();
     pair.pump();
@@ -375,7 +375,7 @@ fn blocked_streams_wait_for_the_encoder_stream_and_keep_their_order() {
             ]
         };
         for stream_id in [0, 4] {
-            // A line that is seen a second time is inserted and, with may_block, referenced.
+            // A line that is sent for the second time is inserted and, with `may_block`, referenced at once.
             pair.client
                 .send_headers(stream_id, &request("again"), true)
                 .unwrap();
@@ -435,7 +435,7 @@ fn a_blocked_stream_that_is_reset_is_forgotten() {
         1,
         "only the first, which awaits its response"
     );
-    // The encoder received the cancellation, so both tables still agree.
+    // The encoder has received the stream cancellation, so both tables agree.
     pair.client.send_headers(8, &request, true).unwrap();
     pair.pump();
     assert_eq!(
@@ -483,7 +483,7 @@ fn resets_and_stop_sending_reach_the_application() {
         pair.server.send_headers(0, &[(":status", "200")], true),
         Err(LocalError::FrameUnexpected(_))
     ));
-    // The client's QUIC may still deliver data in flight: it is not a new stream.
+    // The client's QUIC layer may still deliver data in flight. That must not begin a new stream.
     pair.client
         .handle_stream_data(0, Bytes::from(headers_frame(&[(":status", "200")])), true);
     assert_eq!(events(&mut pair.client), []);
@@ -520,10 +520,10 @@ fn a_request_reset_before_its_data_is_answered_though_a_higher_stream_was_used()
     let end = |stream_id| Output::ResetStream { stream_id, code };
     pair.server.handle_stream_reset(4, 0x10c);
     assert_eq!(outputs(&mut pair.server), [end(4)]);
-    // QUIC may repeat it; the stream has ended.
+    // QUIC may report the reset again. The stream has ended.
     pair.server.handle_stream_reset(4, 0x10c);
     assert_eq!(outputs(&mut pair.server), []);
-    // The other skipped stream can still be used, and its client resets it afterwards.
+    // The client sends on the other skipped stream, and resets it afterwards.
     pair.client.send_headers(8, &GET, true).unwrap();
     pair.pump();
     pair.server
@@ -532,7 +532,7 @@ fn a_request_reset_before_its_data_is_answered_though_a_higher_stream_was_used()
     outputs(&mut pair.server);
     pair.server.handle_stream_reset(8, 0x10c);
     assert_eq!(outputs(&mut pair.server), []);
-    // Above all used streams, and then between them.
+    // A stream above all used ones is reset, and then one between them.
     pair.server.handle_stream_reset(24, 0x10c);
     pair.server.handle_stream_reset(20, 0x10c);
     assert_eq!(outputs(&mut pair.server), [end(24), end(20)]);
@@ -556,7 +556,7 @@ fn a_request_refused_after_goaway_is_not_reset_twice() {
     );
     pair.server.handle_stream_reset(8, 0x10c);
     assert_eq!(outputs(&mut pair.server), []);
-    // A rejected request does not raise the limit.
+    // A rejected request does not raise the identifier of the next GOAWAY.
     assert_eq!(pair.server.next_goaway_id(), 4);
     pair.server.send_goaway(4).unwrap();
 }
@@ -577,7 +577,7 @@ fn skipped_streams_are_remembered_up_to_a_bound() {
             [Output::ResetStream { stream_id, code }]
         );
     }
-    // A stream that was dropped from the table can still be used.
+    // A stream that was dropped from the table of skipped streams can still be used.
     pair.client.send_headers(0, &GET, true).unwrap();
     pair.pump();
     assert_eq!(events(&mut pair.server).len(), 1);
@@ -642,7 +642,7 @@ fn content_length_is_not_sent_with_a_status_without_content() {
         expected.retain(|field| is_sent || field.0 != "content-length");
         assert_eq!(fields, crate::common::fields(&expected), "{status}");
     }
-    // A peer's values are not trimmed, and a bad value is an error even if it would be removed.
+    // Values of the peer are not trimmed, and an invalid value is an error even in a field that would be ignored.
     let mut pair = Pair::new(Feed::Whole);
     pair.client.send_headers(0, &GET, true).unwrap();
     pair.pump();
@@ -696,7 +696,7 @@ fn webtransport_streams_of_both_kinds_and_both_sides() {
             };
             assert_eq!(events(to), [received(b"chunk onetwo")], "stream {stream}");
             if stream & 2 == 0 {
-                // The peer's side of a stream that we opened has no header.
+                // The peer's direction of a stream that this side opened has no header.
                 feed_stream(from, stream, b"reply", true, feed);
                 assert_eq!(events(from), [received(b"reply")]);
             }

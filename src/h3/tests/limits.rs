@@ -1,5 +1,5 @@
-//! The bounds on what a peer may make us hold, and do for nothing: the reaction above each, and that ordinary
-//! traffic does not reach it.
+//! Limits of what a peer can make a connection store or do without use: the reaction above each limit, and that
+//! ordinary traffic does not exceed it.
 
 use crate::common::{qpack::*, violations::*, *};
 use bytes::Bytes;
@@ -18,7 +18,7 @@ fn give(connection: &mut QueuedConnection, stream_id: u64, data: &[u8]) {
     connection.handle_stream_data(stream_id, Bytes::copy_from_slice(data), false);
 }
 
-// Incomplete field sections.
+// Incomplete field sections ---------------------------------------------------------------------------
 
 /// The beginning of a HEADERS frame of 65,000 bytes.
 fn endless() -> Vec<u8> {
@@ -98,7 +98,7 @@ fn a_host_can_find_and_end_streams_without_a_complete_request() {
     let mut server = ready(Server, Settings::default());
     assert!(!server.awaits_headers(0));
     give(&mut server, 0, &endless());
-    // Waiting for QPACK counts as waiting, too.
+    // A request whose field section waits for QPACK also counts as incomplete.
     give(&mut server, 4, &frame(0x1, b"\x02\x00\x80"));
     give(&mut server, 8, &headers_frame(&GET));
     assert_eq!(
@@ -117,7 +117,7 @@ fn a_host_can_find_and_end_streams_without_a_complete_request() {
     assert_eq!((events(&mut server), server.open_requests()), (vec![], 1));
 }
 
-// Field sections that are too large, and the response to them.
+// Too large field sections, and the response to them --------------------------------------------------
 
 fn answering(settings: Settings) -> QueuedConnection {
     let mut server = ready(Server, settings);
@@ -125,7 +125,7 @@ fn answering(settings: Settings) -> QueuedConnection {
     server
 }
 
-/// Expects the request to be left to the host, with the pseudo-header fields received so far.
+/// Expects that the request is left to the host, with the pseudo-header fields that came before the limit.
 #[track_caller]
 fn expect_answerable(settings: &Settings, request: &[u8], fin: bool, reported: &[(&str, &str)]) {
     for (feed, strict) in [(Feed::Whole, false), (Feed::ByteByByte, true)] {
@@ -150,7 +150,7 @@ fn expect_answerable(settings: &Settings, request: &[u8], fin: bool, reported: &
                 .any(|output| matches!(output, Output::ResetStream { .. }))
         );
 
-        // Late data is not a new request, before the response or after it.
+        // Late data on the stream does not begin a new request, neither before the response nor after it.
         let late = headers_frame(&GET);
         if stops {
             give(&mut server, 0, &late);
@@ -178,17 +178,17 @@ fn a_request_too_large_can_be_answered() {
         max_fields: 10,
         ..Settings::default()
     };
-    // A section is rejected by its frame's header, before its content has arrived.
+    // The section is rejected because of the length in its frame's header, before its payload has arrived.
     expect_answerable(&small, &varints(&[0x1, 1_025]), false, &[]);
     expect_answerable(&small, &varints(&[0x1, varint::MAX]), false, &[]);
-    // A section is rejected by its size: one line of 1,000 bytes fits without the others.
+    // The section is rejected because of its size. A line of 1,000 bytes fits, but not with the other lines.
     let text = "/".repeat(960);
     let long = [&GET[..], &[("x", &text[..900])]].concat();
     expect_answerable(&small, &headers_frame(&long), false, &GET);
     expect_answerable(&small, &headers_frame(&long), true, &GET);
     let long_path = [&GET[..2], &[(":path", &text[..])]].concat();
     expect_answerable(&small, &headers_frame(&long_path), false, &GET[..2]);
-    // A section is rejected by the number of its lines.
+    // The section is rejected because of the number of its lines.
     let many = [&GET[..], &[("x", ""); 7]].concat();
     expect_answerable(&small, &headers_frame(&many), false, &GET);
 }
@@ -230,7 +230,7 @@ fn the_field_section_limit_is_announced_in_settings() {
 
 #[test]
 fn too_large_trailers_and_responses_reset_their_stream() {
-    // Trailers after a reported request, and a response.
+    // Trailers of a request that was reported, and a response.
     let many = headers_frame(&[("x", ""); 2_049]);
     let mut server = answering(Settings::default());
     give(&mut server, 0, &headers_frame(&GET));
@@ -273,7 +273,7 @@ fn the_number_of_lines_is_bounded_for_hosts_that_do_not_answer() {
     assert_eq!(events(&mut server).len(), 1);
 }
 
-// QPACK.
+// QPACK ----------------------------------------------------------------------------------------------
 
 #[test]
 fn a_section_that_decompresses_beyond_the_limit_ends_only_its_stream() {
@@ -288,7 +288,7 @@ fn a_section_that_decompresses_beyond_the_limit_ends_only_its_stream() {
     prefixed_integer::put(&mut insert, 0, 7, 3000);
     insert.extend_from_slice(&[b'x'; 3000]);
     decoder.handle_encoder_stream(&insert).unwrap();
-    // Ten references of one byte each make 30 kB.
+    // Ten references of one byte each stand for 30 kB.
     let bomb = [&b"\x02\x00"[..], &[0x80; 10]].concat();
     match decoder.decode(0, &bomb) {
         Err(RemoteError::TooLarge { fields, .. }) => {
@@ -301,7 +301,7 @@ fn a_section_that_decompresses_beyond_the_limit_ends_only_its_stream() {
 
 #[test]
 fn a_huffman_string_is_decoded_up_to_the_limit_of_its_section() {
-    // Five bits a letter.
+    // Each letter has a code of five bits.
     let mut code = Vec::new();
     huffman::encode(&[b'a'; 80_000], &mut code);
     let mut section = b"\x00\x00\x21x".to_vec();
@@ -353,7 +353,7 @@ fn the_bytes_of_blocked_streams_are_bounded() {
             ..Settings::default()
         };
         let mut server = ready(Server, settings);
-        // A section that needs an insertion which never arrives, then more and more content.
+        // A section that needs an insertion that never arrives, then more and more content.
         let blocked = frame(0x1, b"\x02\x00\x80");
         give(&mut server, 0, &blocked);
         assert_eq!(server.open_requests(), 1);
@@ -368,7 +368,7 @@ fn the_bytes_of_blocked_streams_are_bounded() {
             code: LOAD,
         };
         assert!(outputs(&mut server).contains(&stop));
-        // The room is free again: others may block.
+        // The bytes were released, so another stream may be blocked.
         give(&mut server, 4, &blocked);
         give(&mut server, 4, &[0; 64 * 1024]);
         assert_eq!(server.open_requests(), 1);
@@ -376,9 +376,9 @@ fn the_bytes_of_blocked_streams_are_bounded() {
     }
 }
 
-// Useless frames.
+// Useless frames -------------------------------------------------------------------------------------
 
-/// How often something can be sent before the connection is closed for it.
+/// How often `say` can be called before the connection is closed.
 #[track_caller]
 fn taken(mut connection: QueuedConnection, mut say: impl FnMut(&mut QueuedConnection, u64)) -> u64 {
     for count in 0..20_000 {
@@ -392,7 +392,7 @@ fn taken(mut connection: QueuedConnection, mut say: impl FnMut(&mut QueuedConnec
     panic!("no bound");
 }
 
-/// A server with one request and its response in progress.
+/// A server that has received a request and has begun its response.
 fn busy() -> QueuedConnection {
     let mut server = ready(Server, Settings::default());
     give(&mut server, 0, &headers_frame(&GET));
@@ -400,7 +400,7 @@ fn busy() -> QueuedConnection {
     server
 }
 
-/// A server with a request in progress and a promise to the client.
+/// A server that has received a request and has sent a push promise.
 fn promising() -> QueuedConnection {
     let mut server = busy();
     give(&mut server, 2, &frame(0xd, b"\x08"));
@@ -409,7 +409,7 @@ fn promising() -> QueuedConnection {
     server
 }
 
-/// The budget; a preceding frame takes one.
+/// The initial budget, less one for a frame that is sent before.
 const ALLOWANCE: u64 = 4_096;
 
 #[test]
@@ -467,16 +467,16 @@ fn qpack_instructions_without_messages_are_counted() {
         outputs(&mut server);
         server
     };
-    // Instructions of the encoder: an insertion that evicts an entry, a duplicate, a capacity.
+    // Encoder instructions: an insertion that evicts an entry, a duplicate, and a capacity.
     let encoder = || with(6, b"\x02\x3f\xe1\x1f\xc0\x01a");
     let left = ALLOWANCE - 2;
     assert_eq!(taken(encoder(), |to, _| give(to, 6, b"\xc0\x01a")), left);
     assert_eq!(taken(encoder(), |to, _| give(to, 6, b"\x00")), left);
     assert_eq!(taken(encoder(), |to, _| give(to, 6, b"\x3f\xe1\x1f")), left);
-    // Instructions of the decoder: cancellations.
+    // Decoder instructions: stream cancellations.
     let decoder = || with(10, b"\x03");
     assert_eq!(taken(decoder(), |to, _| give(to, 10, b"\x44")), ALLOWANCE);
-    // The limit is equal in one piece and one by one.
+    // The limit is the same if the instructions arrive in one piece and one by one.
     let mut server = encoder();
     give(&mut server, 6, &[0; 4_095]);
     assert_eq!(close_code(&mut server), Some(LOAD));

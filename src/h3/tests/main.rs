@@ -1,4 +1,4 @@
-//! The tests of HTTP/3 and QPACK, in one program: each file would otherwise link the crate by itself.
+//! The tests of HTTP/3 and QPACK, in one program, so that the crate is linked once and not for each file.
 
 mod common;
 mod connection;

@@ -1,6 +1,6 @@
-//! Real traffic with bytes changed, cut, repeated or swapped between streams: nothing panics, the result does not
-//! depend on how the bytes are cut, and no state outlives the connection's end. The fuzz targets go deeper; this
-//! runs with every test run, from a printed seed.
+//! Real traffic with bytes changed, cut, repeated or swapped between streams. Nothing panics, the result does not
+//! depend on the size of pieces, and the end of the connection leaves no state. The fuzz targets test more; this runs
+//! in every test run, with a printed seed.
 
 use crate::common::*;
 use bytes::Bytes;
@@ -8,7 +8,7 @@ use uringcore_h3::{Code, Event, Output, QueuedConnection, Role, Settings};
 
 const OK: [(&str, &str); 1] = [(":status", "200")];
 
-/// xorshift64*: good enough to choose bytes, and the same on every machine.
+/// xorshift64*, which is good enough to choose bytes, and gives the same numbers on every machine.
 struct Random(u64);
 
 impl Random {
@@ -24,17 +24,17 @@ impl Random {
     }
 }
 
-/// A client's output for a few requests of different kinds, with the dynamic table in use.
+/// A client's output for some requests of different kinds, which use the dynamic table.
 fn traffic() -> Vec<(u64, Vec<u8>, bool)> {
     let mut pair = Pair::blocking(Feed::Whole);
     let mut written = Vec::new();
-    // The connection's first writes are not in the pair's queue any more, so they are written by hand.
+    // The pair has passed on the connection's first writes already, so they are written by hand.
     written.push((
         2,
         [&[0][..], &frame(0x4, &varints(&[0x1, 4096, 0x7, 16]))].concat(),
         false,
     ));
-    // The table has the capacity that our encoder sets for a peer with default SETTINGS.
+    // The capacity is the one that the encoder sets for a peer with default SETTINGS.
     written.push((6, b"\x02\x3f\xe1\x1f".to_vec(), false));
     written.push((10, b"\x03".to_vec(), false));
     for request in 0..6u64 {
@@ -159,7 +159,7 @@ fn mutate(random: &mut Random, writes: &mut Vec<(u64, Vec<u8>, bool)>) {
     }
 }
 
-/// Feeds a connection and returns its result: the code of its close, or all its events.
+/// Passes input to a connection. Returns the error code if it was closed, otherwise all its events.
 fn outcome(
     new: fn() -> QueuedConnection,
     writes: &[(u64, Vec<u8>, bool)],

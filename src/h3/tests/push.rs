@@ -19,7 +19,7 @@ const STYLE: [(&str, &str); 4] = [
     (":path", "/style.css"),
 ];
 const OK: [(&str, &str); 1] = [(":status", "200")];
-/// The server's fourth unidirectional stream.
+/// The identifier of the server's fourth unidirectional stream.
 const PUSH_STREAM: u64 = 15;
 
 fn accepting(max_push_id: u64) -> Settings {
@@ -37,7 +37,7 @@ fn pair(feed: Feed, max_push_id: u64) -> Pair {
     pair
 }
 
-/// A client that has sent a request and the server's SETTINGS.
+/// A client that has sent a request and has received the server's SETTINGS.
 fn client(settings: Settings) -> QueuedConnection {
     let mut client = QueuedConnection::new(Role::Client, settings, CLIENT_UNI);
     let control = [&[0][..], &frame(0x4, b"")].concat();
@@ -248,7 +248,7 @@ fn either_side_can_cancel_a_push() {
     }
     pair.pump();
     events(&mut pair.client);
-    // CANCEL_PUSH, STOP_SENDING, RESET_STREAM.
+    // By CANCEL_PUSH, by STOP_SENDING, and by RESET_STREAM.
     pair.server
         .handle_stream_data(2, frame(0x3, &varints(&[0])).into(), false);
     assert_eq!(

@@ -1,5 +1,5 @@
-//! QPACK: the RFC's examples byte for byte, every symbol of the Huffman code, and both halves against each other.
-//! Violations are in `rfc9204.rs`. (Python tests check it against another implementation, pylsqpack.)
+//! QPACK: the RFC's examples byte for byte, every symbol of the Huffman code, and an encoder with a decoder.
+//! Violations are in `rfc9204.rs`. (Python tests compare with another implementation, pylsqpack.)
 
 use crate::common::{fields, qpack::*};
 use uringcore_h3::Code;
@@ -9,7 +9,7 @@ use uringcore_h3::qpack::{Decoded, huffman};
 fn rfc_9204_appendix_b() {
     let mut decoder = decoder(220, 16);
 
-    // B.1: literal field line with name reference.
+    // Appendix B.1: literal field line with name reference.
     let section = b"\x00\x00\x51\x0b/index.html";
     assert_eq!(
         decoded(&mut decoder, 0, section),
@@ -21,7 +21,7 @@ fn rfc_9204_appendix_b() {
         "no dynamic reference, nothing to acknowledge"
     );
 
-    // B.2: capacity 220, two insertions; a section that is blocked until they arrive.
+    // Appendix B.2: capacity 220 and two insertions, and a section that is blocked until they arrive.
     let section = b"\x03\x81\x10\x11";
     assert_eq!(
         decoder.decode(4, section),
@@ -39,13 +39,13 @@ fn rfc_9204_appendix_b() {
     );
     assert_eq!(decoder.take_instructions().as_deref(), Some(&b"\x84"[..]));
 
-    // B.3: speculative insertion with a literal name.
+    // Appendix B.3: speculative insertion with a literal name.
     decoder
         .handle_encoder_stream(b"\x4acustom-key\x0ccustom-value")
         .unwrap();
     assert_eq!(decoder.take_instructions().as_deref(), Some(&b"\x01"[..]));
 
-    // B.4: duplicate, then a section with relative references; the stream is cancelled afterwards.
+    // Appendix B.4: a duplicate, a section with relative references, and a stream cancellation.
     decoder.handle_encoder_stream(b"\x02").unwrap();
     let section = b"\x05\x00\x80\xc1\x81";
     assert_eq!(
@@ -56,17 +56,17 @@ fn rfc_9204_appendix_b() {
             ("custom-key", "custom-value")
         ])
     );
-    // (The RFC cancels stream 8 instead of decoding it.)
+    // (The RFC's example cancels stream 8 without decoding it.)
     assert_eq!(decoder.take_instructions().as_deref(), Some(&b"\x88"[..]));
     decoder.cancel_stream(8);
     assert_eq!(decoder.take_instructions().as_deref(), Some(&b"\x48"[..]));
 
-    // B.5: insertion with a dynamic name reference that evicts the oldest entry.
+    // Appendix B.5: an insertion with a dynamic name reference, which evicts the oldest entry.
     decoder
         .handle_encoder_stream(b"\x81\x0dcustom-value2")
         .unwrap();
     assert_eq!(decoder.insert_count(), 5);
-    // The evicted entry, absolute index 0, with base 5.
+    // A reference to the evicted entry: absolute index 0, with base 5.
     let evicted = decoder.decode(12, b"\x06\x00\x84");
     assert_eq!(
         connection_code(evicted.unwrap_err()),
@@ -116,7 +116,7 @@ fn every_huffman_symbol_survives_alone_and_among_others() {
 #[test]
 fn bad_huffman_padding_and_eos_are_refused() {
     let mut out = Vec::new();
-    // EOS itself, padding of a whole byte, padding that is not all ones, an unfinished long code.
+    // The code of EOS, padding of a whole byte, padding that is not all ones, and an incomplete long code.
     for bad in [&b"\xff\xff\xff\xff"[..], b"\x1f\xff", b"\x18", b"\xff\xfe"] {
         assert_eq!(
             huffman::decode(bad, &mut out),
@@ -125,12 +125,12 @@ fn bad_huffman_padding_and_eos_are_refused() {
         );
     }
     out.clear();
-    // "a" is 00011; its padding is 111.
+    // The code of "a" is 00011, and its padding is 111.
     huffman::decode(b"\x1f", &mut out).unwrap();
     assert_eq!(out, b"a");
 }
 
-/// Passes a list of header lists through an encoder and a decoder that exchange their instruction streams.
+/// Passes header lists through an encoder and a decoder that exchange their instruction streams.
 fn exchange(may_block: bool, feed_byte_by_byte: bool) -> (usize, usize) {
     let mut encoder = encoder(4096, may_block, 4096, 16);
     let mut decoder = decoder(4096, 16);
@@ -192,7 +192,7 @@ fn without_may_block_nothing_unacknowledged_is_referenced() {
     let mut decoder = decoder(4096, 0);
     let list = [("x-repeated", "value"), ("x-more", "of it")];
     for stream in 0..10 {
-        // The encoder stream never arrives: a decoder that allows no blocking must still decode everything.
+        // The encoder stream never arrives. A decoder that allows no blocked streams must still decode each section.
         let section = encode(&mut encoder, stream * 4, &list);
         assert_eq!(decoded(&mut decoder, stream * 4, &section), fields(&list));
     }
@@ -232,7 +232,7 @@ fn may_block_stays_within_the_peers_limit() {
 fn a_full_table_evicts_only_unreferenced_entries() {
     let mut encoder = encoder(256, true, 256, 100);
     let mut decoder = decoder(256, 100);
-    // Twice each, so that each is inserted; acknowledgments are withheld, so that nothing may be evicted.
+    // Each line is sent twice, so that it is inserted. Acknowledgments are withheld, so that no entry may be evicted.
     let mut sections = Vec::new();
     for round in 0..40u64 {
         let value = format!("value-{:03}", round / 2);
@@ -254,7 +254,7 @@ fn a_full_table_evicts_only_unreferenced_entries() {
     encoder
         .handle_decoder_stream(&decoder.take_instructions().unwrap())
         .unwrap();
-    // Now that all is acknowledged, new entries evict the old ones.
+    // All sections are acknowledged now, so new entries evict the old ones.
     for round in 0..6u64 {
         let value = format!("later-{:03}", round / 2);
         let list = [("x-name", value.as_str())];
@@ -307,7 +307,7 @@ fn secrets_are_never_indexed() {
             stream * 4,
             &[("authorization", "Basic c2VjcmV0"), ("cookie", "k=1")],
         );
-        // Literal with name reference, N and T set: static 84 and 5.
+        // Literal Field Line with Name Reference, with the N and T bits set: static entries 84 and 5.
         assert_eq!(&section[..4], b"\x00\x00\x7f\x45");
     }
     assert_eq!(encoder.take_instructions(), None);

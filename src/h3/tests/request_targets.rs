@@ -1,12 +1,12 @@
-//! The target of a request (RFC 9114 section 4.3.1): the grammar of the pseudo-header fields, and that `host`
-//! cannot differ from `:authority`.
+//! The target of a request (RFC 9114 section 4.3.1): the grammar of the pseudo-header fields, and that `host` must
+//! equal `:authority`.
 
 use crate::common::*;
 use uringcore_h3::{Code, LocalError, Output, QueuedConnection, Role, Settings};
 
 type Fields<'a> = Vec<(&'a str, &'a str)>;
 
-/// A request in which these fields replace GET's fields of equal names.
+/// A GET whose fields are replaced by `changes` with equal names (`None` removes the field), and followed by `extra`.
 fn request<'a>(changes: &[(&'a str, Option<&'a str>)], extra: &[(&'a str, &'a str)]) -> Fields<'a> {
     let mut fields: Fields<'a> = GET.to_vec();
     for &(name, value) in changes {
@@ -29,7 +29,7 @@ fn server() -> QueuedConnection {
     server
 }
 
-/// The result of sending and of receiving a request, which must agree.
+/// True if the request can be sent and is accepted. Sender and receiver must agree.
 fn is_accepted(fields: &[(&str, &str)]) -> bool {
     let mut server = server();
     feed_stream(&mut server, 0, &headers_frame(fields), true, Feed::Whole);

@@ -1,6 +1,5 @@
-//! An endpoint's required reactions to violations of RFC 9114, each test named after its section. The grammar of a
-//! request's target (section 4.3.1) is in `request_targets.rs`, correct behaviour in `connection.rs` and
-//! `push.rs`.
+//! Reactions to violations of RFC 9114, each test named after its section. The grammar of a request's target (section
+//! 4.3.1) is in `request_targets.rs`, correct behaviour in `connection.rs` and `push.rs`.
 
 use crate::common::{violations::*, *};
 use bytes::Bytes;
@@ -21,7 +20,7 @@ const SETTINGS: u64 = 0x4;
 const PUSH_PROMISE: u64 = 0x5;
 const GOAWAY: u64 = 0x7;
 const MAX_PUSH_ID: u64 = 0xd;
-/// HTTP/2's PRIORITY, PING, WINDOW_UPDATE and CONTINUATION.
+/// The types of HTTP/2's PRIORITY, PING, WINDOW_UPDATE and CONTINUATION frames.
 const RESERVED: [u64; 4] = [0x2, 0x6, 0x8, 0x9];
 const GREASE: u64 = 0x1f * 5 + 0x21;
 
@@ -37,7 +36,7 @@ fn trailers() -> Vec<u8> {
     headers_frame(&[("x-t", "1")])
 }
 
-// Section 4.1: HTTP message framing.
+// Section 4.1: HTTP message framing -------------------------------------------------------------------
 
 #[test]
 fn section_4_1_data_before_headers_is_unexpected() {
@@ -97,7 +96,7 @@ fn section_4_1_a_server_may_stop_reading_a_request_and_answer_it() {
         .collect::<Vec<_>>();
     let code = Code::H3_NO_ERROR;
     assert_eq!(stops, [Output::StopSending { stream_id: 0, code }]);
-    // Data in flight is ignored.
+    // Data that was in flight is ignored.
     pair.server
         .handle_stream_data(0, frame(DATA, b"late").into(), false);
     assert_eq!(events(&mut pair.server), []);
@@ -113,7 +112,7 @@ fn section_4_1_a_server_may_stop_reading_a_request_and_answer_it() {
     );
 }
 
-// Section 4.1.2: malformed requests and responses.
+// Section 4.1.2: malformed requests and responses -----------------------------------------------------
 
 fn post(length: &'static str) -> Vec<u8> {
     headers_frame(&[&GET[..], &[("content-length", length)]].concat())
@@ -138,7 +137,7 @@ fn section_4_1_2_more_content_than_content_length_is_malformed() {
     refuses(Server, &six, MESSAGE_ERROR);
     let one = [post("0"), content(&[b"a"])].concat();
     refuses(Server, &one, MESSAGE_ERROR);
-    // Rejected by the frame's header alone.
+    // The frame is rejected because of the length in its header.
     let endless = [post("5"), varints(&[DATA, varint::MAX])].concat();
     refuses(Server, &endless, MESSAGE_ERROR);
 }
@@ -176,7 +175,7 @@ fn section_4_1_2_a_request_pseudo_field_in_a_response_is_malformed() {
     malformed_response(&[(":status", "200"), (":path", "/")]);
 }
 
-// Section 4.2: HTTP fields.
+// Section 4.2: HTTP fields ----------------------------------------------------------------------------
 
 #[test]
 fn section_4_2_a_field_name_with_upper_case_is_malformed() {
@@ -254,14 +253,14 @@ fn section_4_2_2_a_peer_with_a_limit_of_0_gets_no_field_section() {
         pair.server.send_data(0, Bytes::from_static(b"x"), true),
         Err(LocalError::FrameUnexpected(_))
     ));
-    // Nothing was sent, and the stream's state is unchanged: it can be abandoned.
+    // Nothing was sent and the stream's state is unchanged, so the request can be abandoned.
     assert_eq!(outputs(&mut pair.server), []);
     assert_eq!(pair.server.open_requests(), 1);
     pair.server.cancel_request(0, Code::H3_INTERNAL_ERROR.0);
     assert_eq!(pair.server.open_requests(), 0);
 }
 
-// Section 4.3: HTTP control data.
+// Section 4.3: HTTP control data ----------------------------------------------------------------------
 
 #[test]
 fn section_4_3_a_pseudo_field_after_regular_fields_is_malformed() {
@@ -312,7 +311,7 @@ fn section_4_3_2_the_status_is_a_number_of_three_digits() {
     }
 }
 
-/// Asserts that a GET is malformed if `field` replaces its field called `name`.
+/// Expects that a GET without its field `name` is malformed, and one with `field` in its place too.
 #[track_caller]
 fn malformed_without_and_with(name: &str, field: (&str, &str)) {
     let mut fields = GET.to_vec();
@@ -320,7 +319,7 @@ fn malformed_without_and_with(name: &str, field: (&str, &str)) {
     malformed_request(&[&fields[..], &[field]].concat());
 }
 
-// Section 4.4: the CONNECT method.
+// Section 4.4: the CONNECT method ---------------------------------------------------------------------
 
 #[test]
 fn section_4_4_a_connect_request_has_an_authority_and_neither_scheme_nor_path() {
@@ -382,7 +381,8 @@ fn section_4_4_a_refused_connect_has_an_ordinary_response_and_a_request_without_
                 .send_headers(0, &[(":status", status)], false)
                 .unwrap();
             pair.pump();
-            // The first input with which `h3_pair` failed: it closed the connection at the server.
+            // The fuzz target `h3_pair` found this input: trailers of a CONNECT request closed the connection at the
+            // server.
             let sent = pair.client.send_headers(0, &[("x", "y")], true);
             assert!(matches!(sent, Err(LocalError::FrameUnexpected(_))));
             pair.client.send_data(0, Bytes::new(), true).unwrap();
@@ -423,7 +423,7 @@ fn section_4_4_trailers_of_a_refused_connect_request_are_accepted() {
     }
 }
 
-// Section 4.6: server push.
+// Section 4.6: server push ----------------------------------------------------------------------------
 
 fn pushable() -> Settings {
     Settings {
@@ -432,7 +432,7 @@ fn pushable() -> Settings {
     }
 }
 
-/// Expects a server's data on a stream to close a client that accepts pushes up to 8.
+/// Expects that a server's data on a stream closes a client that allows push IDs up to 8.
 #[track_caller]
 fn push_closes(stream_id: u64, data: &[u8], fin: bool, code: Code) {
     for feed in FEEDS {
@@ -491,7 +491,7 @@ fn section_4_6_a_push_is_promised_again_with_the_same_fields_only() {
     }
 }
 
-// Section 5.2: connection shutdown.
+// Section 5.2: connection shutdown --------------------------------------------------------------------
 
 #[test]
 fn section_5_2_goaway_to_a_client_names_a_request_stream() {
@@ -507,7 +507,7 @@ fn section_5_2_the_id_of_goaway_does_not_go_up() {
     control_frames_close(Server, &frames, ID_ERROR);
 }
 
-// Section 6: streams.
+// Section 6: streams ----------------------------------------------------------------------------------
 
 #[test]
 fn section_6_1_a_server_opens_no_bidirectional_stream() {
@@ -547,7 +547,7 @@ fn section_6_2_1_the_control_stream_is_never_closed() {
     let mut server = ready(Server, Settings::default());
     server.handle_stream_reset(2, 0);
     assert_eq!(close_code(&mut server), Some(closed));
-    // Our control stream must not be stopped either, nor the streams of QPACK (RFC 9204 section 4.2).
+    // The peer must not stop this side's control stream either, nor its QPACK streams (RFC 9204 section 4.2).
     for stream_id in SERVER_UNI {
         let mut server = ready(Server, Settings::default());
         server.handle_stop_sending(stream_id, 0);
@@ -565,7 +565,7 @@ fn section_6_2_2_a_push_stream_does_not_end_inside_its_header() {
     push_closes(15, &[0x1], true, FRAME_ERROR);
 }
 
-// Section 7: HTTP framing layer.
+// Section 7: HTTP framing layer -----------------------------------------------------------------------
 
 #[test]
 fn section_7_1_a_stream_does_not_end_inside_a_frame() {
@@ -709,7 +709,7 @@ fn section_7_2_8_the_frames_of_http_2_are_reserved() {
     }
 }
 
-// Section 9: extensions.
+// Section 9: extensions -------------------------------------------------------------------------------
 
 #[test]
 fn section_9_unknown_frames_settings_and_streams_are_ignored() {
@@ -752,7 +752,7 @@ fn section_9_unknown_frames_settings_and_streams_are_ignored() {
     }
 }
 
-// Section 10.3: intermediary-encapsulation attacks.
+// Section 10.3: intermediary-encapsulation attacks ----------------------------------------------------
 
 #[test]
 fn section_10_3_forbidden_bytes_in_a_field_name_are_malformed() {
@@ -769,7 +769,7 @@ fn section_10_3_forbidden_bytes_in_a_field_value_are_malformed() {
     malformed_without_and_with(":path", (":path", "/\nx"));
 }
 
-// RFC 9297 and WebTransport, which extend RFC 9114 as its section 9 allows.
+// RFC 9297 and WebTransport, which are extensions of RFC 9114 -----------------------------------------
 
 #[test]
 fn rfc_9297_section_2_1_a_datagram_begins_with_a_quarter_stream_id() {

@@ -1,5 +1,4 @@
-//! An endpoint's required reactions to violations of RFC 9204, each test named after its section. Correct behaviour
-//! is in `qpack.rs`.
+//! Reactions to violations of RFC 9204, each test named after its section. Correct behaviour is in `qpack.rs`.
 
 use crate::common::{qpack::*, violations::*, *};
 use uringcore_h3::Role::{Client, Server};
@@ -10,8 +9,8 @@ const ENCODER_ERROR: Code = Code::QPACK_ENCODER_STREAM_ERROR;
 const DECODER_ERROR: Code = Code::QPACK_DECODER_STREAM_ERROR;
 const FAILED: Code = Code::QPACK_DECOMPRESSION_FAILED;
 
-/// Expects instructions of an encoder stream to be an error of it, for the decoder alone and for a connection. The
-/// first instruction sets the capacity, to 100 bytes unless given.
+/// Expects that instructions of an encoder stream are an error, for a decoder alone and for a connection. The capacity
+/// is set to 100 bytes before them, unless the first instruction sets it.
 #[track_caller]
 fn encoder_stream_closes(instructions: &[u8]) {
     let whole = decoder(4096, 16).handle_encoder_stream(instructions);
@@ -21,7 +20,7 @@ fn encoder_stream_closes(instructions: &[u8]) {
     closes(Client, 7, &stream, ENCODER_ERROR);
 }
 
-/// Expects instructions of a decoder stream to be an error of it.
+/// Expects that instructions of a decoder stream are an error.
 #[track_caller]
 fn decoder_stream_closes(instructions: &[u8]) {
     let whole = encoder(4096, false, 4096, 16).handle_decoder_stream(instructions);
@@ -31,14 +30,15 @@ fn decoder_stream_closes(instructions: &[u8]) {
     closes(Client, 11, &stream, DECODER_ERROR);
 }
 
-/// Expects a field section to be an error, for a decoder that may have two entries: insert counts wrap at four.
+/// Expects that a field section is an error for a decoder whose table has at most two entries, so that encoded insert
+/// counts wrap around at four.
 #[track_caller]
 fn section_fails(section: &[u8]) {
     let error = decoder(64, 0).decode(0, section).expect_err("a fault");
     assert_eq!(connection_code(error), FAILED);
 }
 
-// Section 2.1.2: blocked streams.
+// Section 2.1.2: blocked streams ----------------------------------------------------------------------
 
 #[test]
 fn section_2_1_2_more_blocked_streams_than_allowed_are_an_error() {
@@ -61,11 +61,11 @@ fn section_2_1_2_more_blocked_streams_than_allowed_are_an_error() {
     assert_eq!(close_code(&mut server), Some(FAILED));
 }
 
-// Section 2.2.1: blocked decoding, and impossible references.
+// Section 2.2.1: blocked decoding, and impossible references ------------------------------------------
 
 #[test]
 fn section_2_2_1_a_blocked_section_keeps_its_required_insert_count() {
-    // A table of two entries: encoded counts repeat after four insertions.
+    // The table has two entries, so encoded insert counts repeat after four insertions.
     let mut decoder = decoder(64, 16);
     assert_eq!(
         decoder.decode(0, b"\x02\x00\x80"),
@@ -73,7 +73,7 @@ fn section_2_2_1_a_blocked_section_keeps_its_required_insert_count() {
             required_insert_count: 1
         })
     );
-    // Five insertions at once, which no correct encoder would do while the section is unacknowledged.
+    // Five insertions at once. A correct encoder would not make them while the section is not acknowledged.
     decoder
         .handle_encoder_stream(b"\x3f\x21\x41a\x01b\x00\x00\x00\x00")
         .unwrap();
@@ -84,7 +84,7 @@ fn section_2_2_1_a_blocked_section_keeps_its_required_insert_count() {
 
 #[test]
 fn section_2_2_1_a_reference_beyond_the_required_insert_count_is_an_error() {
-    // Two insertions; a count of one, and a reference to the second entry.
+    // Two insertions, and a section with a required insert count of one that refers to the second entry.
     let mut decoder = decoder(64, 16);
     decoder
         .handle_encoder_stream(b"\x3f\x21\x40\x00\x00")
@@ -124,7 +124,7 @@ fn section_2_2_2_2_a_cancelled_stream_need_not_have_sections() {
         .unwrap();
 }
 
-// Section 2.2.3: invalid references.
+// Section 2.2.3: invalid references -------------------------------------------------------------------
 
 #[test]
 fn section_2_2_3_a_static_entry_that_does_not_exist_is_an_error() {
@@ -139,25 +139,25 @@ fn section_2_2_3_a_dynamic_entry_that_does_not_exist_is_an_error() {
     encoder_stream_closes(b"\x3f\x45\x00");
 }
 
-// Section 3.2: the dynamic table.
+// Section 3.2: the dynamic table ----------------------------------------------------------------------
 
 #[test]
 fn section_3_2_2_an_entry_larger_than_the_table_is_an_error() {
     encoder_stream_closes(b"\x3f\x02\xc0\x0fwww.example.com");
-    // Without capacity no entry fits.
+    // Without a capacity no entry fits.
     encoder_stream_closes(b"\xc0\x01a");
 }
 
 #[test]
 fn section_3_2_3_a_capacity_above_the_limit_is_an_error() {
-    // 4097, and without a table 1.
+    // A capacity of 4097 bytes, and for a decoder without a table one of 1 byte.
     encoder_stream_closes(b"\x3f\xe2\x1f");
     let error = decoder(0, 0).handle_encoder_stream(b"\x21").unwrap_err();
     assert_eq!(error.code, ENCODER_ERROR);
     decoder(0, 0).handle_encoder_stream(b"\x20").unwrap();
 }
 
-// Section 4.1: primitives.
+// Section 4.1: primitives -----------------------------------------------------------------------------
 
 #[test]
 fn section_4_1_1_an_integer_above_62_bits_is_an_error() {
@@ -176,13 +176,13 @@ fn section_4_1_2_an_invalid_huffman_code_is_an_error() {
 fn section_4_1_2_a_string_that_cannot_fit_is_refused_by_its_length() {
     let mut decoder = decoder(4096, 16);
     decoder.handle_encoder_stream(b"\x3f\xe1\x1f").unwrap();
-    // Insert with literal name, length 2^20.
+    // Insert with Literal Name, with a name of 2^20 bytes.
     let mut length = Vec::new();
     prefixed_integer::put(&mut length, 0x40, 5, 1 << 20);
     assert!(decoder.handle_encoder_stream(&length).is_err());
 }
 
-// Section 4.2: encoder and decoder streams.
+// Section 4.2: encoder and decoder streams ------------------------------------------------------------
 
 #[test]
 fn section_4_2_there_is_one_stream_of_each() {
@@ -211,7 +211,7 @@ fn section_4_2_the_streams_are_never_closed() {
     }
 }
 
-// Section 4.4: decoder instructions.
+// Section 4.4: decoder instructions -------------------------------------------------------------------
 
 #[test]
 fn section_4_4_1_an_acknowledgment_of_no_section_is_an_error() {
@@ -224,7 +224,7 @@ fn section_4_4_3_an_increment_of_zero_or_beyond_the_sent_insertions_is_an_error(
     decoder_stream_closes(b"\x01");
 }
 
-// Section 4.5: field line representations.
+// Section 4.5: field line representations -------------------------------------------------------------
 
 #[test]
 fn section_4_5_a_truncated_field_section_is_an_error() {

@@ -29,19 +29,19 @@ fn updated(stream_id: u64, urgency: u8, incremental: bool) -> Event {
     }
 }
 
-/// Sends frames on the client's control stream.
+/// Passes frames on the client's control stream to the server.
 fn say(server: &mut QueuedConnection, frames: &[Vec<u8>]) {
     server.handle_stream_data(2, frames.concat().into(), false);
 }
 
-/// The server's priority events.
+/// Takes the server's events, all of which must be about priorities.
 fn updates(server: &mut QueuedConnection) -> Vec<Event> {
     let mut reported = events(server);
     reported.retain(|event| matches!(event, Event::PriorityUpdate { .. }));
     reported
 }
 
-// Section 4: priority parameters.
+// Section 4: priority parameters ----------------------------------------------------------------------
 
 #[test]
 fn section_4_parameters_have_defaults_and_are_read() {
@@ -57,7 +57,7 @@ fn section_4_parameters_have_defaults_and_are_read() {
         ("i,u=1", 1, true),
         ("  u=2 \t,\t i ", 2, true),
         ("u=2;foo=bar;baz, i;x", 2, true),
-        // The last of two with one key counts.
+        // Of two values with the same key the last one counts.
         ("u=1, u=6", 6, false),
         ("i, i=?0", 3, false),
     ] {
@@ -138,7 +138,7 @@ fn section_4_a_value_that_is_no_dictionary_is_ignored_as_a_whole() {
     }
 }
 
-// Section 5: the Priority HTTP field.
+// Section 5: the Priority HTTP field ------------------------------------------------------------------
 
 #[test]
 fn section_5_the_lines_of_the_field_are_one_dictionary() {
@@ -156,7 +156,7 @@ fn section_5_the_lines_of_the_field_are_one_dictionary() {
     }
 }
 
-// Section 7: reprioritization.
+// Section 7: reprioritization -------------------------------------------------------------------------
 
 #[test]
 fn section_7_an_update_of_an_open_request_is_reported_at_once() {
@@ -167,7 +167,7 @@ fn section_7_an_update_of_an_open_request_is_reported_at_once() {
         events(&mut pair.server);
         for (value, expected) in [
             ("u=1, i", updated(0, 1, true)),
-            // All parameters are set each time.
+            // An update sets all parameters, also those that it does not have.
             ("i", updated(0, 3, true)),
             ("", updated(0, 3, false)),
             ("u=", updated(0, 3, false)),
@@ -192,7 +192,7 @@ fn section_7_an_update_before_its_request_is_reported_with_the_request() {
         let reported = events(&mut server);
         assert!(matches!(reported[0], Event::Headers { stream_id: 4, .. }));
         assert_eq!(reported[1..], [updated(4, 6, true)]);
-        // The update belonged to that request, and is reported once.
+        // The update belonged to the earlier request and is reported only once.
         feed_stream(&mut server, 8, &headers_frame(&GET), true, feed);
         assert_eq!(updates(&mut server), []);
     }
@@ -243,7 +243,7 @@ fn section_7_updates_of_requests_that_never_come_are_kept_within_a_bound() {
     for stream in 0..1000 {
         say(&mut server, &[update(REQUEST, stream * 4, "u=1")]);
     }
-    // The first ones, with their last values.
+    // The priorities of the first streams were kept, with their last values.
     say(&mut server, &[update(REQUEST, 0, "u=6")]);
     let mut kept = 0;
     for stream in 0..1000 {
@@ -257,7 +257,7 @@ fn section_7_updates_of_requests_that_never_come_are_kept_within_a_bound() {
     assert_eq!(kept, 256);
 }
 
-// Section 7.2: the frames of HTTP/3.
+// Section 7.2: the frames of HTTP/3 -------------------------------------------------------------------
 
 #[test]
 fn section_7_2_an_update_comes_on_the_clients_control_stream_only() {
@@ -292,7 +292,7 @@ fn section_7_2_an_update_names_a_stream_within_the_limit() {
         server.handle_stream_data(0, headers_frame(&GET).into(), true);
         server
     };
-    // Stream 0 may have ended for QUIC: 4 and 8 can be opened then.
+    // QUIC may allow the client streams 4 and 8: stream 0 may have ended already.
     for (id, code) in [(4, None), (8, None), (12, Some(Code::H3_ID_ERROR))] {
         let mut server = limited();
         say(&mut server, &[update(REQUEST, id, "u=1")]);
@@ -317,7 +317,7 @@ fn section_7_2_an_update_of_a_push_names_one_that_was_promised() {
     };
     let mut server = promised();
     say(&mut server, &[update(PUSH, 0, "u=5")]);
-    // Nothing serves pushes by priority.
+    // The priority of a push has no effect.
     assert_eq!(events(&mut server), []);
     assert_eq!(close_code(&mut server), None);
 

@@ -1,5 +1,4 @@
-//! Extended CONNECT (RFC 9220, which takes its rules from RFC 8441), each test named after its section
-//! of RFC 9220.
+//! Extended CONNECT (RFC 9220, which refers to RFC 8441). Each test is named after its section of RFC 9220.
 
 use crate::common::{violations::*, *};
 use uringcore_h3::Role::{Client, Server};
@@ -21,7 +20,7 @@ fn enabled() -> Settings {
     }
 }
 
-/// True if a server that announced extended CONNECT accepts the request; otherwise it is malformed.
+/// True if a server that supports extended CONNECT accepts the request; otherwise the request is malformed.
 #[track_caller]
 fn is_accepted(fields: &[(&str, &str)]) -> bool {
     let mut server: QueuedConnection = ready(Server, enabled());
@@ -107,7 +106,7 @@ fn section_3_the_setting_is_0_or_1() {
 #[test]
 fn section_3_the_setting_is_not_revoked() {
     let settings = |value| frame(0x4, &varints(&[id::ENABLE_CONNECT_PROTOCOL, value]));
-    // HTTP/3 has no second SETTINGS to change it with.
+    // A setting could only be changed by a second SETTINGS frame, which HTTP/3 does not allow.
     let frames = [settings(1), settings(0)];
     control_closes(Client, &frames, Code::H3_FRAME_UNEXPECTED);
     let twice = varints(&[

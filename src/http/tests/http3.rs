@@ -1,4 +1,4 @@
-//! HTTP/3 attached to a server's QUIC connection, with a client of our own on the other side.
+//! The HTTP/3 of a server's QUIC connection, tested with a client made of `h3` and `quic`.
 
 use std::time::Duration;
 
@@ -34,14 +34,14 @@ const POST: Lines<'_> = &[
 ];
 const OK: &[(&[u8], &[u8])] = &[(b":status", b"200"), (b"server", b"ours")];
 
-/// A server with HTTP attached, and a client.
+/// A server with HTTP/3, and a client.
 struct Site {
     pair: Pair,
     client: ConnectionKey,
     server: ConnectionKey,
     browser: h3::QueuedConnection,
     http: Connection,
-    /// The number of handled events of each side.
+    /// The number of events that were handled on each side.
     seen: [usize; 2],
     reported: Vec<Event>,
     heard: Vec<h3::Event>,
@@ -65,7 +65,7 @@ impl Site {
         Self::over(Pair::new(client, server), client_says, limits)
     }
 
-    /// Creates both ends, with an endpoint of these settings.
+    /// Makes both sides; the server's endpoint has these settings.
     fn at(endpoint: quic::EndpointSettings) -> Self {
         let (client, server) = with_transport(|_| {});
         let pair = Pair::with(client, server, endpoint);
@@ -97,7 +97,7 @@ impl Site {
         site
     }
 
-    /// Lets half a second pass, which is enough for everything to arrive and be acknowledged.
+    /// Lets half a second pass, in which all packets arrive and are acknowledged.
     fn run(&mut self) {
         for _ in 0..10 {
             self.perform();
@@ -154,7 +154,7 @@ impl Site {
         self.perform();
     }
 
-    /// Runs the client's commands.
+    /// Carries out the client's queued commands.
     fn perform(&mut self) {
         while let Some(output) = self.browser.poll_output() {
             let Some(quic) = self.pair.client.endpoint.connection(self.client) else {
@@ -217,7 +217,7 @@ impl Site {
         std::mem::take(&mut self.reported)
     }
 
-    /// The codes with which the client's streams were reset.
+    /// (stream, error code) for each reset of a stream by the server.
     fn resets(&self) -> Vec<(u64, u64)> {
         let reset = |event: &h3::Event| match event {
             h3::Event::Reset {
@@ -384,7 +384,7 @@ fn a_too_large_header_section_is_answered_with_431() {
         };
         assert_eq!(refusal.map(|refusal| refusal.status), Some(431));
         assert!(*ended);
-        // The client's HTTP/3 has no state of a request that it has not made; its QUIC has.
+        // The client resets a stream in QUIC on which its HTTP/3 has sent no request.
         site.command(|http, quic, now| {
             http.send_headers(quic, 0, &[(b":status", b"431")], true, now)
         })
@@ -448,7 +448,8 @@ fn the_request_limit_of_a_connection_is_reported_and_later_requests_are_refused(
     site.command(|http, quic, now| http.go_away(quic, now));
     site.run();
     assert!(site.browser.is_peer_going_away());
-    // RFC 9114 section 5.2: the client must not use this stream, and a request that crossed is rejected.
+    // RFC 9114 section 5.2: after GOAWAY the client must not use this stream. A request that it sent before would be
+    // rejected.
     assert!(site.browser.send_headers(8, GET, true).is_err());
     assert_eq!(site.http.open_requests(), 2);
 }
@@ -458,14 +459,14 @@ fn requests_that_cross_the_first_goaway_are_served() {
     let mut site = Site::new(Limits::default());
     site.ask(0, GET, true);
     site.take_events();
-    // Both are sent at once.
+    // The client sends both requests before it has received GOAWAY.
     site.browser.send_headers(4, GET, true).unwrap();
     site.command(|http, quic, now| http.announce_end(quic, now));
     site.run();
     assert_eq!(requests(&site.take_events()), [4]);
     assert!(site.browser.send_headers(8, GET, true).is_err());
     site.command(|http, quic, now| http.go_away(quic, now));
-    // Sent once, however often it is called.
+    // GOAWAY is sent once, however often `announce_end` is called.
     site.command(|http, quic, now| http.announce_end(quic, now));
     site.run();
     let goaway = |event: &h3::Event| match event {
@@ -501,7 +502,7 @@ fn many_early_resets_close_the_connection() {
         site.done(stream_id);
     }
     assert_eq!(site.closed_with(), None);
-    // The tokens refilled meanwhile allow some more, but not this many.
+    // The token bucket has been refilled meanwhile, but not for this number of resets.
     for turn in 3..20 {
         let stream_id = turn * 4;
         site.browser.send_headers(stream_id, GET, true).unwrap();
@@ -522,7 +523,7 @@ fn applications_that_run_on_after_their_response_are_bounded_without_closing_the
     };
     let mut site = Site::new(limits);
     for turn in 0..18 {
-        // The applications answer and do not return.
+        // The applications send their responses and do not return.
         site.ask(turn * 4, GET, true);
         if turn < 16 {
             site.respond(turn * 4, b"x", true).unwrap();
@@ -554,7 +555,7 @@ fn a_stream_that_its_client_reads_becomes_writable_beside_unread_ones() {
             site.respond(*stream_id, &vec![0; 200_000], false).unwrap();
         }
     }
-    // More than nearly empty, and below the limit of one stream.
+    // The queue of the stream is not nearly empty, and is below the limit of one stream.
     site.respond(0, &vec![0; 60_000 + 20_000], false).unwrap();
     assert!(site.command(|http, quic, now| http.is_held_up(quic, 0, now)));
     site.take_events();
@@ -631,7 +632,7 @@ fn an_upload_that_was_answered_before_its_end_may_be_reset_any_number_of_times()
 #[test]
 fn a_header_section_that_never_ends_is_refused_in_time() {
     let mut site = Site::new(Limits::default());
-    // A HEADERS frame that announces more than arrives.
+    // The HEADERS frame announces more bytes than arrive.
     site.raw(0, &[1, 30, 0, 0], false);
     site.ask(4, GET, true);
     site.tick(Duration::from_secs(5));
@@ -641,7 +642,7 @@ fn a_header_section_that_never_ends_is_refused_in_time() {
     assert!(site.pair.client.has(site.client, reset));
     let stopped = |event: &quic::Event| matches!(event, quic::Event::StopSending { stream_id: 0, error_code, .. } if *error_code == Code::H3_REQUEST_REJECTED.0);
     assert!(site.pair.client.has(site.client, stopped));
-    // The complete one waits for its application as long as that takes.
+    // The complete request has no time-out while its application runs.
     assert_eq!(requests(&site.take_events()), [4]);
     site.respond(4, b"late", true).unwrap();
 }
@@ -677,7 +678,7 @@ fn awaited_content_has_a_time_out_that_slow_content_does_not_extend() {
         );
         assert!(is_quick || turns <= turns_max, "{bytes_a_turn}: {turns}");
     }
-    // Nothing waits, so the client is not timed.
+    // The host does not wait for content, so there is no time-out.
     let mut site = Site::with(limits, |transport| transport.idle_timeout = Duration::ZERO);
     site.ask(0, POST, false);
     site.tick(Duration::from_secs(100));
@@ -754,7 +755,7 @@ fn the_unsent_bytes_of_all_responses_of_a_connection_are_bounded() {
     }
     let mut held = 0;
     for stream_id in &streams {
-        // Below the limit of one stream.
+        // This is below the limit of one stream.
         site.respond(*stream_id, &vec![0; 200_000], false).unwrap();
         held += usize::from(site.command(|http, quic, now| http.is_held_up(quic, *stream_id, now)));
     }
@@ -780,7 +781,7 @@ fn sends_after_stop_sending_are_refused_at_once() {
     site.run();
     let quic = site.pair.client.endpoint.connection(site.client).unwrap();
     quic.stop_stream(0, Code::H3_REQUEST_CANCELLED.0).unwrap();
-    // The state machine has the event, and the host has not polled yet.
+    // The QUIC connection has the event, and the host has not polled it yet.
     site.pair.run_for(Duration::from_secs(1));
     let sent = site.command(|http, quic, now| http.send_data(quic, 0, "y".into(), false, now));
     assert_eq!(sent, Err(SendError::Gone));
@@ -853,7 +854,7 @@ fn a_head_above_the_clients_limit_is_refused_and_nothing_is_sent() {
 fn a_connection_continues_after_it_has_freed_its_capacity() {
     let mut site = Site::new(Limits::default());
     for turn in 0..4 {
-        // Identical lines each time: from the second one on they are in the tables of both sides.
+        // The lines are the same each time, so from the second request on they are in the QPACK tables of both sides.
         for stream_id in [turn * 12, turn * 12 + 4, turn * 12 + 8] {
             let mut lines = GET.to_vec();
             lines.push(("x-same", "the same each time"));
@@ -884,7 +885,7 @@ fn content_requested_after_the_end_has_no_time_out() {
     for stream_id in [0, 4] {
         site.ask(stream_id, POST, false);
     }
-    // One was abandoned by its client, one by the host.
+    // One request was abandoned by the client, the other by the host.
     site.browser.cancel_request(0, Code::H3_REQUEST_CANCELLED.0);
     site.command(|http, _, now| http.wait_for_body(4, now));
     site.command(|http, quic, now| http.cancel(quic, 4, Code::H3_INTERNAL_ERROR, now));

@@ -1,10 +1,11 @@
-//! The tests of HTTP over QUIC and of WebSocket, in one program: each file would otherwise link the crates by itself.
+//! The tests of HTTP over QUIC and of WebSocket, in one program, so that the crates are linked once and not for each
+//! file.
 
 mod http3;
 mod webtransport;
 mod ws;
 
-// Two HTTP/3 connections joined in memory, and two QUIC endpoints on a simulated link.
+// Shared helpers: HTTP/3 connections that are connected in memory, and QUIC endpoints on a simulated link.
 #[path = "../../h3/tests/common/mod.rs"]
 #[allow(dead_code)]
 mod h3_common;

@@ -5,14 +5,14 @@ use uringcore_http::ws::{Close, Event, Opcode, Reader, Side, Violation, frame, s
 const KEY: [u8; 4] = [0x37, 0xfa, 0x21, 0x3d];
 const MAX: usize = 1 << 20;
 
-/// A client's frame, valid or not.
+/// A frame of a client, which may be invalid.
 fn sent(first: u8, payload: &[u8]) -> Vec<u8> {
     let mut bytes = frame(Opcode::Binary, payload, Some(KEY)).to_vec();
     bytes[0] = first;
     bytes
 }
 
-/// The events that a server reads, whole and byte by byte.
+/// The events that a server reads. The bytes are passed whole, and byte by byte.
 #[track_caller]
 fn read(bytes: &[u8]) -> Result<Vec<Event>, Violation> {
     read_within(bytes, MAX)
@@ -171,13 +171,13 @@ fn section_10_4_a_too_big_message_is_refused_by_its_length_alone() {
         read_within(&fragments, 100).unwrap_err().code,
         status_code::TOO_BIG
     );
-    // Only the header has arrived.
+    // Only the header of the frame has arrived.
     let header = &sent(0x82, &[0; 70_000])[..14];
     assert_eq!(
         read_within(header, 100).unwrap_err().code,
         status_code::TOO_BIG
     );
-    // The held memory does not grow with the announced length.
+    // The memory does not grow with the announced length.
     let mut reader = Reader::new(Side::Server, MAX);
     let bytes = sent(0x82, &[0; 70_000]);
     assert_eq!(reader.read(&mut &bytes[..20]), Ok(None));
@@ -186,7 +186,7 @@ fn section_10_4_a_too_big_message_is_refused_by_its_length_alone() {
 
 #[test]
 fn the_result_of_any_bytes_is_independent_of_the_size_of_pieces() {
-    // Valid frames with some bytes changed.
+    // Valid frames in which some bytes were changed.
     let mut random = 24_301_u64;
     let mut next = |below: usize| {
         random = random

@@ -1,6 +1,6 @@
-//! A host without Python: it turns the engine and keeps the events.
+//! A host without Python: it runs the turns of an engine and stores the events.
 
-// Each test crate uses a part of this module.
+// Each test program uses only a part of this module.
 #![allow(dead_code)]
 
 use std::mem::MaybeUninit;
@@ -20,7 +20,7 @@ pub fn engine(backend: Backend) -> Engine {
     Engine::new(&config).unwrap_or_else(|error| panic!("{}: {error}", backend.as_str()))
 }
 
-/// One turn that waits for at most `limit`; its events go to `handle`.
+/// Runs one turn that waits for at most `limit`, and passes its events to `handle`.
 pub fn turn(
     engine: &mut Engine,
     limit: Duration,
@@ -47,7 +47,7 @@ pub fn turn(
 
 const RECEIVE_MAX: usize = 120 * 1024;
 
-/// Receives for streams that leave it to the host, at most `size` bytes at a time.
+/// Receives from streams that leave receiving to the host, at most `size` bytes at a time.
 pub fn receive_all_due(
     engine: &mut Engine,
     stream: Key,
@@ -65,7 +65,7 @@ pub fn receive_all_due(
         };
         let is_followed = engine.transports().received(stream, result, next);
         let count = result.unwrap_or(0);
-        // SAFETY: all bytes were initialised above.
+        // SAFETY: the first `count` bytes were initialized above.
         let bytes = memory[..count]
             .iter()
             .map(|byte| unsafe { byte.assume_init() });
@@ -91,8 +91,8 @@ pub fn turn_until(
     }
 }
 
-/// Runs turns until a closed transport, the only one, has ended, and returns the events of its end. Its descriptor is
-/// released when it is lost.
+/// Runs turns until the only transport, which is closing, has ended. Returns the events of its end. Releases its
+/// descriptor on `Lost`.
 pub fn events_of_end(engine: &mut Engine, key: Key, fd: OwnedFd) -> Vec<&'static str> {
     let mut fd = Some(fd);
     let mut reported = Vec::new();
@@ -121,7 +121,7 @@ pub fn tcp_pair() -> (OwnedFd, std::net::TcpStream) {
     (ours.into(), peer)
 }
 
-/// Opens a stream on `fd` that reads. The test keeps the descriptor until it releases the stream.
+/// Opens a stream on `fd` and starts reading. The test keeps the descriptor until it releases the stream.
 pub fn open(engine: &mut Engine, fd: &OwnedFd) -> Key {
     let key = engine
         .transports()

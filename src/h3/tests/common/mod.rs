@@ -1,4 +1,4 @@
-//! Two HTTP/3 connections joined in memory, and parts of the wire format that tests write by hand.
+//! Two HTTP/3 connections that are connected in memory, and encoders of wire formats for tests.
 
 pub mod qpack;
 pub mod violations;
@@ -9,23 +9,23 @@ use bytes::Bytes;
 use uringcore_h3::frame::FrameHeader;
 use uringcore_h3::{Code, Event, Output, QueuedConnection, Role, Settings, varint};
 
-/// Unidirectional streams of the client: control, QPACK encoder, QPACK decoder.
+/// The client's unidirectional streams: control, QPACK encoder, QPACK decoder.
 pub const CLIENT_UNI: [u64; 3] = [2, 6, 10];
 pub const SERVER_UNI: [u64; 3] = [3, 7, 11];
 
-/// How the bytes of one output are passed to the other side.
+/// How the bytes of one output are passed to the other side: at once or one by one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Feed {
     Whole,
     ByteByByte,
 }
 
-/// A client and a server without a network between them.
+/// A client and a server that exchange their outputs without a network.
 pub struct Pair {
     pub client: QueuedConnection,
     pub server: QueuedConnection,
     pub feed: Feed,
-    /// A stream whose data is held back, and the held data.
+    /// The stream whose data is held back, and (next field) that data.
     pub held_stream: Option<u64>,
     held: VecDeque<Output>,
 }
@@ -35,7 +35,7 @@ impl Pair {
         Self::with_settings(feed, Settings::default(), Settings::default())
     }
 
-    /// The client's QPACK encoder may make streams wait.
+    /// Makes a pair whose client's QPACK encoder may block streams.
     pub fn blocking(feed: Feed) -> Self {
         let client = Settings {
             qpack_may_block: true,
@@ -58,7 +58,7 @@ impl Pair {
         pair
     }
 
-    /// Passes all outputs on until there are none.
+    /// Passes outputs to the other side until both sides have no more.
     pub fn pump(&mut self) {
         loop {
             let mut moved = false;
@@ -80,7 +80,7 @@ impl Pair {
         }
     }
 
-    /// Passes on the held data.
+    /// Passes on the data that was held back.
     pub fn release(&mut self) {
         self.held_stream = None;
         while let Some(output) = self.held.pop_front() {
@@ -126,7 +126,7 @@ pub fn feed_stream(to: &mut QueuedConnection, stream_id: u64, data: &[u8], fin: 
     }
 }
 
-/// All events. Adjacent content of one stream is joined, so that its pieces do not matter.
+/// Takes all events. Adjacent content events of one stream are joined, so that the size of pieces does not matter.
 pub fn events(connection: &mut QueuedConnection) -> Vec<Event> {
     let mut joined: Vec<Event> = Vec::new();
     while let Some(event) = connection.poll_event() {
@@ -183,7 +183,7 @@ pub fn outputs(connection: &mut QueuedConnection) -> Vec<Output> {
     std::iter::from_fn(|| connection.poll_output()).collect()
 }
 
-/// The code of the connection's close command.
+/// The error code of the connection's close command.
 pub fn close_code(connection: &mut QueuedConnection) -> Option<Code> {
     outputs(connection)
         .into_iter()
@@ -209,7 +209,7 @@ pub fn varints(values: &[u64]) -> Vec<u8> {
     out
 }
 
-/// A field section of literals without references.
+/// Encodes a field section of literals, without references to tables.
 pub fn literal_section(fields: &[(&str, &str)]) -> Vec<u8> {
     let mut out = vec![0, 0];
     for (name, value) in fields {

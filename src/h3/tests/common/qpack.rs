@@ -1,4 +1,4 @@
-//! The halves of QPACK by themselves.
+//! A QPACK encoder or decoder alone.
 
 use uringcore_h3::error::RemoteError;
 use uringcore_h3::qpack::{Decoded, Decoder, DecoderSettings, Encoder, EncoderSettings, Field};

@@ -1,4 +1,4 @@
-//! Expectations for a connection whose peer breaks a rule. Each input is passed whole and byte by byte.
+//! Expected reactions of a connection whose peer breaks a rule. Each input is passed whole, and byte by byte.
 
 use bytes::Bytes;
 use uringcore_h3::{Code, Event, LocalError, Output, QueuedConnection, Role, Settings};
@@ -11,7 +11,7 @@ pub fn peer_control(role: Role) -> u64 {
     if role == Role::Client { 3 } else { 2 }
 }
 
-/// A connection without input, whose own first outputs were taken.
+/// A connection without any input. Its first outputs were taken.
 pub fn fresh(role: Role, settings: Settings) -> QueuedConnection {
     let uni = match role {
         Role::Client => CLIENT_UNI,
@@ -22,7 +22,7 @@ pub fn fresh(role: Role, settings: Settings) -> QueuedConnection {
     connection
 }
 
-/// A connection with the peer's SETTINGS, which are empty.
+/// A connection that has received the peer's empty SETTINGS.
 pub fn ready(role: Role, settings: Settings) -> QueuedConnection {
     let mut connection = fresh(role, settings);
     let control = [&[0][..], &frame(0x4, b"")].concat();
@@ -31,7 +31,7 @@ pub fn ready(role: Role, settings: Settings) -> QueuedConnection {
     connection
 }
 
-/// A client that has sent the request that stream 0 answers.
+/// A client that has sent a request on stream 0.
 fn with_request(mut connection: QueuedConnection) -> QueuedConnection {
     if connection.role() == Role::Client {
         connection.send_headers(0, &GET, false).unwrap();
@@ -40,13 +40,13 @@ fn with_request(mut connection: QueuedConnection) -> QueuedConnection {
     connection
 }
 
-/// Expects data on a stream to close the connection.
+/// Expects that data on a stream closes the connection.
 #[track_caller]
 pub fn closes(role: Role, stream_id: u64, data: &[u8], code: Code) {
     expect_close(role, stream_id, data, false, code);
 }
 
-/// Expects a stream that ends after this data to close the connection.
+/// Expects that data and then the end of a stream close the connection.
 #[track_caller]
 pub fn closes_at_end(role: Role, stream_id: u64, data: &[u8], code: Code) {
     expect_close(role, stream_id, data, true, code);
@@ -59,7 +59,7 @@ fn expect_close(role: Role, stream_id: u64, data: &[u8], fin: bool, code: Code) 
         feed_stream(&mut connection, stream_id, data, fin, feed);
         assert_eq!(close_code(&mut connection), Some(code), "{feed:?}");
         assert!(connection.is_closed());
-        // The closed connection does nothing more with any input.
+        // After it is closed, the connection ignores all input.
         events(&mut connection);
         connection.handle_stream_data(8, headers_frame(&GET).into(), true);
         connection.handle_datagram(Bytes::new());
@@ -70,7 +70,7 @@ fn expect_close(role: Role, stream_id: u64, data: &[u8], fin: bool, code: Code) 
     }
 }
 
-/// Expects frames of the peer's control stream, from its first on, to close the connection.
+/// Expects that frames of the peer's control stream, from the first frame on, close the connection.
 #[track_caller]
 pub fn control_closes(role: Role, frames: &[Vec<u8>], code: Code) {
     for feed in FEEDS {
@@ -81,19 +81,20 @@ pub fn control_closes(role: Role, frames: &[Vec<u8>], code: Code) {
     }
 }
 
-/// Expects frames after SETTINGS to close the connection.
+/// Expects that frames after SETTINGS on the control stream close the connection.
 #[track_caller]
 pub fn control_frames_close(role: Role, frames: &[Vec<u8>], code: Code) {
     control_closes(role, &[&[frame(0x4, b"")], frames].concat(), code);
 }
 
-/// Expects data on a request's stream to end only that request; a strict host gets a connection error.
+/// Expects that data on a request stream ends only that request. In strict mode it closes the connection.
 #[track_caller]
 pub fn refuses(role: Role, data: &[u8], code: Code) {
     expect_stream_error(role, data, false, code);
 }
 
-/// Expects a stream that ends after this data to close the connection.
+/// Expects that data and then the end of a request stream end only that request. In strict mode they close the
+/// connection.
 #[track_caller]
 pub fn refuses_at_end(role: Role, data: &[u8], code: Code) {
     expect_stream_error(role, data, true, code);
@@ -122,25 +123,25 @@ fn expect_stream_error(role: Role, data: &[u8], fin: bool, code: Code) {
         let mut strict = with_request(ready(role, Settings::default()));
         strict.set_strict(true);
         feed_stream(&mut strict, 0, data, fin, feed);
-        // An incomplete request, which is not an error of the connection.
+        // An incomplete request is never a connection error.
         let is_fault = code != Code::H3_REQUEST_INCOMPLETE;
         assert_eq!(close_code(&mut strict), is_fault.then_some(code), "strict");
     }
 }
 
-/// Expects a request to be malformed (RFC 9114 section 4.1.2).
+/// Expects that a request is malformed (RFC 9114 section 4.1.2).
 #[track_caller]
 pub fn malformed_request(fields: &[(&str, &str)]) {
     refuses(Role::Server, &headers_frame(fields), Code::H3_MESSAGE_ERROR);
 }
 
-/// Expects a GET with these additional fields to be malformed.
+/// Expects that a GET with these additional fields is malformed.
 #[track_caller]
 pub fn malformed_with(extra: &[(&str, &str)]) {
     malformed_request(&[&GET[..], extra].concat());
 }
 
-/// Expects a GET without one of its fields to be malformed.
+/// Expects that a GET without one of its fields is malformed.
 #[track_caller]
 pub fn malformed_without(name: &str) {
     let mut fields = GET.to_vec();

@@ -1,5 +1,5 @@
-//! Clients that leave while the host works on their requests: its later sends fail with `Gone`, which is not an
-//! error.
+//! Clients that disconnect while the host handles their requests. Later sends of the host fail with `Gone`, which is
+//! not an error of the host.
 
 use std::time::Duration;
 
@@ -12,17 +12,17 @@ use crate::h3_common::headers_frame;
 
 const CANCELLED: u64 = Code::H3_REQUEST_CANCELLED.0;
 
-/// The client stops these responses, all in one packet.
+/// The client sends STOP_SENDING for these responses, all in one packet.
 fn stop(site: &mut Site, streams: &[u64]) {
     let quic = site.pair.client.endpoint.connection(site.client).unwrap();
     for &stream_id in streams {
         quic.stop_stream(stream_id, CANCELLED).unwrap();
     }
-    // A closed connection is remembered for longer.
+    // In this time the server does not forget a connection that it has closed.
     site.wait(Duration::from_millis(20));
 }
 
-/// A client that may abandon this many requests.
+/// A server that allows a client this number of early resets.
 fn site(early_resets: u32) -> Site {
     Site::new(Limits {
         early_resets,
@@ -44,7 +44,7 @@ fn responses_to_a_client_that_was_closed_for_its_resets_are_refused_as_gone() {
         }
         stop(&mut site, &streams);
         assert!(site.http.is_closed_for_abuse());
-        // The two that it may abandon and one too many. No other was processed.
+        // The two allowed resets, and the one that closed the connection. No later reset was processed.
         assert_eq!(aborted(&site.take_events()).len(), 3);
         for &stream_id in &streams {
             let content = Bytes::from_static(b"content");
@@ -100,7 +100,7 @@ fn a_request_stopped_before_its_head_is_complete_is_not_reported() {
     assert_eq!(requests(&site.take_events()), []);
     assert!(site.http.is_drained());
     assert_eq!(site.http.open_requests(), 0);
-    // The request counts as abandoned, and the connection continues.
+    // The stopped request counts as an early reset, and the connection continues.
     site.ask(4, GET, true);
     assert_eq!(requests(&site.take_events()), [4]);
     site.respond(4, b"x", true).unwrap();
@@ -128,15 +128,15 @@ fn responses_that_wait_for_connection_credit_continue_in_order_unless_they_ended
         quic.pause_stream(stream_id);
     }
     let mut held = Vec::new();
-    // Highest numbers first: the order of waiting is not that of the numbers.
+    // The highest stream numbers come first, so that the order of waiting differs from that of the numbers.
     for &stream_id in streams.iter().rev() {
-        // Waiting streams have less than the connection's limit.
+        // Together, the responses that are held up queue fewer bytes than the limit of the connection.
         let size = if held.is_empty() { 200_000 } else { 100_000 };
         site.respond(stream_id, &vec![0; size], false).unwrap();
         let is_held_up =
             |site: &mut Site| site.command(|http, quic, now| http.is_held_up(quic, stream_id, now));
         if is_held_up(&mut site) {
-            // A response that waits again keeps its place.
+            // A response that waits again keeps its place in the order.
             assert!(is_held_up(&mut site));
             held.push(stream_id);
         }
@@ -146,7 +146,7 @@ fn responses_that_wait_for_connection_credit_continue_in_order_unless_they_ended
     let over = held.remove(1);
     site.command(|http, quic, now| http.cancel(quic, over, Code::H3_INTERNAL_ERROR, now));
     site.done(over);
-    // The first ones make room in the connection, but none of the waiting ones is read.
+    // The responses that do not wait make room in the queues, while none of the waiting ones is read.
     for stream_id in streams.iter().filter(|&id| !held.contains(id)) {
         let quic = site.pair.client.endpoint.connection(site.client).unwrap();
         quic.resume_stream(*stream_id);

@@ -1,12 +1,11 @@
-//! Clients that give no credit to critical streams.
+//! Clients that give no flow-control credit to the server's critical streams.
 
 use uringcore_h3::Code;
 use uringcore_http::http3::{Event, Limits};
 
 use super::{GET, POST, Site};
 
-/// The client does not read our streams for control, QPACK's encoder and its decoder: they keep their initial
-/// credit.
+/// A client that does not read the server's control stream and QPACK streams, so that these keep their initial credit.
 fn site_without_credit() -> Site {
     let limits = Limits {
         early_resets: 1_000_000,
@@ -20,7 +19,7 @@ fn site_without_credit() -> Site {
     site
 }
 
-/// The maximal number of bytes that waited on a stream of the server.
+/// The maximum number of bytes that have waited on a stream of the server.
 fn queued(site: &mut Site, stream_id: u64) -> usize {
     let quic = site.pair.server.endpoint.connection(site.server);
     quic.map_or(0, |quic| quic.send_queue_bytes(stream_id))
@@ -39,7 +38,7 @@ fn a_client_without_credit_for_the_decoder_stream_is_closed() {
         }
         site.run();
         for &stream_id in &batch {
-            // Our decoder has to send a cancellation (RFC 9204 section 4.4.2).
+            // The server's QPACK decoder has to send a stream cancellation (RFC 9204 section 4.4.2).
             site.browser
                 .cancel_request(stream_id, Code::H3_REQUEST_CANCELLED.0);
         }
@@ -62,18 +61,18 @@ fn a_client_that_acknowledges_table_entries_before_they_are_sent_is_closed() {
     let (mut turn, mut most) = (0, 0);
     while site.closed_with().is_none() {
         assert!(turn < 400, "{most} bytes wait");
-        // A line enters the table when it is seen again.
+        // A line is inserted in the table when it is sent for the second time.
         let value = format!("{turn:0>100}");
         let fields: &[(&[u8], &[u8])] = &[(b":status", b"200"), (b"x", value.as_bytes())];
         for stream_id in [turn * 8, turn * 8 + 4] {
             site.ask(stream_id, GET, true);
-            // The second time may close the connection.
+            // The second response may close the connection.
             let _ = site
                 .command(|http, quic, now| http.send_headers(quic, stream_id, fields, true, now));
             site.done(stream_id);
         }
         most = most.max(queued(&mut site, 7));
-        // Insert Count Increment (RFC 9204 section 4.4.3).
+        // The client sends an Insert Count Increment (RFC 9204 section 4.4.3).
         let quic = site.pair.client.endpoint.connection(site.client).unwrap();
         let _ = quic.send_stream(10, vec![1].into(), false);
         site.run();

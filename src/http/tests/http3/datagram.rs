@@ -1,4 +1,4 @@
-//! HTTP datagrams and capsules (RFC 9297), as frames of QUIC and on the stream.
+//! HTTP datagrams and capsules (RFC 9297), in QUIC DATAGRAM frames and on the stream.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ fn with_datagrams(transport: &mut TransportSettings) {
     transport.datagram_recv_bytes = Some(65_535);
 }
 
-/// Both sides have announced datagrams.
+/// Both sides have enabled datagrams.
 fn site() -> Site {
     let says = h3::Settings {
         h3_datagram: true,
@@ -38,7 +38,7 @@ fn site() -> Site {
     Site::between(says, limits(), with_datagrams)
 }
 
-/// The client has no QUIC datagrams.
+/// The client has not enabled DATAGRAM frames of QUIC, so datagrams are sent in capsules.
 fn site_of_capsules() -> Site {
     Site::new(limits())
 }
@@ -114,7 +114,7 @@ fn datagrams_go_both_ways_beside_the_stream_of_their_request() {
         .command(|http, quic, _| http.max_datagram_size(quic, 0))
         .unwrap();
     assert!((1000..1500).contains(&size), "{size}");
-    // A too large datagram is dropped, as in a network.
+    // A datagram that is too large is dropped, as a network would drop it.
     assert!(site.answer_with(0, &vec![1; size + 1]).is_ok());
     assert!(site.answer_with(0, &vec![2; size]).is_ok());
     site.run();
@@ -219,7 +219,7 @@ fn a_datagram_for_a_request_without_datagrams_aborts_it() {
     site.ask(4, POST, false);
     site.take_events();
     site.say(0, b"what for?");
-    // RFC 9297 section 2.
+    // RFC 9297 section 2: the request has no datagrams.
     assert_eq!(aborted(&site.take_events()), [0]);
     assert_eq!(site.resets(), [(0, Code::H3_DATAGRAM_ERROR.0)]);
     assert_eq!(site.closed_with(), None);
@@ -229,7 +229,7 @@ fn a_datagram_for_a_request_without_datagrams_aborts_it() {
 #[test]
 fn a_datagram_before_or_after_its_request_is_dropped() {
     let mut site = site();
-    // Before its request.
+    // The datagram arrives before its request.
     site.say(0, b"early");
     site.ask(0, CONNECT_UDP, false);
     site.accept(0);

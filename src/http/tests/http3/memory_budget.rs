@@ -1,5 +1,5 @@
-//! Requests while the process is over its memory budget: a client whose address holds a part of it gets no further
-//! requests served, and others do.
+//! Requests while the process exceeds its memory budget. A client whose address holds a significant part of the budget
+//! gets no further requests served; other clients do.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -26,12 +26,13 @@ fn site() -> (Site, Arc<Budget>) {
     (Site::at(settings), budget)
 }
 
-/// The bytes that the server keeps for the site's client beside its streams.
+/// A charge for bytes that the server keeps for its client, in addition to stream data.
 fn charge(site: &mut Site) -> Charge {
     site.command(|_, quic, _| Charge::new(quic.queued()))
 }
 
-/// A request arrives while `size` bytes are kept for its client; nothing is shed before it is processed.
+/// Sends a request that arrives while `size` bytes are charged to its client. Nothing is shed before the request is
+/// handled.
 fn ask_while(site: &mut Site, charge: &mut Charge, stream_id: u64, size: usize) {
     site.browser.send_headers(stream_id, GET, true).unwrap();
     site.perform();
@@ -43,11 +44,11 @@ fn ask_while(site: &mut Site, charge: &mut Charge, stream_id: u64, size: usize) 
     site.run();
 }
 
-/// The endpoint counts the connection's bytes, and sheds nothing yet.
+/// Lets the endpoint count the bytes of the connection, before it sheds any.
 fn settle(site: &mut Site) {
     site.command(|_, _, _| {});
     let now = site.pair.now;
-    // A datagram that is lost.
+    // A datagram that the endpoint drops makes it count.
     let endpoint = &mut site.pair.server.endpoint;
     endpoint.poll_transmit(now, &mut Vec::new());
 }
@@ -73,7 +74,7 @@ fn over_the_budget_a_request_of_an_address_that_holds_much_is_rejected() {
     assert_eq!(requests(&site.take_events()), []);
     assert_eq!(site.resets(), [(0, Code::H3_REQUEST_REJECTED.0)]);
     assert_eq!(site.http.open_requests(), 0);
-    // The next is served: only the connection itself is held any more.
+    // The next request is served, because now only the connection itself is charged.
     assert!(budget.held() < MIB);
     site.ask(4, GET, true);
     assert_eq!(requests(&site.take_events()), [4]);
@@ -106,7 +107,7 @@ fn over_the_budget_a_client_of_another_address_is_served() {
     let mut charge = charge(&mut site);
     let mut other = budget.enter(IpAddr::from([192, 0, 2, 1]));
     other.set(5 * MIB);
-    // Less than a significant part of the budget.
+    // The client holds less than a significant part of the budget.
     ask_while(&mut site, &mut charge, 0, MIB / 32);
     assert!(budget.is_exceeded());
     assert_eq!(requests(&site.take_events()), [0]);

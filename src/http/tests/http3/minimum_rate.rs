@@ -1,4 +1,4 @@
-//! The minimum rate at which a client reads responses that wait for it.
+//! The minimum rate at which clients must read responses that wait for them.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ fn limits() -> Limits {
     }
 }
 
-/// A site whose client has room for `window` bytes of a response.
+/// A server and a client that grants `window` bytes of credit for a response.
 fn site(limits: Limits, window: u64) -> Site {
     Site::with(limits, move |transport| {
         transport.idle_timeout = Duration::ZERO;
@@ -27,7 +27,7 @@ fn site(limits: Limits, window: u64) -> Site {
 }
 
 impl Site {
-    /// A response that waits for its client, with more data to send.
+    /// Begins a response that waits for its client and has more data to send.
     fn begin_long(&mut self, stream_id: u64) {
         self.ask(stream_id, GET, true);
         self.client_pauses(stream_id, true);
@@ -43,7 +43,7 @@ impl Site {
         }
     }
 
-    /// The client reads about one window of a response.
+    /// The client reads about `window` bytes of a response.
     fn take_once(&mut self, stream_id: u64) {
         self.client_pauses(stream_id, false);
         self.wait(Duration::from_millis(12));
@@ -55,15 +55,15 @@ impl Site {
         quic.map_or(0, |quic| quic.send_queue_bytes(stream_id))
     }
 
-    /// Runs for `seconds`, in each of which the client reads a window's worth. Ends early when a response is
-    /// abandoned.
+    /// Runs for `seconds`; in each second the client reads about `window` bytes. Stops early if a response is
+    /// abandoned. Returns the number of seconds.
     fn trickle(&mut self, stream_id: u64, seconds: u32) -> u32 {
         for passed in 0..seconds {
             if self.reported.contains(&LITTLE) {
                 return passed;
             }
             self.take_once(stream_id);
-            // A tick takes another half second for its effects.
+            // `tick` lets another half second pass for its effects.
             self.tick(SECOND / 2);
         }
         seconds
@@ -140,7 +140,7 @@ fn a_client_that_pauses_and_continues_keeps_its_response() {
     site.begin_long(0);
     for _ in 0..3 {
         site.trickle(0, 30);
-        // Longer than the grace period, and shorter than the time-out.
+        // The pause is longer than the grace period and shorter than the time-out.
         for _ in 0..60 {
             site.tick(SECOND * 5);
         }
@@ -185,7 +185,7 @@ fn responses_on_a_slow_link_reach_the_rate_together() {
     for _ in 0..150 {
         site.tick(SECOND / 2);
     }
-    // Each was read more slowly than the rate.
+    // Each response alone was read at less than the minimum rate.
     let taken = before - queued(&mut site);
     assert!(taken > 20_000 && taken < 150 * 20 * 240, "{taken}");
     assert!(!site.reported.contains(&LITTLE));

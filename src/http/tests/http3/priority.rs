@@ -1,4 +1,4 @@
-//! Priorities of responses (RFC 9218), each test named after the signal of the client or the application.
+//! Priorities of responses (RFC 9218), as the client and the application set them.
 
 use super::*;
 use crate::h3_common::{frame, varints};
@@ -21,7 +21,7 @@ impl Site {
         self.raw(2, &frame(PRIORITY_UPDATE, &payload), false);
     }
 
-    /// Sends large responses at once, in this order, and waits for all of them.
+    /// Sends large responses together, in this order, and waits until all have arrived.
     fn respond_to(&mut self, streams: &[(u64, Fields<'_>)]) {
         for &(stream_id, fields) in streams {
             let content = Bytes::from(vec![0; SIZE]);
@@ -35,7 +35,7 @@ impl Site {
         }
     }
 
-    /// How much of `other` had arrived when `stream_id` was complete.
+    /// The number of bytes of `other` that had arrived when `stream_id` was complete.
     fn received_before(&self, stream_id: u64, other: u64) -> usize {
         let mut received = 0;
         for event in &self.heard {
@@ -64,7 +64,7 @@ fn slow() -> Site {
     site
 }
 
-/// At most this much of one response arrives before the other if it only was in flight before the other began.
+/// At most this many bytes of a response were in flight before the other response began.
 const FEW: usize = SIZE / 4;
 
 #[test]
@@ -179,7 +179,7 @@ impl Site {
         let payload = [&varints(&[stream_id])[..], value.as_bytes()].concat();
         if let Some(quic) = self.pair.client.endpoint.connection(self.client) {
             let said = frame(PRIORITY_UPDATE, &payload).into();
-            // This fails once the server has closed the connection.
+            // This fails after the server has closed the connection.
             let _ = quic.send_stream(2, said, false);
         }
     }
@@ -197,11 +197,11 @@ fn a_response_behind_more_urgent_ones_is_not_stalled() {
     site.ask_with(0, Some("u=0"));
     site.ask_with(4, Some("u=7"));
     site.ask_with(8, Some("u=7"));
-    // Three times as long as the less urgent ones take alone.
+    // The most urgent response takes three times as long as each of the others.
     for (stream_id, size) in [(0, 600_000), (4, 200_000), (8, 200_000)] {
         site.respond(stream_id, &vec![0; size], true).unwrap();
     }
-    // The host has finished one; more of the other may follow.
+    // The host has finished one response, and may send more of the other.
     site.done(8);
     for _ in 0..40 {
         site.tick(Duration::from_millis(100));

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A server with low limits for sessions, and a client that accepts higher ones.
+/// A server with low limits for sessions, and a client with higher ones.
 fn tight() -> Site {
     let limits = Limits {
         streams_bidi: 2,
@@ -148,7 +148,7 @@ fn older_drafts_have_no_session_flow_control() {
     }
 }
 
-/// Opens streams until `count` were reset in the turn that opened them.
+/// Opens streams, and resets each right after it was opened, until there are `count`.
 fn reset_at_once(site: &mut Site, session: u64, uni: bool, count: usize) -> Vec<u64> {
     let mut streams = Vec::new();
     for _ in 0..100 * count {
@@ -176,7 +176,7 @@ fn reset_at_once(site: &mut Site, session: u64, uni: bool, count: usize) -> Vec<
     streams
 }
 
-/// The streams reported to the server whose resets have arrived too.
+/// The streams that the server's host has got, all of whose resets have arrived too.
 fn opened_by_the_client(site: &mut Site) -> Vec<u64> {
     opened(&site.take(Theirs))
 }
@@ -241,7 +241,7 @@ fn bytes_that_a_reset_discards_return_to_the_credit_exactly() {
     site.on(Ours, |handle, quic, now| {
         handle.reset_stream(quic, second, 1, now).unwrap();
     });
-    // The session has the credit that the other one has returned, and as much again.
+    // The credit that the other session has returned, and as much again, is available.
     assert!(!is_full(&mut site, third));
     site.send(Ours, third, &[0; 1_000], false);
     assert!(!is_full(&mut site, third));
@@ -259,7 +259,7 @@ fn bytes_that_stop_sending_discards_return_to_the_credit_exactly() {
     let mut site = Site::with(Limits::default(), limits);
     let session = site.open();
     let stream = site.open_stream(Ours, session, true);
-    // More than QUIC's credit.
+    // More than QUIC's flow-control credit.
     let size = 1_100_000;
     site.send(Ours, stream, &vec![0; size], false);
     site.run();
@@ -273,7 +273,7 @@ fn bytes_that_stop_sending_discards_return_to_the_credit_exactly() {
     });
     let unsent = unsent.unwrap();
     assert!(unsent > 10_000);
-    // The server has given the window for data that it does not read.
+    // The server has granted credit for the data that it does not read.
     let mut room = 2 * window as usize - (size - unsent);
     while room > 0 {
         let part = room.min(200_000);

@@ -10,7 +10,7 @@ fn raw(site: &mut Site, uni: bool, bytes: &[u8], fin: bool) -> u64 {
     stream
 }
 
-/// Sends capsules, valid or not, in a DATA frame of the CONNECT stream.
+/// Sends capsules, valid or not, in a DATA frame on the CONNECT stream.
 fn say(site: &mut Site, session: u64, capsules: &[u8], fin: bool) {
     let frame = [
         &[
@@ -46,7 +46,8 @@ fn reset_with(site: &Site, stream_id: u64, error_code: u64) -> bool {
 
 #[test]
 fn an_impossible_session_identifier_closes_the_connection() {
-    // A server's stream, a unidirectional one, and one that QUIC does not let the client open.
+    // Identifiers of a server's stream, of a unidirectional stream, and of a stream that QUIC does not allow the
+    // client yet.
     for id in [&b"\x01"[..], b"\x02", b"\x80\x10\x00\x00"] {
         for uni in [false, true] {
             let mut site = Site::new();
@@ -133,7 +134,7 @@ fn streams_reset_before_their_session_is_known_are_not_counted_as_requests() {
     for is_stopped in [false, true] {
         let mut site = Site::new();
         site.open();
-        // More requests than may be abandoned.
+        // More requests than a client may abandon.
         for _ in 0..15 {
             for _ in 0..100 {
                 let quic = site.quic(Ours);
@@ -151,7 +152,7 @@ fn streams_reset_before_their_session_is_known_are_not_counted_as_requests() {
         assert_eq!(site.on(Theirs, |handle, _, _| handle.streams()), 0);
         assert!(site.http_events.is_empty());
         let stats = site.on(Theirs, |_, quic, _| quic.stats());
-        // The CONNECT stream, and HTTP/3's.
+        // The CONNECT stream, and the critical streams of both sides.
         assert_eq!(stats.streams_open, 7);
     }
 }
@@ -247,7 +248,7 @@ fn an_early_stream_that_is_reset_after_its_data_is_incomplete() {
     );
 }
 
-/// A client with raw output, and our HTTP/3 on the server.
+/// A client whose bytes the test writes itself, and a server with HTTP/3.
 struct Raw {
     pair: Pair,
     keys: [ConnectionKey; 2],
@@ -256,7 +257,7 @@ struct Raw {
 }
 
 impl Raw {
-    /// Creates both ends; the client sends these SETTINGS, which include the newest draft's and datagrams.
+    /// Makes both sides. The client sends these SETTINGS, together with those of the newest draft and of datagrams.
     fn new(settings: &[u8]) -> Self {
         let (client, server) = with_transport(|transport| {
             transport.datagram_recv_bytes = Some(1 << 16);
@@ -337,14 +338,14 @@ impl Raw {
     }
 }
 
-/// HEADERS of an extended CONNECT for "webtransport" of "/" at "a".
+/// A HEADERS frame: an extended CONNECT for "webtransport", path "/", authority "a".
 const CONNECT: &[u8] = b"\x01\x20\x00\x00\xcf\xd7\xc1\x50\x01a\
     \x27\x02:protocol\x0cwebtransport";
 
 #[test]
 fn a_response_above_the_clients_limit_is_shortened() {
     let long: Fields<'_> = &[(b"x-why", &[b'x'; 100])];
-    // ":status" alone takes 42 bytes (RFC 9114 section 4.2.2).
+    // A section with only ":status" counts 42 bytes (RFC 9114 section 4.2.2).
     for (max, is_said) in [(b'\x3c', true), (b'\x0a', false)] {
         let mut raw = Raw::new(&[0x06, max]);
         raw.send(0, CONNECT);
@@ -395,7 +396,7 @@ fn a_server_with_an_invalid_webtransport_setting_is_closed() {
         Limits::default(),
         Limits::default(),
     );
-    // The server's own HTTP/3 is silent: the test sends SETTINGS instead, with a WT_ENABLED of 2.
+    // The server's own HTTP/3 sends nothing. The test sends SETTINGS instead, in which WT_ENABLED is 2.
     let (client, server) = with_transport(|_| {});
     site.pair = Pair::new(client, server);
     let (client, server) = site.pair.establish();
@@ -456,21 +457,21 @@ fn sessions_count_as_requests_of_their_connection() {
 fn malformed_capsules_end_the_session() {
     let malformed = Code::H3_MESSAGE_ERROR.0;
     for (capsules, fin, code) in [
-        // WT_CLOSE_SESSION without a complete code, too long, with a reason that is not UTF-8.
+        // WT_CLOSE_SESSION: with an incomplete code, too long, and with a reason that is not UTF-8.
         (&b"\x68\x43\x03abc"[..], false, malformed),
         (b"\x68\x43\x80\x01\x00\x00", false, malformed),
         (b"\x68\x43\x05\0\0\0\0\xff", false, malformed),
-        // WT_DRAIN_SESSION with a value.
+        // WT_DRAIN_SESSION with a value, which must be empty.
         (b"\x80\x00\x78\xae\x01x", false, malformed),
-        // The end inside a capsule, also an unknown one.
+        // The stream ends inside a capsule, of a known and of an unknown type.
         (b"\x17\x05abc", true, malformed),
         (b"\x17", true, malformed),
-        // WT_CLOSE_SESSION with a capsule after it.
+        // A capsule after WT_CLOSE_SESSION.
         (b"\x68\x43\x04\0\0\0\0\x17\x00", false, malformed),
-        // WT_MAX_DATA below the previous value; WT_MAX_STREAM_DATA, which is forbidden.
+        // WT_MAX_DATA with a value below the one before; WT_MAX_STREAM_DATA, which is an error over HTTP/3.
         (b"\x99\x0b\x4d\x3d\x01\x01", false, 0x045d_4487),
         (b"\x99\x0b\x4d\x3e\x02\x01\x01", false, 0x045d_4487),
-        // WT_MAX_STREAMS and WT_STREAMS_BLOCKED above the maximum.
+        // WT_MAX_STREAMS and WT_STREAMS_BLOCKED with values above the maximum.
         (
             b"\x99\x0b\x4d\x3f\x08\xd0\0\0\0\0\0\0\x01",
             false,

@@ -1,4 +1,4 @@
-//! WebTransport sessions between a client and a server of ours, over the simulated network.
+//! WebTransport sessions between a client and a server on the simulated link.
 
 use std::time::{Duration, Instant};
 
@@ -19,7 +19,7 @@ mod session_limit;
 
 type Fields<'a> = &'a [(&'a [u8], &'a [u8])];
 
-/// The side of a command or an event.
+/// The side that gives a command or gets an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Side {
     Client,
@@ -29,7 +29,7 @@ use Side::{Client as Ours, Server as Theirs};
 
 const BOTH: [Side; 2] = [Ours, Theirs];
 
-/// Both sides of a connection with WebTransport attached, and the events of each.
+/// A client and a server with WebTransport, and the events of both.
 struct Site {
     pair: Pair,
     keys: [ConnectionKey; 2],
@@ -63,7 +63,7 @@ impl Site {
         site
     }
 
-    /// Neither side has received anything of the other's HTTP/3.
+    /// Makes both sides. Neither has received any data of the other's HTTP/3.
     fn before_settings(limits: http::Limits, client_limits: Limits, server_limits: Limits) -> Self {
         let (client, server) = with_transport(|transport| {
             transport.datagram_recv_bytes = Some(1 << 16);
@@ -99,7 +99,7 @@ impl Site {
         }
     }
 
-    /// Lets a while pass, in steps in which each packet is delivered separately.
+    /// Lets `time` pass, in steps in which each packet is delivered separately.
     fn run_closely(&mut self, time: Duration) {
         let step = Duration::from_millis(2);
         for _ in 0..time.as_millis() / step.as_millis() {
@@ -133,7 +133,7 @@ impl Site {
         self.take_events();
     }
 
-    /// The server's HTTP/3 accepts no further requests.
+    /// The server sends GOAWAY: it accepts no further requests.
     fn go_away(&mut self) {
         let now = self.pair.now;
         let quic = self.pair.server.endpoint.connection(self.keys[1]).unwrap();
@@ -141,7 +141,7 @@ impl Site {
         self.take_events();
     }
 
-    /// Both sides handle their timers.
+    /// Both sides run their time-outs.
     fn tick(&mut self) {
         let now = self.pair.now;
         let quic = self.pair.client.endpoint.connection(self.keys[0]).unwrap();
@@ -198,7 +198,7 @@ impl Site {
         session
     }
 
-    /// A session that is open on both sides. Events until then are dropped.
+    /// Opens a session on both sides. The events until then are dropped.
     fn open(&mut self) -> u64 {
         let session = self.connect(request()).unwrap();
         self.run();
@@ -260,7 +260,7 @@ impl Site {
         });
     }
 
-    /// The code with which the connection was closed, if it was.
+    /// The code with which the connection was closed; `None` if it is open.
     fn closed_with(&self, side: Side) -> Option<u64> {
         let peer = match side {
             Ours => &self.pair.client,
@@ -269,7 +269,7 @@ impl Site {
         peer.closed(self.keys[side as usize]).map(|it| it.0)
     }
 
-    /// Checks that no side keeps any state of a session, in QUIC either.
+    /// Checks that neither side keeps any state of a session, also not in QUIC.
     fn check_nothing_is_left(&mut self) {
         for side in BOTH {
             self.check_nothing_is_left_at(side);
@@ -286,7 +286,7 @@ impl Site {
                 stats.streams_open,
             )
         });
-        // Only the three HTTP/3 streams of each side remain.
+        // Only the three critical streams of each side remain.
         assert_eq!(counts, (0, 0, true, 6), "{side:?}");
     }
 }
@@ -300,7 +300,7 @@ fn request() -> Request {
     }
 }
 
-/// The streams that the peer opened.
+/// The streams that the peer has opened.
 fn opened(reported: &[EventKind]) -> Vec<u64> {
     let opened = |what: &EventKind| match what {
         EventKind::Opened { stream_id, .. } => Some(*stream_id),
@@ -317,7 +317,7 @@ fn datagrams(reported: &[EventKind]) -> Vec<Bytes> {
     reported.iter().filter_map(datagram).collect()
 }
 
-/// How a session has ended, after which only `Released` may follow.
+/// The code, reason and cleanness with which a session has ended. Only `Released` may follow after the end.
 fn ended(reported: &[EventKind]) -> Option<(u32, &str, bool)> {
     let reported = reported
         .strip_suffix(&[EventKind::Released])
@@ -386,7 +386,7 @@ fn the_newest_common_draft_is_used() {
     }
 }
 
-/// Streams of both kinds and datagrams, in both directions, and a clean end.
+/// Uses each kind of stream, and datagrams, in both directions.
 fn use_each_kind_of_stream_and_datagrams(site: &mut Site, session: u64) {
     for (side, other) in [(Ours, Theirs), (Theirs, Ours)] {
         for uni in [false, true] {
@@ -431,7 +431,7 @@ fn use_each_kind_of_stream_and_datagrams(site: &mut Site, session: u64) {
         assert_eq!(stats.streams_opened, [1, 1]);
         assert_eq!(stats.streams_accepted, [1, 1]);
         assert_eq!(stats.streams_open, 0);
-        // Two streams of its own, and an answer.
+        // Two streams that it opened, and an answer on a stream of the peer.
         assert_eq!((stats.bytes_sent, stats.bytes_received), (18, 18));
         assert_eq!((stats.datagrams_sent, stats.datagrams_received), (1, 1));
     }
@@ -508,7 +508,7 @@ fn a_request_beside_sessions_is_answered() {
     let session = site.open();
     let body = site.open_stream(Ours, session, false);
     site.send(Ours, body, b"stream", false);
-    // The header section is a literal one: a GET of "/".
+    // The header section is written by hand: a GET of "/".
     let stream = site.quic(Ours).next_stream_id(false);
     let get = b"\x01\x08\x00\x00\xd1\xd7\xc1\x50\x01a";
     let quic = site.quic(Ours);
@@ -543,7 +543,7 @@ fn one_connection_carries_many_sessions() {
     let mut site = Site::new();
     let mut open = Vec::new();
     while open.len() < 1_000 {
-        // The limit is the number of streams that QUIC lets the client open at a time.
+        // The limit is the number of streams that QUIC allows the client at a time.
         let sessions: Vec<u64> = (0..100).map(|_| site.connect(request()).unwrap()).collect();
         site.run();
         for session in &sessions {
@@ -586,7 +586,7 @@ fn one_connection_carries_many_sessions() {
 fn streams_and_datagrams_before_the_response_wait_for_it() {
     let mut site = Site::new();
     let session = site.connect(request()).unwrap();
-    // Written by hand: the client's side would wait for the response.
+    // The stream is written by hand, because the client's side would wait for the response.
     let header = [&b"\x40\x54"[..], &[session as u8], b"early"].concat();
     let quic = site.quic(Ours);
     let stream = quic.open_stream(true).unwrap();
@@ -657,7 +657,7 @@ fn stream_codes_are_those_of_the_application() {
         error_code: u64::from(u32::MAX),
     };
     assert_eq!(site.read(Ours, stream), (Vec::new(), Some(reset)));
-    // A code outside the applications' range.
+    // The code is outside the applications' range.
     let stream = site.open_stream(Ours, session, true);
     site.run();
     site.quic(Ours).reset_stream(stream, 0x10c).unwrap();
@@ -692,7 +692,7 @@ fn a_stream_header_is_read_in_pieces_of_any_size() {
 fn either_side_can_drain_a_session() {
     let mut site = Site::new();
     let session = site.open();
-    // Each side drains, even if the other has before, and gets the event once.
+    // Each side drains, also if the other one has before, and gets the event once.
     for (side, other) in [(Theirs, Ours), (Ours, Theirs)] {
         for _ in 0..2 {
             site.on(side, |handle, quic, now| handle.drain(quic, session, now));
@@ -701,7 +701,7 @@ fn either_side_can_drain_a_session() {
         assert_eq!(site.take(side), []);
         assert_eq!(site.take(other), [EventKind::Draining]);
     }
-    // The session continues nevertheless.
+    // The session continues after both have drained.
     all_but_the_end(&mut site, session);
 }
 
@@ -714,7 +714,7 @@ fn goaway_drains_all_sessions_and_forbids_new_ones() {
     site.run();
     assert_eq!(site.take(Theirs), []);
     assert_eq!(site.take(Ours), [EventKind::Draining]);
-    // Some clients support the capsule but do not end sessions on GOAWAY.
+    // Some clients handle this capsule but do not end sessions on GOAWAY.
     let capsules = site.pair.client.received(site.keys[0], session);
     assert!(
         capsules.ends_with(b"\x00\x05\x80\x00\x78\xae\x00"),

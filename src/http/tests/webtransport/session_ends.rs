@@ -1,8 +1,8 @@
-//! Sessions that end in every state, with streams in flight: neither side keeps any state of them.
+//! Sessions that end in every state, with streams in flight: no side keeps any state of them.
 
 use super::*;
 
-/// Some streams of every kind in every state, and a datagram.
+/// Opens streams of every kind in every state, and sends a datagram.
 fn with_streams_in_flight(site: &mut Site, session: u64) {
     for side in BOTH {
         for uni in [false, true] {
@@ -14,7 +14,7 @@ fn with_streams_in_flight(site: &mut Site, session: u64) {
             let dropped = site.open_stream(side, session, uni);
             assert!(silent < open);
             site.send(side, open, b"some", false);
-            // More than the windows: the rest waits in queues.
+            // The data exceeds the windows, so a part of it waits in queues.
             site.send(side, long, &vec![7; 3 << 20], true);
             site.send(side, finished, b"all", true);
             site.send(side, reset, b"some", false);
@@ -47,7 +47,8 @@ fn some_are_read(site: &mut Site) {
 fn a_session_closed_by_either_side_leaves_no_state() {
     for draft in Draft::ALL {
         for side in BOTH {
-            // Before any stream data has arrived, with some of it, and with all that may arrive.
+            // The session ends before any stream data has arrived, when some has arrived, and when all that may has
+            // arrived.
             for steps in [0, 1, 20] {
                 let mut site = Site::speaking(draft);
                 let session = site.open();
@@ -109,7 +110,8 @@ fn a_close_capsule_arrives_after_stop_sending() {
         for reported in BOTH {
             assert_eq!(ended(&site.take(reported)), Some((5, "why", true)));
         }
-        // A side that has stopped reading does not get the other side's end either.
+        // A side that has stopped reading does not see the end of the other side's direction, so a time-out ends its
+        // wait.
         site.pair.run_for(Duration::from_secs(11));
         site.tick();
         site.run();
@@ -129,7 +131,7 @@ fn a_session_whose_peer_stops_reading_without_a_close_is_abandoned() {
         for reported in BOTH {
             assert_eq!(ended(&site.take(reported)), None);
         }
-        // First by the side that is not read, and then by the other, which does not read any more.
+        // First by the side that is not read, then by the other, which no longer reads.
         for _ in BOTH {
             site.pair.run_for(Duration::from_secs(11));
             site.tick();
@@ -150,7 +152,7 @@ fn streams_of_an_ended_session_are_reset_with_session_gone() {
     site.send(Ours, stream, b"some", false);
     site.run();
     site.close(Theirs, session, 0, "");
-    // A stream that is opened before the client has received the end.
+    // A stream that is opened before the client has received the end of the session.
     let late = site.open_stream(Ours, session, true);
     site.send(Ours, late, b"some", false);
     site.pair.run_for(Duration::from_millis(300));
@@ -225,7 +227,7 @@ fn a_session_request_excluded_by_goaway_has_ended() {
     site.run();
     let unseen = site.connect(request()).unwrap();
     site.go_away();
-    // The server resets nothing.
+    // The server does not reset the stream itself.
     site.pair.run_for(Duration::from_millis(500));
     site.client_handles();
     let reported = std::mem::take(&mut site.reported[0]);
@@ -255,7 +257,7 @@ fn a_closing_session_whose_peer_does_not_end_its_stream_is_dropped_after_a_time(
     let mut site = Site::new();
     let session = site.open();
     site.close(Theirs, session, 1, "over");
-    // The client's HTTP/3 never gets it, only its QUIC does.
+    // The client's QUIC receives the data, but its HTTP/3 is never called.
     site.pair.run_for(Duration::from_millis(500));
     let events = site.pair.server.events[site.seen[1]..].to_vec();
     site.seen[1] += events.len();

@@ -7,7 +7,7 @@ fn a_client_requests_no_more_sessions_than_the_server_allows() {
     for (draft, credit, max) in [
         (Draft::Seven, 0, 2),
         (Draft::Fourteen, 10, 2),
-        // Without flow control of sessions there is one, regardless of the other settings.
+        // Without flow control of sessions the limit is one, whatever the other settings are.
         (Draft::Fifteen, 0, 1),
     ] {
         let limits = Limits {
@@ -27,7 +27,7 @@ fn a_client_requests_no_more_sessions_than_the_server_allows() {
         }
         site.run();
         assert_eq!(site.connect(request()), Err(Error::TooMany { max }));
-        // When one ends there is room again.
+        // After a session has ended another one may be requested.
         site.close(Ours, sessions[0], 0, "");
         site.run();
         let next = site.connect(request()).unwrap();
@@ -61,7 +61,7 @@ fn a_rejected_session_is_reported() {
     };
     let mut site = Site::with(Limits::default(), limits);
     let first = site.open();
-    // This draft cannot announce the number.
+    // This draft cannot announce a limit of sessions.
     site.connect(request()).unwrap();
     site.run();
     let reported = site.take(Ours);
