@@ -260,7 +260,7 @@ mod tests {
             for _ in 0..100 {
                 reported.extend(turn(&mut watchers, &mut driver));
             }
-            assert_eq!(reported, [second], "once, and nothing of the first");
+            assert_eq!(reported, [second], "one event, of the second registration");
         }
     }
 }

@@ -42,7 +42,7 @@ impl PendingInputBudget {
         }
         Err(ConnectionError::new(
             Code::H3_EXCESSIVE_LOAD,
-            "too much of field sections that do not end",
+            "too many bytes of incomplete field sections",
         ))
     }
 

@@ -173,7 +173,7 @@ impl Sink for QuicSink<'_> {
         if self.quic.send_queue_bytes(stream_id) > CRITICAL_QUEUE_MAX {
             // These streams carry a few bytes for each request that cannot be left out. RFC 9114 section 6.2 requires
             // the peer to give credit for them; RFC 9204 section 2.1.3 describes the deadlock without it.
-            self.close_for_abuse(b"the control or QPACK streams are given no credit");
+            self.close_for_abuse(b"the control or QPACK streams get no flow-control credit");
         }
     }
 

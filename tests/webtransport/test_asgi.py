@@ -278,7 +278,7 @@ def test_options_limit_the_sessions_and_streams_of_a_client(start):
     async def main():
         async with connecting(server, "/native") as first:
             async with first.open_session("/native") as second:
-                with pytest.raises(WebTransportError, match="takes no further one"):
+                with pytest.raises(WebTransportError, match="accepts no further session"):
                     await first.open_session("/native")
                 assert await _ask_and_end(second) == b"x"
             streams = [await first.open_stream() for _ in range(3)]

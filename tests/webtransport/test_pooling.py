@@ -119,7 +119,7 @@ def test_one_session_too_many_is_rejected(run_anywhere, certificate):
         async with first_session(certificate, max_sessions=2) as (server, accepted, first):
             second = await first.open_session()
             for _ in range(3):
-                with pytest.raises(WebTransportError, match="takes no further one"):
+                with pytest.raises(WebTransportError, match="accepts no further session"):
                     await first.open_session()
             # The limit counts the sessions of one connection.
             async with connecting(certificate, server):

@@ -93,7 +93,7 @@ mod tests {
         let (mut coalescer, mut blocks) = (WriteCoalescer::default(), Blocks::default());
         coalescer.push(b"first ", &mut blocks);
         coalescer.push(b"second", &mut blocks);
-        let cut = coalescer.cut().expect("there is something");
+        let cut = coalescer.cut().expect("bytes were pushed");
         assert!(coalescer.is_empty() && coalescer.cut().is_none());
         for _ in 0..2 * BLOCK_BYTES {
             coalescer.push(b"x", &mut blocks);
@@ -107,7 +107,7 @@ mod tests {
         let (mut coalescer, mut blocks) = (WriteCoalescer::default(), Blocks::default());
         coalescer.push(b"sent at once", &mut blocks);
         coalescer.give_back(&mut blocks);
-        assert!(blocks.spare.is_empty(), "it is not sent");
+        assert!(blocks.spare.is_empty(), "the block has unsent bytes");
         coalescer.advance(12);
         coalescer.give_back(&mut blocks);
         assert_eq!(blocks.spare.len(), 1);
@@ -115,7 +115,7 @@ mod tests {
         assert!(blocks.spare.is_empty());
         let in_flight = coalescer.cut();
         coalescer.give_back(&mut blocks);
-        assert!(blocks.spare.is_empty(), "another stream would wait for it");
+        assert!(blocks.spare.is_empty(), "the cut bytes are in flight");
         drop(in_flight);
         coalescer.push(b"more", &mut blocks);
         drop(coalescer.cut());
@@ -124,7 +124,7 @@ mod tests {
         assert_eq!(
             blocks.spare[0].capacity(),
             BLOCK_BYTES,
-            "from its beginning"
+            "the whole block is free again"
         );
     }
 }

@@ -197,7 +197,7 @@ impl Sessions {
                     && draft::takes_datagrams(peer))
         };
         let Some(spoken) = spoken.filter(is_able) else {
-            let reason = "the server does not take WebTransport sessions";
+            let reason = "the server does not accept WebTransport sessions";
             self.give_up_request(below, session_id, reason);
             return;
         };
@@ -260,7 +260,7 @@ impl Sessions {
         let protocol = taken.clone().filter(is_offered);
         if taken.is_some() && protocol.is_none() && spoken == Draft::Fifteen {
             // Draft section 3.3: the server must choose an offered protocol. Older drafts ignore the field.
-            let reason = "the server has taken a protocol that was not offered";
+            let reason = "the server has chosen a protocol that was not offered";
             self.abort(below, session_id, error_code::ALPN_ERROR, reason);
             return;
         }

@@ -83,7 +83,7 @@ impl Sessions {
         // The data is copied, because a slice would keep its whole packet alive.
         session.unread.extend_from_slice(data);
         if session.unread.len() > max {
-            let reason = "too much was said before the answer";
+            let reason = "too much data before the response";
             self.abort(below, id, Code::H3_EXCESSIVE_LOAD, reason);
         } else if fin {
             self.aborted_by_peer(below, id);
@@ -163,7 +163,7 @@ impl Sessions {
         match obeyed {
             Ok(()) => self.credit_granted(below, id),
             Err(_) => {
-                let reason = "a rule of flow control was broken";
+                let reason = "a flow control limit was exceeded or is invalid";
                 self.abort(below, id, error_code::FLOW_CONTROL_ERROR, reason);
             }
         }

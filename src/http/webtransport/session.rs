@@ -109,7 +109,7 @@ pub enum Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Gone => f.write_str("the session is over"),
+            Self::Gone => f.write_str("the session has ended"),
             Self::Invalid(reason) => f.write_str(reason),
             Self::TooLarge { size, max } => write!(
                 f,
@@ -122,7 +122,7 @@ impl fmt::Display for Error {
                 let s = if *max == 1 { "" } else { "s" };
                 write!(
                     f,
-                    "the server takes {max} session{s} on a connection at once"
+                    "the server accepts {max} session{s} at a time on a connection"
                 )
             }
         }

@@ -267,7 +267,7 @@ impl Sessions {
             Ok(()) => self.opened(below, session_id),
             Err(LocalError::FieldSectionTooLarge { .. }) => {
                 // The client accepts only smaller header sections than any response has. That is not the host's error.
-                let reason = "the client takes no answer of that size";
+                let reason = "the client accepts no response of that size";
                 self.abort(below, session_id, Code::H3_REQUEST_REJECTED, reason);
                 return Err(Error::Gone);
             }
@@ -393,7 +393,7 @@ impl Sessions {
             let is_open = self.table.get(&id).is_some_and(|session| session.is_open);
             match self.role == Role::Client && !is_open && id >= first_unprocessed {
                 true => {
-                    let reason = "the server takes no further sessions";
+                    let reason = "the server accepts no further sessions";
                     self.abort(below, id, Code::H3_REQUEST_CANCELLED, reason);
                 }
                 false => self.drain_requested(id),

@@ -275,7 +275,7 @@ impl Sessions {
                 Place::Begun => end_stream(below.quic, stream_id, error_code::SESSION_GONE),
                 // Draft section 4: the session identifier is that of a stream that cannot exist.
                 Place::Impossible => {
-                    let reason = b"a WebTransport session ID is no request stream's";
+                    let reason = b"a WebTransport session ID is not a request stream";
                     below
                         .quic
                         .close(below.now, Code::H3_ID_ERROR.0, None, reason);
@@ -419,4 +419,4 @@ const REQUEST_BYTES: usize = 1536;
 /// The reason that a client's host gets when the server rejects a request. Some drafts have no other way to announce a
 /// limit.
 const REJECTED: &str =
-    "the server has rejected the session: it takes no further one on this connection";
+    "the server has rejected the session: it accepts no further session on this connection";

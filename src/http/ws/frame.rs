@@ -85,7 +85,7 @@ impl Header {
         if opcode.is_control() && (!fin || length > CONTROL_MAX) {
             // RFC 6455 section 5.5: control frames have at most 125 bytes of payload and are not fragmented.
             return Err(Violation::protocol(
-                "a control frame that is long or a fragment",
+                "a control frame that is too long or a fragment",
             ));
         }
         let mask = rest.first_chunk().copied();

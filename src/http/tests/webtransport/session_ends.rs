@@ -238,7 +238,7 @@ fn a_session_request_excluded_by_goaway_has_ended() {
         (first.session_id, &first.what),
         (seen, &EventKind::Draining)
     );
-    let reason = "the server takes no further sessions";
+    let reason = "the server accepts no further sessions";
     assert_eq!(second.session_id, unseen);
     assert_eq!(
         ended(std::slice::from_ref(&second.what)),

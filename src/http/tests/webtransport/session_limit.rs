@@ -66,7 +66,7 @@ fn a_rejected_session_is_reported() {
     site.run();
     let reported = site.take(Ours);
     let (_, reason, is_clean) = ended(&reported).unwrap();
-    assert!(reason.contains("takes no further one"), "{reason}");
+    assert!(reason.contains("accepts no further session"), "{reason}");
     assert!(!is_clean);
     all_but_the_end(&mut site, first);
 }
