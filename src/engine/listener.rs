@@ -54,7 +54,7 @@ impl Listener {
         }
     }
 
-    /// Makes this a shared listener.
+    /// Makes the listener a shared one: other processes or threads accept on its socket too.
     pub(crate) fn share(&mut self, driver: &mut Driver) {
         if self.shared.is_none() {
             self.shared = Some(SharedListener {

@@ -433,7 +433,7 @@ const PROMPT_MAX: Duration = Duration::from_secs(10);
 /// Longer than [`PROMPT_MAX`]. (A process with a CPU quota is stopped in each period of the quota, a tenth of a
 /// second.)
 const SAMPLED_FOR: Duration = Duration::from_secs(20);
-/// A head and its body.
+/// The number of writes that are sent at once after an idle time: a head and its body.
 const FIRST_WRITES: u8 = 2;
 /// If `in_pieces` is at least this number, a callback's first write is held until its next ones.
 const MANY_IN_PIECES: u8 = 4;

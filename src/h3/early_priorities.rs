@@ -23,7 +23,7 @@ impl EarlyPriorities {
     }
 }
 
-/// More streams than QUIC usually allows a client to have open.
+/// QUIC usually allows a client to have fewer streams open.
 const EARLY_PRIORITIES_MAX: usize = 256;
 
 #[cfg(test)]

@@ -20,7 +20,7 @@ use super::request::{Half, RequestStream};
 use super::sink::Sink;
 use super::unidirectional_stream::{UnidirectionalKind, UnidirectionalStream};
 
-/// The pushes of a connection.
+/// The state of a connection's pushes: push IDs, their limit, and promises.
 #[derive(Debug, Default)]
 pub(super) struct Pushes {
     /// Server: the push ID of the next promise.

@@ -15,7 +15,7 @@ use super::sink::Sink;
 /// The state of a client's request stream, as far as its identifier shows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
-    /// Not a request stream, or a stream above QUIC's limit.
+    /// The identifier is not that of a request stream, or is above QUIC's limit.
     Impossible,
     /// The client may open the stream, and nothing has arrived on it.
     ToCome,

@@ -28,7 +28,7 @@ pub fn unescaped(text: &[u8]) -> Vec<u8> {
 pub struct Parser<'a>(pub &'a [u8]);
 
 impl<'a> Parser<'a> {
-    /// RFC 9651 section 4.2.2. Calls `member` with the key and the value of each member.
+    /// Parses a dictionary (RFC 9651 section 4.2.2). Calls `member` with the key and the value of each member.
     pub fn dictionary(&mut self, mut member: impl FnMut(&[u8], Value<'a>)) -> Option<()> {
         self.skip(|byte| byte == b' ');
         while !self.0.is_empty() {
@@ -44,7 +44,7 @@ impl<'a> Parser<'a> {
         Some(())
     }
 
-    /// RFC 9651 section 4.2.1. Calls `member` with each value; an inner list is [`Value::Other`].
+    /// Parses a list (RFC 9651 section 4.2.1). Calls `member` with each value; an inner list is [`Value::Other`].
     pub fn list(&mut self, mut member: impl FnMut(Value<'a>)) -> Option<()> {
         self.skip(|byte| byte == b' ');
         while !self.0.is_empty() {
@@ -75,7 +75,7 @@ impl<'a> Parser<'a> {
         self.0.first().map(|_| ())
     }
 
-    /// RFC 9651 section 4.2.3: an item that extends to the end of the input.
+    /// Parses an item that extends to the end of the input (RFC 9651 section 4.2.3).
     pub fn item(&mut self) -> Option<Value<'a>> {
         self.skip(|byte| byte == b' ');
         let value = self.bare_item()?;
@@ -84,7 +84,7 @@ impl<'a> Parser<'a> {
         self.0.is_empty().then_some(value)
     }
 
-    /// RFC 9651 section 4.2.1.2.
+    /// Skips an inner list (RFC 9651 section 4.2.1.2).
     fn inner_list(&mut self) -> Option<Value<'a>> {
         self.accept(b'(').then_some(())?;
         loop {
@@ -98,7 +98,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// RFC 9651 section 4.2.3.2. Parameters are skipped: no field that is read here defines any.
+    /// Skips parameters (RFC 9651 section 4.2.3.2): no field that is read here defines any.
     fn parameters(&mut self) -> Option<()> {
         while self.accept(b';') {
             self.skip(|byte| byte == b' ');
@@ -110,7 +110,7 @@ impl<'a> Parser<'a> {
         Some(())
     }
 
-    /// RFC 9651 section 4.2.3.3.
+    /// Parses the key of a dictionary member or parameter (RFC 9651 section 4.2.3.3).
     fn key(&mut self) -> Option<&'a [u8]> {
         matches!(self.0.first(), Some(b'a'..=b'z' | b'*')).then_some(())?;
         Some(self.take_while(
@@ -118,7 +118,7 @@ impl<'a> Parser<'a> {
         ))
     }
 
-    /// RFC 9651 section 4.2.3.1.
+    /// Parses an item without its parameters (RFC 9651 section 4.2.3.1).
     fn bare_item(&mut self) -> Option<Value<'a>> {
         match *self.0.first()? {
             b'-' | b'0'..=b'9' => self.number(),
@@ -135,7 +135,8 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// RFC 9651 section 4.2.4: at most 15 digits, or at most 12 before and 3 after a decimal point.
+    /// Parses an integer or decimal (RFC 9651 section 4.2.4): at most 15 digits, or at most 12 before and 3 after a
+    /// decimal point.
     fn number(&mut self) -> Option<Value<'a>> {
         let is_negative = self.accept(b'-');
         let digits = self.take_while(|byte| byte.is_ascii_digit());
@@ -153,7 +154,7 @@ impl<'a> Parser<'a> {
         Some(Value::Integer(if is_negative { -value } else { value }))
     }
 
-    /// RFC 9651 section 4.2.5.
+    /// Parses a string (RFC 9651 section 4.2.5).
     fn string(&mut self) -> Option<Value<'a>> {
         self.accept(b'"').then_some(())?;
         let text = self.0;
@@ -170,7 +171,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// RFC 9651 section 4.2.7. Base64 padding is optional, because senders may omit it.
+    /// Skips a byte sequence (RFC 9651 section 4.2.7). Base64 padding is optional, because senders may omit it.
     fn byte_sequence(&mut self) -> Option<Value<'a>> {
         self.accept(b':').then_some(())?;
         self.take_while(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/'));
@@ -178,7 +179,7 @@ impl<'a> Parser<'a> {
         self.accept(b':').then_some(Value::Other)
     }
 
-    /// RFC 9651 section 4.2.8.
+    /// Parses a boolean (RFC 9651 section 4.2.8).
     fn boolean(&mut self) -> Option<Value<'a>> {
         self.accept(b'?').then_some(())?;
         match self.next()? {
@@ -188,7 +189,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// RFC 9651 section 4.2.9.
+    /// Skips a date (RFC 9651 section 4.2.9).
     fn date(&mut self) -> Option<Value<'a>> {
         self.accept(b'@').then_some(())?;
         match self.number()? {
@@ -197,7 +198,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// RFC 9651 section 4.2.10. The text is not decoded.
+    /// Skips a display string (RFC 9651 section 4.2.10). Its text is not decoded.
     fn display_string(&mut self) -> Option<Value<'a>> {
         self.accept(b'%').then_some(())?;
         self.accept(b'"').then_some(())?;
@@ -238,12 +239,12 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// OWS, RFC 9110 section 5.6.3.
+/// True for optional white space, OWS (RFC 9110 section 5.6.3).
 fn is_optional_space(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t')
 }
 
-/// The characters of a token after its first, RFC 9651 section 4.2.6.
+/// True for the characters of a token after its first one (RFC 9651 section 4.2.6).
 fn is_token_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~:/".contains(&byte)
 }

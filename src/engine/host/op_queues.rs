@@ -29,7 +29,7 @@ use crate::host::socket_op::{Attempt, SocketOp};
 use crate::slab::Key;
 use crate::watchers::Direction;
 
-/// One direction of one descriptor.
+/// The key of a queue: a descriptor and a direction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OpQueueId {
     pub fd: RawFd,

@@ -164,7 +164,7 @@ fn a_reader_that_pauses_after_each_datagram_has_each_copied_at_most_once() {
     }
 }
 
-/// This number of datagrams fits in a socket's receive queue, and is many times what a turn receives.
+/// The number of datagrams: they fit in a socket's receive queue, and a turn receives only a small part of them.
 const COUNT: u32 = 200;
 
 /// The host receives large data itself, until small data comes again. The end of the stream is reported afterwards,

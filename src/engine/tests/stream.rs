@@ -46,7 +46,7 @@ fn a_message_at_the_end_of_a_receive_buffer_arrives_in_one_piece() {
         let (fd, mut peer) = tcp_pair();
         open(&mut engine, &fd);
         let message: Vec<u8> = (0..35).collect();
-        // More bytes than all receive buffers of an engine with default settings have.
+        // The messages are more bytes than all receive buffers of an engine with default settings have.
         for number in 0..40_000 {
             peer.write_all(&message).expect("write");
             let mut received = Vec::new();

@@ -179,7 +179,7 @@ impl DatagramSocket {
 
     // Reading ------------------------------------------------------------------------------------
 
-    /// Makes this a shared socket.
+    /// Makes the socket a shared one, from which other processes or threads receive too.
     pub(crate) fn share(&mut self, driver: &mut Driver) {
         if !std::mem::replace(&mut self.is_shared, true) {
             // The receive is cancelled. Its last completion starts the poll.

@@ -61,7 +61,7 @@ pub(crate) struct Lifecycle {
     pub(crate) key: Key,
     pub(crate) shared: SharedState,
     phase: TransportPhase,
-    /// True after `start`.
+    /// True if the host has started reading.
     is_started: bool,
     is_lost_reported: bool,
     /// The number of queued error events that do not end the transport (datagram sockets have them). The event of the

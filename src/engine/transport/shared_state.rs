@@ -87,7 +87,10 @@ impl SharedState {
     }
 
     pub(crate) fn sub_queued(&self, bytes: usize) {
-        debug_assert!(bytes <= self.queued(), "more bytes were taken than were queued");
+        debug_assert!(
+            bytes <= self.queued(),
+            "more bytes were taken than were queued"
+        );
         let left = self.queued().saturating_sub(bytes);
         self.0.queued.store(left, Relaxed);
     }

@@ -180,7 +180,7 @@ impl Stream {
                 Err(error) => {
                     self.send_error = Some(error);
                     self.life.shared.set(shared_state::FAILED, true);
-                    // Nothing is in flight. As in asyncio, the queue is empty after a failed write.
+                    // No send is in flight. As in asyncio, the queue is empty after a failed write.
                     self.drop_pieces();
                     return;
                 }

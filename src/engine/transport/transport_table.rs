@@ -20,7 +20,7 @@ use crate::watchers::Direction;
 #[derive(Default)]
 pub(crate) struct TransportTable {
     pub(crate) by_key: Slab<Transport>,
-    /// The descriptors of the transports.
+    /// The transport of each descriptor.
     pub(crate) by_fd: FxHashMap<RawFd, Key>,
     pub(crate) dirty: Vec<Key>,
     pub(crate) blocks: Blocks,

@@ -35,7 +35,7 @@ impl Piece<'_> {
 }
 
 impl Transports<'_> {
-    /// Writes bytes.
+    /// Queues bytes for sending, and sends them at once or holds them.
     pub fn write(&mut self, key: Key, data: Bytes) -> WriteOutcome {
         self.write_stream(key, |stream, blocks| {
             accept(stream, [Piece::Kept(data)].into_iter(), blocks)

@@ -39,7 +39,10 @@ impl WriteQueue {
 
     /// Adds a copy of `data`, which is shorter than a block.
     pub(crate) fn push_copy(&mut self, data: &[u8], blocks: &mut Blocks) {
-        debug_assert!(data.len() <= BLOCK_BYTES, "the data does not fit in a block");
+        debug_assert!(
+            data.len() <= BLOCK_BYTES,
+            "the data does not fit in a block"
+        );
         if !self.coalescer.has_room(data.len()) {
             self.seal();
         }

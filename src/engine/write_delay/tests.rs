@@ -335,7 +335,7 @@ fn after_computing_behind_a_held_write_the_next_writes_are_sent_at_once() {
         one.work(LONG);
         assert!(!one.end_callback());
     }
-    // They are sent at once for some time after that.
+    // After the computing, writes are sent at once for some time.
     one.end_turn();
     let mut turns = 0;
     loop {

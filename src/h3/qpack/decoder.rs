@@ -15,9 +15,9 @@ use crate::error::{Code, ConnectionError, RemoteError};
 /// The limits of a decoder. This side announces the first three in SETTINGS.
 #[derive(Debug, Clone, Copy)]
 pub struct DecoderSettings {
-    /// SETTINGS_QPACK_MAX_TABLE_CAPACITY, in bytes.
+    /// The largest capacity of the dynamic table in bytes (SETTINGS_QPACK_MAX_TABLE_CAPACITY).
     pub max_table_capacity: usize,
-    /// SETTINGS_QPACK_BLOCKED_STREAMS.
+    /// The maximum number of blocked streams (SETTINGS_QPACK_BLOCKED_STREAMS).
     pub blocked_streams: usize,
     /// SETTINGS_MAX_FIELD_SECTION_SIZE, in bytes as RFC 9114 section 4.2.2 counts them. A section that exceeds it
     /// after decompression is rejected.
@@ -563,7 +563,7 @@ fn overflow() -> ConnectionError {
 /// The capacity for literals that is kept for the next section, in bytes. Ordinary sections need no more.
 const ARENA_KEPT_MAX: usize = 4096;
 
-/// This many bytes of section acknowledgments are sent at once. Each takes one to three bytes.
+/// When section acknowledgments of this many bytes are queued they are sent. Each takes one to three bytes.
 const DEFERRED_BYTES_MAX: usize = 32;
 
 #[cfg(test)]

@@ -93,7 +93,7 @@ fn long_code(bits: u64) -> (u16, u32) {
             );
         }
     }
-    // Only EOS is left, the last code: thirty ones.
+    // No other code is left, so this is EOS, the last code: thirty ones.
     (EOS, 30)
 }
 

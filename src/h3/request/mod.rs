@@ -1,5 +1,5 @@
-//! One bidirectional stream: a request and its response, or a WebTransport stream, which begins with 0x41. A push
-//! stream is one half of such a stream.
+//! A bidirectional stream: a request and its response, or a WebTransport stream, which begins with 0x41. A push stream
+//! has only one direction of a request stream.
 //!
 //! | file | content |
 //! | --- | --- |

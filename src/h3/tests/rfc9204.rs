@@ -144,7 +144,7 @@ fn section_2_2_3_a_dynamic_entry_that_does_not_exist_is_an_error() {
 #[test]
 fn section_3_2_2_an_entry_larger_than_the_table_is_an_error() {
     encoder_stream_closes(b"\x3f\x02\xc0\x0fwww.example.com");
-    // Without a capacity no entry fits.
+    // The capacity is 0, so no entry fits.
     encoder_stream_closes(b"\xc0\x01a");
 }
 

@@ -189,7 +189,7 @@ pub(super) struct StalledResponses {
 pub(super) struct Stalled {
     pub stream_id: u64,
     pub why: TooSlow,
-    /// True if the response was wholly in QUIC's queues. It has been removed from this type.
+    /// True if the response was wholly in QUIC's queues. `StalledResponses` no longer tracks it.
     pub is_whole: bool,
 }
 

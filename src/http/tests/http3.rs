@@ -755,7 +755,7 @@ fn the_unsent_bytes_of_all_responses_of_a_connection_are_bounded() {
     }
     let mut held = 0;
     for stream_id in &streams {
-        // This is below the limit of one stream.
+        // The queue of one stream stays below its own limit.
         site.respond(*stream_id, &vec![0; 200_000], false).unwrap();
         held += usize::from(site.command(|http, quic, now| http.is_held_up(quic, *stream_id, now)));
     }

@@ -65,7 +65,7 @@ impl Client {
             now,
         };
         if let Some(event) = self.sessions.route(&mut below, event) {
-            // Unlike a server's responses, session requests need no events about acknowledged or writable streams.
+            // HTTP/3 handles the event. Events about acknowledged or writable streams need no more than that here.
             below.h3.handle(below.quic, event, now);
         }
         self.take_over(quic, now);
@@ -106,7 +106,7 @@ impl Client {
         field_validation::validate_request(&lines)
             .map_err(|reason| Error::Invalid(reason.into_owned()))?;
         let session_id = quic.next_stream_id(false);
-        // This opens the stream and so reserves its identifier; nothing is sent yet.
+        // The empty send opens the stream in QUIC and so reserves its identifier. No byte is sent yet.
         quic.send_stream(session_id, Bytes::new(), false)
             .map_err(|_| Error::Gone)?;
         quic.deliver_stream(session_id);

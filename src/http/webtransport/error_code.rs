@@ -51,7 +51,7 @@ mod tests {
 
     #[test]
     fn other_codes_are_not_application_codes() {
-        // These include the numbers that draft-02 section 8.5 skips.
+        // The list has the numbers that draft-02 section 8.5 skips.
         for number in [
             0,
             0x10c,

@@ -531,7 +531,7 @@ impl Sessions {
         }
     }
 
-    /// Forgets a closing CONNECT stream.
+    /// Removes a closing CONNECT stream from the table.
     pub(super) fn drop_closing(&mut self, session_id: u64) {
         self.update_closing(session_id, |closing| {
             closing.is_acknowledged = true;

@@ -98,7 +98,8 @@ impl Sessions {
             Quic::StreamReadable { .. } if !below.quic.is_receiving(stream_id) => None,
             Quic::StreamReadable { .. } => {
                 let arrived = match self.table.is_empty() {
-                    // There is no session, so this is probably a request, and the read bytes are most of it.
+                    // There is no session, so the stream is probably a request. The read bytes are most of the
+                    // request.
                     true => below.quic.read_stream(stream_id, REQUEST_BYTES),
                     false => Received::default(),
                 };
@@ -150,7 +151,8 @@ impl Sessions {
         self.second_event.take()
     }
 
-    /// Returns an event for HTTP/3. HTTP/3 never uses bidirectional streams that the server opens.
+    /// Returns the event if HTTP/3 has to handle it: any event, except of bidirectional streams that the server
+    /// opened.
     fn http_event(&self, stream_id: u64, event: quic::Event) -> Option<quic::Event> {
         let is_strange = is_server_initiated(stream_id) && !is_unidirectional(stream_id);
         (!is_strange).then_some(event)

@@ -9,5 +9,5 @@ pub const ABNORMAL: u16 = 1006;
 pub const INVALID_PAYLOAD: u16 = 1007;
 pub const TOO_BIG: u16 = 1009;
 pub const INTERNAL_ERROR: u16 = 1011;
-/// IANA's registry: the server restarts.
+/// The server restarts (registered at IANA, not in RFC 6455).
 pub const SERVICE_RESTART: u16 = 1012;

@@ -6,7 +6,7 @@
 
 use super::{CLIENT_HELLO, counted, extension, message, take};
 
-/// A complete ClientHello.
+/// A complete ClientHello message, of which some extensions can be read.
 pub struct ClientHello<'a> {
     extensions: &'a [u8],
 }

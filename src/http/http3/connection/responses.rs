@@ -249,7 +249,7 @@ impl Connection {
     /// Announces that the connection will end soon (RFC 9114 section 5.2): the client should send no more requests, and
     /// those in flight are still served. The host calls [`go_away`](Self::go_away) when they have arrived.
     pub fn announce_end(&mut self, quic: &mut quic::Connection, now: Instant) {
-        // This fails if the connection is closed or has sent its last GOAWAY. Then no further one is needed.
+        // `send_goaway` fails if the connection is closed or has sent its last GOAWAY. Then no further one is needed.
         let (h3, mut out) = self.h3.parts(quic, now);
         let _ = h3.send_goaway(&mut out, LAST_REQUEST_STREAM);
     }
@@ -260,7 +260,7 @@ impl Connection {
     pub fn go_away(&mut self, quic: &mut quic::Connection, now: Instant) {
         let (h3, mut out) = self.h3.parts(quic, now);
         let id = h3.next_goaway_id();
-        // This fails if the connection is closed. Then no GOAWAY is needed.
+        // `send_goaway` fails if the connection is closed. Then no GOAWAY is needed.
         let _ = h3.send_goaway(&mut out, id);
     }
 }

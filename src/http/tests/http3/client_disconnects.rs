@@ -94,7 +94,7 @@ fn a_request_stopped_before_its_head_is_complete_is_not_reported() {
     site.raw(0, first, false);
     stop(&mut site, &[0]);
     let quic = site.pair.client.endpoint.connection(site.client).unwrap();
-    // This data may be in flight when the server stops reading.
+    // The rest of the request may be in flight when the server stops reading.
     let _ = quic.send_stream(0, Bytes::copy_from_slice(rest), true);
     site.run();
     assert_eq!(requests(&site.take_events()), []);

@@ -179,7 +179,7 @@ impl Site {
         let payload = [&varints(&[stream_id])[..], value.as_bytes()].concat();
         if let Some(quic) = self.pair.client.endpoint.connection(self.client) {
             let said = frame(PRIORITY_UPDATE, &payload).into();
-            // This fails after the server has closed the connection.
+            // `send_stream` fails after the server has closed the connection.
             let _ = quic.send_stream(2, said, false);
         }
     }

@@ -259,7 +259,7 @@ fn bytes_that_stop_sending_discards_return_to_the_credit_exactly() {
     let mut site = Site::with(Limits::default(), limits);
     let session = site.open();
     let stream = site.open_stream(Ours, session, true);
-    // More than QUIC's flow-control credit.
+    // The data exceeds QUIC's flow-control credit.
     let size = 1_100_000;
     site.send(Ours, stream, &vec![0; size], false);
     site.run();

@@ -134,7 +134,7 @@ fn streams_reset_before_their_session_is_known_are_not_counted_as_requests() {
     for is_stopped in [false, true] {
         let mut site = Site::new();
         site.open();
-        // More requests than a client may abandon.
+        // The client resets more streams than the number of requests that it may abandon.
         for _ in 0..15 {
             for _ in 0..100 {
                 let quic = site.quic(Ours);
