@@ -4,7 +4,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use uringcore_http::webtransport::stream_header::{StreamOwner, look};
+use uringcore_http::webtransport::stream_header::{StreamOwner, owner_of};
 
 fuzz_target!(|data: &[u8]| {
     let [stream_id, data @ ..] = data else { return };
