@@ -19,7 +19,7 @@
 //! | `slab` | [`Slab`]: a table whose keys have a generation |
 //! | `listener` | [`Listeners`]: listening sockets |
 //! | `watchers` | [`Watchers`]: readiness watchers (`add_reader` and `add_writer`) |
-//! | `operations` | [`Operations`]: single operations for whose result a host waits |
+//! | `one_shot_operations` | [`Operations`]: single operations for whose result a host waits |
 //! | `held_writes` | the transports and connections whose written bytes are held |
 //! | `write_delay` | decides which written bytes are held to share a system call with others, and how long |
 //! | `receive_budget` | the limit of completions in a turn in which the host receives |
@@ -41,7 +41,7 @@ mod event_queue;
 mod held_writes;
 mod host;
 mod listener;
-mod operations;
+mod one_shot_operations;
 mod quic;
 mod receive_budget;
 mod slab;
@@ -59,7 +59,7 @@ pub use host::{
     SystemClock, TimerKey, Timers, system_roots,
 };
 pub use listener::Listeners;
-pub use operations::Operations;
+pub use one_shot_operations::Operations;
 pub use quic::{QuicSocket, SocketFd};
 pub use slab::{Key, Slab};
 pub use stats::EngineStats;

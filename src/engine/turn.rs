@@ -18,7 +18,7 @@ use crate::event::EngineEvent;
 use crate::event_queue::{EventQueue, QueuedEvent};
 use crate::held_writes::HeldWrites;
 use crate::listener::{Listener, Listeners};
-use crate::operations::{OperationTable, Operations};
+use crate::one_shot_operations::{OperationTable, Operations};
 use crate::quic::QuicSocket;
 use crate::quic::sockets::QuicSockets;
 use crate::receive_budget::ReceiveBudget;
@@ -41,7 +41,7 @@ pub struct Engine {
     receive_budget: ReceiveBudget,
     pub(crate) held: HeldWrites,
     /// The time at which a busy loop last polled its epoll set.
-    looked: Instant,
+    last_polled: Instant,
 }
 
 impl Engine {
@@ -59,7 +59,7 @@ impl Engine {
             turns: 0,
             receive_budget: ReceiveBudget::new(),
             held: HeldWrites::new(now),
-            looked: now,
+            last_polled: now,
         })
     }
 
@@ -194,9 +194,9 @@ impl Engine {
             return false;
         }
         let now = Instant::now();
-        let is_time = now.saturating_duration_since(self.looked) >= LOOK_INTERVAL;
+        let is_time = now.saturating_duration_since(self.last_polled) >= LOOK_INTERVAL;
         if is_time {
-            self.looked = now;
+            self.last_polled = now;
         }
         is_time
     }

@@ -157,8 +157,7 @@ impl WriteDelay {
         &self.progress
     }
 
-    /// Called at the begin of a turn; `woke_up` is the time of the loop's last wake-up. The loop may not have slept
-    /// since the last turn.
+    /// Called when the loop may have slept; `woke_up` is the time of its last wake-up.
     pub(crate) fn note_wake_up(&mut self, woke_up: Instant) {
         if woke_up > self.work_began {
             self.begin_work(woke_up);

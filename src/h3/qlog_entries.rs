@@ -81,7 +81,7 @@ impl QlogEntries {
         }
     }
 
-    /// Adds a received field section of `length` encoded bytes. `promise` is the push ID before it in a PUSH_PROMISE
+    /// Adds a received field section of `length` encoded bytes. `promise` is the push ID before the section in a PUSH_PROMISE
     /// frame.
     pub fn received(
         &mut self,

@@ -49,7 +49,7 @@ NEVER = {
         "transport": {"host", "quic", "turn"},
         "quic": {"host", "transport", "turn"},
         # A host can use these without an engine.
-        "host": {"operations", "quic", "transport", "turn"},
+        "host": {"one_shot_operations", "quic", "transport", "turn"},
     },
     # The parts of a connection's state that a connection and its streams use.
     "h3": {

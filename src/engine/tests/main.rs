@@ -7,7 +7,7 @@ mod common;
 mod direct_mapped_cache;
 mod lifecycle;
 mod op_queues;
-mod pausing;
+mod paused_readers;
 mod quic;
 mod shared_sockets;
 mod sockets;

@@ -34,7 +34,7 @@ pub(super) struct Writing {
     balance: f64,
     /// The bytes that the client read between the last two checks, and the time since which it had read nothing
     /// before. `None` if it read nothing.
-    took: Option<(usize, Instant)>,
+    last_read: Option<(usize, Instant)>,
 }
 
 impl Writing {
@@ -45,17 +45,17 @@ impl Writing {
             priority,
             place: None,
             balance: limits.send_rate_grace.as_secs_f64(),
-            took: None,
+            last_read: None,
         }
     }
 
     fn update(&mut self, queued: usize, round: &mut Round, now: Instant) {
         round.add_sharing(self.priority, self.queued);
-        self.took = None;
+        self.last_read = None;
         if queued != self.queued {
             if queued < self.queued {
-                self.took = Some((self.queued - queued, self.since));
-                round.took(self.priority);
+                self.last_read = Some((self.queued - queued, self.since));
+                round.add_reader(self.priority);
             }
             self.since = now;
             self.queued = queued;
@@ -65,7 +65,7 @@ impl Writing {
 
     /// Updates the balance, after all responses have been checked.
     fn settle_balance(&mut self, round: &Round, limits: &Limits, now: Instant) {
-        let Some((bytes, since)) = self.took else {
+        let Some((bytes, since)) = self.last_read else {
             return;
         };
         let grace = limits.send_rate_grace.as_secs_f64();
@@ -114,7 +114,7 @@ struct Round {
     /// For each urgency, the number of waiting responses.
     waiting: [usize; URGENCIES],
     /// For each urgency, the number of responses that the client has read from since the last pass.
-    takers: [usize; URGENCIES],
+    readers: [usize; URGENCIES],
 }
 
 impl Round {
@@ -123,7 +123,7 @@ impl Round {
             taken,
             before: taken,
             waiting: [0; URGENCIES],
-            takers: [0; URGENCIES],
+            readers: [0; URGENCIES],
         }
     }
 
@@ -133,8 +133,8 @@ impl Round {
         }
     }
 
-    fn took(&mut self, priority: Priority) {
-        if let Some(count) = self.takers.get_mut(usize::from(priority.urgency)) {
+    fn add_reader(&mut self, priority: Priority) {
+        if let Some(count) = self.readers.get_mut(usize::from(priority.urgency)) {
             *count += 1;
         }
     }
@@ -148,8 +148,8 @@ impl Round {
     /// True if the client has read from a response with precedence over this priority since the last pass.
     fn is_held_back(&self, priority: Priority) -> bool {
         let urgency = usize::from(priority.urgency).min(URGENCIES);
-        let equals = self.takers.get(urgency).is_some_and(|&count| count > 1);
-        self.takers[..urgency].iter().any(|&count| count > 0) || (!priority.incremental && equals)
+        let equals = self.readers.get(urgency).is_some_and(|&count| count > 1);
+        self.readers[..urgency].iter().any(|&count| count > 0) || (!priority.incremental && equals)
     }
 }
 

@@ -68,7 +68,7 @@ impl Client {
             // HTTP/3 handles the event. Events about acknowledged or writable streams need no more than that here.
             below.h3.handle(below.quic, event, now);
         }
-        self.take_over(quic, now);
+        self.take_h3_events(quic, now);
     }
 
     /// The commands and events of the sessions.
@@ -119,7 +119,7 @@ impl Client {
         let table = &self.sessions.table;
         self.waiting.retain(|(id, _)| table.contains_key(id));
         self.waiting.push_back((session_id, request));
-        self.take_over(quic, now);
+        self.take_h3_events(quic, now);
         Ok(session_id)
     }
 
@@ -144,7 +144,7 @@ impl Client {
         self.sessions.is_drained()
     }
 
-    fn take_over(&mut self, quic: &mut quic::Connection, now: Instant) {
+    fn take_h3_events(&mut self, quic: &mut quic::Connection, now: Instant) {
         let mut below = LowerLayers {
             h3: &mut self.h3,
             quic,
@@ -198,7 +198,7 @@ impl Sessions {
         };
         let Some(spoken) = spoken.filter(is_able) else {
             let reason = "the server does not accept WebTransport sessions";
-            self.give_up_request(below, session_id, reason);
+            self.abandon_request(below, session_id, reason);
             return;
         };
         let flow = self.flow(spoken, peer);
@@ -207,7 +207,7 @@ impl Sessions {
         let max = self.sessions_max(spoken, peer);
         if others >= max {
             let reason = Error::TooMany { max }.to_string();
-            self.give_up_request(below, session_id, &reason);
+            self.abandon_request(below, session_id, &reason);
             return;
         }
         let Some(session) = self.table.get_mut(&session_id) else {
@@ -217,12 +217,12 @@ impl Sessions {
         session.flow = flow;
         let lines = lines(request, spoken).unwrap_or_default();
         if let Err(error) = below.send_headers(session_id, &lines, false) {
-            self.give_up_request(below, session_id, &error.to_string());
+            self.abandon_request(below, session_id, &error.to_string());
         }
     }
 
     /// Ends a session whose request was not sent and cannot be sent.
-    fn give_up_request(&mut self, below: &mut LowerLayers<'_>, session_id: u64, reason: &str) {
+    fn abandon_request(&mut self, below: &mut LowerLayers<'_>, session_id: u64, reason: &str) {
         end_stream(below.quic, session_id, Code::H3_REQUEST_CANCELLED);
         self.end(below, session_id, 0, reason, false);
     }
@@ -295,7 +295,7 @@ fn lines(request: &Request, spoken: Draft) -> Option<Vec<Field>> {
             .map(|origin| field(b"origin", origin)),
     );
     if spoken == Draft::Two {
-        lines.push(field(draft::ASKED_TWO, Bytes::from_static(b"1")));
+        lines.push(field(draft::DRAFT_02_REQUEST, Bytes::from_static(b"1")));
     }
     if !request.protocols.is_empty() {
         let offered = protocol_negotiation::written(request.protocols.iter().map(String::as_str))?;

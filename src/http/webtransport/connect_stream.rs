@@ -20,7 +20,7 @@ impl Sessions {
         fin: bool,
     ) {
         if self.closing.contains_key(&id) {
-            self.on_data_after_the_end(below, id, &data, fin);
+            self.on_data_after_end(below, id, &data, fin);
             return;
         }
         let is_open = self.table.get(&id).is_some_and(|session| session.is_open);
@@ -36,7 +36,7 @@ impl Sessions {
                         let is_ended = fin && data.is_empty();
                         self.closed_by_peer(below, id, code, &reason, is_ended);
                         if !data.is_empty() {
-                            self.on_data_after_the_end(below, id, &data, fin);
+                            self.on_data_after_end(below, id, &data, fin);
                         }
                         return;
                     }
@@ -112,13 +112,7 @@ impl Sessions {
         self.update_closing(id, |_| {});
     }
 
-    fn on_data_after_the_end(
-        &mut self,
-        below: &mut LowerLayers<'_>,
-        id: u64,
-        data: &Bytes,
-        fin: bool,
-    ) {
+    fn on_data_after_end(&mut self, below: &mut LowerLayers<'_>, id: u64, data: &Bytes, fin: bool) {
         let expects_end = |closing: &Closing| closing.expects_end;
         if !data.is_empty() && self.closing.get(&id).is_some_and(expects_end) {
             // WebTransport draft section 6: data after WT_CLOSE_SESSION is an error.
@@ -172,7 +166,7 @@ impl Sessions {
     /// Sends WT_DRAIN_SESSION, which requests the peer to end a session.
     pub(super) fn drain(&mut self, below: &mut LowerLayers<'_>, id: u64) {
         let session = self.table.get_mut(&id).filter(|session| session.is_open);
-        if session.is_some_and(|session| !std::mem::replace(&mut session.has_said_drain, true)) {
+        if session.is_some_and(|session| !std::mem::replace(&mut session.has_sent_drain, true)) {
             // An error means that the stream has ended.
             let _ = below.send_data(id, capsule::drain(), false);
         }

@@ -141,11 +141,11 @@ pub(super) fn initial_credit(draft: Draft, peer: &PeerSettings) -> Option<([u64;
 const TOKEN: &str = "webtransport";
 const TOKEN_H3: &str = "webtransport-h3";
 
-/// draft-02 section 6: the field with which a client announces the draft, and (the next constant) the field with which
-/// a server confirms it.
-pub(super) const ASKED_TWO: &[u8] = b"sec-webtransport-http3-draft02";
-pub(super) const SPOKEN: &[u8] = b"sec-webtransport-http3-draft";
-pub(super) const SPOKEN_TWO: &[u8] = b"draft02";
+/// The field with which a client announces draft-02 in its request (draft-02 section 6).
+pub(super) const DRAFT_02_REQUEST: &[u8] = b"sec-webtransport-http3-draft02";
+/// The field with which a server confirms draft-02 in its response, and its value (draft-02 section 6).
+pub(super) const DRAFT_02_RESPONSE: &[u8] = b"sec-webtransport-http3-draft";
+pub(super) const DRAFT_02_VALUE: &[u8] = b"draft02";
 
 const WEBTRANSPORT_MAX_SESSIONS: u64 = 0xc671_706a;
 const WT_MAX_SESSIONS: u64 = 0x14e9_cd29;

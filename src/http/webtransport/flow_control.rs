@@ -38,7 +38,7 @@ struct Grant {
     data: u64,
     received: u64,
     /// An upper bound of the bytes on abandoned streams that the peer may have sent and that will not be read.
-    given_up: u64,
+    abandoned: u64,
     window: u64,
 }
 
@@ -60,7 +60,7 @@ impl FlowControl {
                 streams_window,
                 data: window,
                 received: 0,
-                given_up: 0,
+                abandoned: 0,
                 window,
             },
             blocked: Vec::new(),
@@ -148,7 +148,7 @@ impl FlowControl {
 
     /// Counts an abandoned stream, of which at most `unread_max` bytes were not read.
     pub fn abandoned(&mut self, unread_max: u64) {
-        self.peers.given_up = self.peers.given_up.saturating_add(unread_max);
+        self.peers.abandoned = self.peers.abandoned.saturating_add(unread_max);
     }
 
     /// Takes the capsules to send, as types and values. A limit is raised when half of its window is used, so that one
@@ -165,7 +165,7 @@ impl FlowControl {
                 due.push((capsule::MAX_STREAMS[at], limit));
             }
         }
-        let limit = peers.received.saturating_add(peers.given_up);
+        let limit = peers.received.saturating_add(peers.abandoned);
         let limit = limit.saturating_add(peers.window).min(DATA_MAX);
         if limit >= peers.data + (peers.window / 2).max(1) {
             peers.data = limit;

@@ -32,15 +32,15 @@ pub(super) struct Session {
     /// True if the host waits until it may open another stream, bidirectional or unidirectional.
     pub wants_stream: [bool; 2],
     /// Streams with bytes that wait for the session's credit, in the order in which they get it.
-    pub held_up: VecDeque<u64>,
+    pub waiting_streams: VecDeque<u64>,
     /// True if this side has requested the peer to end the session (WT_DRAIN_SESSION).
-    pub has_said_drain: bool,
+    pub has_sent_drain: bool,
     /// True if the peer has requested this side to end the session (WT_DRAIN_SESSION).
-    pub has_heard_drain: bool,
+    pub has_received_drain: bool,
     /// Server: the application protocols that the client offers.
     pub protocols: Vec<String>,
     /// Server: the client expects the field with which a server confirms draft-02.
-    pub asks_for_two: bool,
+    pub confirms_draft_02: bool,
     pub stats: SessionStats,
 }
 

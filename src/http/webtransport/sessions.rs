@@ -44,17 +44,17 @@ pub struct Sessions {
     pub(super) pre_session: PreSessionBuffer,
     pub(super) closing: FxHashMap<u64, Closing>,
     /// Sessions that wait until QUIC allows another stream, bidirectional or unidirectional.
-    pub(super) openers: [FxHashSet<u64>; 2],
+    pub(super) waiting_to_open: [FxHashSet<u64>; 2],
     pub(super) events: VecDeque<Event>,
     /// The event that HTTP/3 has to handle after the one that `route` has just returned.
     pub(super) second_event: Option<quic::Event>,
     /// Sessions whose peer has sent STOP_SENDING on the CONNECT stream, with the time at which it did. Its last
     /// capsule may still arrive.
     pub(super) stopped_reading: Vec<(u64, Instant)>,
-    /// The number of requests that the peer abandoned before they were answered, since the last `take_given_up`.
-    given_up: u32,
+    /// The number of requests that the peer abandoned before they were answered, since the last `take_abandoned_requests`.
+    abandoned_requests: u32,
     /// QUIC's limits of the peer's streams, as they were before the first session; `None` until then.
-    places: Option<[u64; 2]>,
+    base_limits: Option<[u64; 2]>,
 }
 
 /// The HTTP/3 and QUIC connections below the sessions, for one call.
@@ -108,12 +108,12 @@ impl Sessions {
             unidentified: FxHashMap::default(),
             pre_session: PreSessionBuffer::default(),
             closing: FxHashMap::default(),
-            openers: Default::default(),
+            waiting_to_open: Default::default(),
             events: VecDeque::new(),
             second_event: None,
             stopped_reading: Vec::new(),
-            given_up: 0,
-            places: None,
+            abandoned_requests: 0,
+            base_limits: None,
         }
     }
 
@@ -141,8 +141,8 @@ impl Sessions {
     }
 
     /// Takes the number of requests that the peer abandoned before they were answered, since the last call.
-    pub fn take_given_up(&mut self) -> u32 {
-        std::mem::take(&mut self.given_up)
+    pub fn take_abandoned_requests(&mut self) -> u32 {
+        std::mem::take(&mut self.abandoned_requests)
     }
 
     /// Frees unused capacity.
@@ -152,7 +152,9 @@ impl Sessions {
         self.unidentified.shrink_to_fit();
         self.closing.shrink_to_fit();
         self.events.shrink_to_fit();
-        self.openers.iter_mut().for_each(FxHashSet::shrink_to_fit);
+        self.waiting_to_open
+            .iter_mut()
+            .for_each(FxHashSet::shrink_to_fit);
     }
 
     pub(super) fn report(&mut self, session_id: u64, what: EventKind) {
@@ -181,10 +183,12 @@ impl Sessions {
         fields: &[Field],
     ) -> Option<SessionRequest> {
         let peer = below.h3.received_settings()?;
-        let asks_for_two = fields.iter().any(|(name, _)| &**name == draft::ASKED_TWO);
+        let confirms_draft_02 = fields
+            .iter()
+            .any(|(name, _)| &**name == draft::DRAFT_02_REQUEST);
         let spoken = Draft::common(&self.limits.drafts, peer).or_else(|| {
             // Some clients announce their draft only in the request, not in SETTINGS.
-            let said = match (names_h3, asks_for_two) {
+            let said = match (names_h3, confirms_draft_02) {
                 (true, _) => Some(Draft::Fifteen),
                 (false, true) => Some(Draft::Two),
                 (false, false) => None,
@@ -212,7 +216,7 @@ impl Sessions {
             Ok((spoken, flow)) => {
                 session.draft = Some(spoken);
                 session.flow = flow;
-                session.asks_for_two = asks_for_two;
+                session.confirms_draft_02 = confirms_draft_02;
                 session.protocols = protocol_negotiation::offered(fields);
                 Some(SessionRequest {
                     protocols: session.protocols.clone(),
@@ -249,8 +253,8 @@ impl Sessions {
     ) -> Result<(), Error> {
         let session = self.unanswered_session(session_id)?;
         let mut lines: Vec<(&[u8], &[u8])> = vec![(b":status", b"200")];
-        if session.asks_for_two {
-            lines.push((draft::SPOKEN, draft::SPOKEN_TWO));
+        if session.confirms_draft_02 {
+            lines.push((draft::DRAFT_02_RESPONSE, draft::DRAFT_02_VALUE));
         }
         let mut taken = String::new();
         if let Some(protocol) = protocol {
@@ -352,19 +356,19 @@ impl Sessions {
     pub(super) fn raise_stream_limits(&mut self, below: &mut LowerLayers<'_>) {
         let quic = &mut *below.quic;
         let base = *self
-            .places
+            .base_limits
             .get_or_insert_with(|| [false, true].map(|uni| quic.max_streams(uni)));
-        let mut places = base;
+        let mut limits = base;
         if self.table.values().any(|session| session.is_open) {
             let sessions = match self.role {
-                Role::Server => self.table.len().next_multiple_of(PLACES_STEP) as u64,
+                Role::Server => self.table.len().next_multiple_of(STREAM_LIMIT_STEP) as u64,
                 Role::Client => 0,
             };
-            places[0] += self.limits.streams_bidi + sessions;
-            places[1] += self.limits.streams_uni;
+            limits[0] += self.limits.streams_bidi + sessions;
+            limits[1] += self.limits.streams_uni;
         }
         for unidirectional in [false, true] {
-            let count = places[usize::from(unidirectional)];
+            let count = limits[usize::from(unidirectional)];
             if quic.max_streams(unidirectional) != count {
                 quic.set_max_streams(unidirectional, count);
                 if !unidirectional {
@@ -379,7 +383,7 @@ impl Sessions {
         let draft = self.draft(session_id);
         if self.is_reported(draft)
             && let Some(session) = self.table.get_mut(&session_id)
-            && !std::mem::replace(&mut session.has_heard_drain, true)
+            && !std::mem::replace(&mut session.has_received_drain, true)
         {
             self.report(session_id, EventKind::Draining);
         }
@@ -451,7 +455,7 @@ impl Sessions {
     pub(super) fn aborted_by_peer(&mut self, below: &mut LowerLayers<'_>, id: u64) {
         let is_answered = self.table.get(&id).is_none_or(|session| session.is_open);
         if !is_answered && self.role == Role::Server {
-            self.given_up += 1;
+            self.abandoned_requests += 1;
         }
         self.abort(below, id, Code::H3_REQUEST_CANCELLED, "");
     }
@@ -473,7 +477,7 @@ impl Sessions {
             self.streams.remove(&stream_id);
             end_stream(below.quic, stream_id, error_code::SESSION_GONE);
         }
-        for openers in &mut self.openers {
+        for openers in &mut self.waiting_to_open {
             openers.remove(&session_id);
         }
         self.reject_buffered_streams(below.quic, session_id);
@@ -512,7 +516,7 @@ impl Sessions {
         self.streams.clear();
         self.unidentified.clear();
         self.closing.clear();
-        self.openers = Default::default();
+        self.waiting_to_open = Default::default();
         self.pre_session = PreSessionBuffer::default();
     }
 
@@ -627,4 +631,4 @@ pub(super) fn end_stream(quic: &mut quic::Connection, stream_id: u64, code: Code
 }
 
 /// The number by which QUIC's limit of bidirectional streams is raised at a time for further sessions.
-const PLACES_STEP: usize = 32;
+const STREAM_LIMIT_STEP: usize = 32;

@@ -210,7 +210,7 @@ impl Sessions {
             if below.quic.is_closed() {
                 return Err(Error::Gone);
             }
-            self.openers[at].insert(session_id);
+            self.waiting_to_open[at].insert(session_id);
             return Ok(None);
         };
         if let Some(flow) = &mut session.flow {
@@ -230,7 +230,7 @@ impl Sessions {
     /// Reports that QUIC allows this side more streams to the sessions that wait for them.
     pub(super) fn streams_available(&mut self, unidirectional: bool) {
         let at = usize::from(unidirectional);
-        let mut waiting: Vec<u64> = self.openers[at].drain().collect();
+        let mut waiting: Vec<u64> = self.waiting_to_open[at].drain().collect();
         waiting.sort_unstable();
         for session_id in waiting {
             let available = quic::Event::StreamsAvailable { unidirectional };
@@ -279,7 +279,7 @@ impl Sessions {
             return Ok(());
         }
         if stream.waiting.is_none() {
-            session.held_up.push_back(stream_id);
+            session.waiting_streams.push_back(stream_id);
         }
         let waiting = stream.waiting.get_or_insert_default();
         waiting.pieces.extend((!rest.is_empty()).then_some(rest));
@@ -301,7 +301,7 @@ impl Sessions {
             return;
         };
         let mut writable = Vec::new();
-        while let Some(&stream_id) = session.held_up.front() {
+        while let Some(&stream_id) = session.waiting_streams.front() {
             // A stream that was abandoned meanwhile has no waiting data.
             if let Some(stream) = self.streams.get_mut(&stream_id)
                 && let Some(waiting) = &mut stream.waiting
@@ -328,7 +328,7 @@ impl Sessions {
                 stream.waiting = None;
                 writable.extend((!stream.is_forgotten).then_some(stream_id));
             }
-            session.held_up.pop_front();
+            session.waiting_streams.pop_front();
         }
         for stream_id in writable {
             if !below.quic.is_stream_full(stream_id) {

@@ -132,11 +132,11 @@ impl Connection {
                 self.report_session_request(quic, session_id, head, now);
             }
         }
-        let given_up = match &mut self.webtransport_sessions {
-            Some(attached) => attached.sessions.take_given_up(),
+        let abandoned = match &mut self.webtransport_sessions {
+            Some(attached) => attached.sessions.take_abandoned_requests(),
             None => 0,
         };
-        for _ in 0..given_up {
+        for _ in 0..abandoned {
             if !self.count_abandoned(quic, now) {
                 return;
             }
