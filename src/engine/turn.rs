@@ -188,7 +188,7 @@ impl Engine {
         is_quiet
     }
 
-    /// True if the epoll set was last polled [`LOOK_INTERVAL`] ago. Most calls do not read the clock.
+    /// True if the epoll set was last polled at least [`LOOK_INTERVAL`] ago. Most calls do not read the clock.
     fn is_time_to_poll(&mut self) -> bool {
         if !self.turns.is_multiple_of(TURNS_PER_CLOCK_READ) {
             return false;

@@ -458,7 +458,7 @@ impl Section<'_> {
     ) -> Result<(Text, Text, usize), ConnectionError> {
         let first = data[0];
         if first & 0x80 != 0 {
-            // Indexed Field Line.
+            // Indexed Field Line (RFC 9204 section 4.5.2).
             let (index, used) = section_integer(data, 6)?;
             let (name, value) = if first & 0x40 != 0 {
                 static_field(index)?
@@ -467,7 +467,7 @@ impl Section<'_> {
             };
             Ok((name, value, used))
         } else if first & 0x40 != 0 {
-            // Literal Field Line with Name Reference.
+            // Literal Field Line with Name Reference (RFC 9204 section 4.5.4).
             let (index, used) = section_integer(data, 4)?;
             let (name, _) = if first & 0x10 != 0 {
                 static_field(index)?
@@ -477,17 +477,17 @@ impl Section<'_> {
             let (value, value_used) = section_string(&data[used..], 7, arena)?;
             Ok((name, value, used + value_used))
         } else if first & 0x20 != 0 {
-            // Literal Field Line with Literal Name.
+            // Literal Field Line with Literal Name (RFC 9204 section 4.5.6).
             let (name, used) = section_string(data, 3, arena)?;
             let (value, value_used) = section_string(&data[used..], 7, arena)?;
             Ok((name, value, used + value_used))
         } else if first & 0x10 != 0 {
-            // Indexed Field Line with Post-Base Index.
+            // Indexed Field Line with Post-Base Index (RFC 9204 section 4.5.3).
             let (index, used) = section_integer(data, 4)?;
             let (name, value) = self.dynamic_field(self.post_base(index)?)?;
             Ok((name, value, used))
         } else {
-            // Literal Field Line with Post-Base Name Reference.
+            // Literal Field Line with Post-Base Name Reference (RFC 9204 section 4.5.5).
             let (index, used) = section_integer(data, 3)?;
             let (name, _) = self.dynamic_field(self.post_base(index)?)?;
             let (value, value_used) = section_string(&data[used..], 7, arena)?;

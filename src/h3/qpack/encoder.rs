@@ -261,7 +261,7 @@ impl SectionEncoder<'_> {
     pub fn field(&mut self, name: &[u8], value: &[u8]) {
         let named = static_table::find(name, value);
         if let Match::Field(index) = named {
-            // Indexed Field Line, for an entry of the static table.
+            // Indexed Field Line (RFC 9204 section 4.5.2), for an entry of the static table.
             prefixed_integer::put(self.body, 0xc0, 6, u64::from(index));
             return;
         }
@@ -353,10 +353,10 @@ impl SectionEncoder<'_> {
         self.required_insert_count = self.required_insert_count.max(absolute + 1);
         self.lowest_reference = self.lowest_reference.min(absolute);
         if absolute < self.base {
-            // Indexed Field Line, for an entry of the dynamic table.
+            // Indexed Field Line (RFC 9204 section 4.5.2), for an entry of the dynamic table.
             prefixed_integer::put(self.body, 0x80, 6, self.base - 1 - absolute);
         } else {
-            // Indexed Field Line with Post-Base Index.
+            // Indexed Field Line with Post-Base Index (RFC 9204 section 4.5.3).
             prefixed_integer::put(self.body, 0x10, 4, absolute - self.base);
         }
     }
