@@ -1,8 +1,7 @@
-//! Passes the kind of interpreter to the crate (`Py_GIL_DISABLED` is a free-threaded one), and the order of sections
-//! to the linker (`start.ld`).
+//! Passes two settings to the build of the crate: the kind of interpreter as `cfg` (`Py_GIL_DISABLED` for a
+//! free-threaded one), and the order of code sections in the extension module (`start.ld`) to the linker.
 //!
-//! With the order of `start.ld`, which only LLD supports, 0.35 MiB of code count as memory after import instead of
-//! 1.4.
+//! With the order of `start.ld`, which only LLD supports, 0.35 MiB of code are resident after import instead of 1.4.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -20,9 +19,9 @@ fn main() {
     }
 }
 
-/// True if the crate's linker accepts this argument and is LLD, which is the default on x86-64. GNU ld would make a
-/// second section of this name, and gold and mold do not support such scripts. With those the order is the
-/// compiler's, which only costs memory.
+/// True if the linker accepts `argument` and is LLD, the default on x86-64. GNU ld would make a second section with
+/// this name; gold and mold do not support such scripts. With those linkers the compiler's order stays, which only
+/// costs memory.
 fn links_with(argument: &OsString) -> bool {
     let folder = PathBuf::from(variable("OUT_DIR"));
     let source = folder.join("probe.rs");
@@ -49,7 +48,7 @@ fn links_with(argument: &OsString) -> bool {
     rustc.args(flags.split('\x1f').filter(|flag| !flag.is_empty()));
     let done = rustc.stdout(Stdio::null()).stderr(Stdio::null()).status();
     let linked = done.is_ok_and(|status| status.success());
-    // Linkers and compilers write their names into the section .comment.
+    // Linkers and compilers write their names into the section .comment of the output.
     let signature = b"Linker: LLD";
     linked
         && fs::read(folder.join("probe.so"))

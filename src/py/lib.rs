@@ -5,19 +5,19 @@
 //! | `loop` | the event loop: turn, handles, timers, watchers |
 //! | `transport` | stream and datagram transports |
 //! | `sock` | the `sock_*` calls |
-//! | `ops` | operations that a future waits for: files, child processes |
+//! | `ops` | operations of the ring with futures: files, child processes |
 //! | `tls` | TLS over any transport, through `ssl.SSLObject` |
 //! | `quic`, `h3` | QUIC and HTTP/3 objects |
-//! | `streams` | streams and datagrams of a QUIC connection, read and written by awaiting |
+//! | `streams` | streams and datagrams of a QUIC connection or a WebTransport session, with awaitable methods |
 //! | `websocket_frames` | frames of a client's WebSocket |
-//! | `asgi`, `http` | applications, and the connections that their requests come on |
-//! | `webtransport` | sessions of streams and datagrams on HTTP/3 connections |
+//! | `asgi`, `http` | ASGI requests, and the HTTP/3 connections that carry them |
+//! | `webtransport` | WebTransport sessions on HTTP/3 connections |
 //! | `capi` | Python's C API, and conversions that every room needs |
 //!
 //! This room has no protocol rules: the protocol crates interpret bytes, and `engine` moves them.
 //!
-//! Classes that the loop does not need are made when one of their names is first used. A program that only needs a
-//! loop neither waits for them nor has their pages in memory.
+//! The module makes the loop's classes at import and all other classes when a program first reads one of their names.
+//! So a program that only uses a loop neither waits for the others nor has their pages in memory.
 
 mod asgi;
 mod capi;
@@ -41,7 +41,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyList;
 
-/// Folders that are registered later, in the order in which they are searched for a name.
+/// The folders whose classes are made later, in the order in which a name is looked up in them.
 static LATER: [Later; 8] = [
     Later::new(tls::register),
     Later::new(quic::register),
@@ -53,10 +53,10 @@ static LATER: [Later; 8] = [
     Later::new(webtransport::register),
 ];
 
-/// A folder whose classes are made once, at their first use.
+/// A folder whose classes are made once, when a program first reads one of their names.
 ///
-/// **Invariant.** A `register` calls nothing that imports. A look-up of a name of this module at that time would wait
-/// for the `register` that makes it.
+/// **Invariant.** The function `register` calls nothing that imports a module. Code of that import could look up a
+/// name of this extension module, and the look-up would wait for the `register` that is still running.
 struct Later {
     register: fn(&Bound<'_, PyModule>) -> PyResult<()>,
     is_made: PyOnceLock<()>,
@@ -79,8 +79,8 @@ impl Later {
     }
 }
 
-// A free-threaded interpreter stays free-threaded: there the cells of the state have locks of their own (see
-// `capi::gil_cell`), and each loop belongs to the thread that runs it.
+// The module supports free-threaded interpreters (`gil_used = false`): `capi::gil_cell` has a mutex there, and each
+// loop belongs to the thread that runs it.
 #[pymodule(gil_used = false)]
 fn _uringcore(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add("__version__", env!("CARGO_PKG_VERSION"))?;
@@ -93,15 +93,15 @@ fn _uringcore(m: &Bound<'_, PyModule>) -> PyResult<()> {
     forget_all(m)
 }
 
-/// PyO3 lists the names that it adds in `__all__`, which would lack the later ones.
+/// Removes `__all__`. PyO3 lists in it the names that exist so far, so it would lack the classes that are made later.
 fn forget_all(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.dict().del_item(intern!(m.py(), "__all__"))
 }
 
-/// The module's `__getattr__` (PEP 562).
+/// The module's `__getattr__` (PEP 562): makes the classes of one folder after another until `name` exists.
 #[pyfunction(name = "__getattr__", pass_module)]
 fn look_later<'py>(m: &Bound<'py, PyModule>, name: &str) -> PyResult<Bound<'py, PyAny>> {
-    // Names of the import system cause no registration.
+    // The import system reads names such as `__path__`. They must not cause a registration.
     if !name.starts_with("__") {
         for later in &LATER {
             later.make(m)?;

@@ -1,6 +1,7 @@
-//! WebSocket frames for the client, which is written in Python: `uringcore_http::ws` as plain function calls.
+//! WebSocket frames for the client, which is written in Python: the functions of `uringcore_http::ws` as a class and
+//! two functions.
 //!
-//! A server's WebSockets are in `asgi`, and Python never sees their frames.
+//! The frames of a server's WebSockets are read in `asgi` and never reach Python.
 
 use bytes::{Buf, BytesMut};
 use pyo3::exceptions::{PyException, PyValueError};
@@ -32,14 +33,15 @@ impl WebSocketReader {
         Self(GilCell::new((reader, BytesMut::new())))
     }
 
-    /// Adds received bytes.
+    /// Adds bytes that the client has received.
     fn feed(&self, py: Python<'_>, data: &[u8]) {
         self.0
             .with(py, |(_, unread)| unread.extend_from_slice(data));
     }
 
-    /// The next complete message: ("text", str), ("binary", bytes), ("ping", bytes), ("pong", bytes) or ("close", code,
-    /// reason), with 1005 for no code. None if more bytes have to come. Raises WebSocketFault.
+    /// Returns the next complete message: ("text", str), ("binary", bytes), ("ping", bytes), ("pong", bytes) or
+    /// ("close", code, reason), with code 1005 for a Close frame without a code (RFC 6455 section 7.1.5). None if the
+    /// message is incomplete. Raises WebSocketFault for a frame that violates the protocol.
     fn next<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyTuple>>> {
         let read = self.0.with(py, |(reader, unread)| {
             let mut rest = &unread[..];
@@ -63,7 +65,8 @@ impl WebSocketReader {
     }
 }
 
-/// A client's frame: "text", "binary", "ping" or "pong". `mask` must be unpredictable (RFC 6455 section 5.3).
+/// Encodes a client's frame of the kind "text", "binary", "ping" or "pong". `mask` must be unpredictable (RFC 6455
+/// section 5.3).
 #[pyfunction]
 fn websocket_frame<'py>(
     py: Python<'py>,
@@ -80,7 +83,8 @@ fn websocket_frame<'py>(
     PyBytes::new(py, &frame(opcode, payload, Some(mask)))
 }
 
-/// A client's Close frame. A reason that does not fit is cut. `ValueError` for a code that may not be sent.
+/// Encodes a client's Close frame. A reason that is too long is cut. Raises ValueError for a code that must not be
+/// sent.
 #[pyfunction]
 fn websocket_close_frame<'py>(
     py: Python<'py>,

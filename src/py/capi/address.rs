@@ -12,8 +12,8 @@ use uringcore_io::SockAddr;
 
 use crate::capi::buffer;
 
-/// `(host, port)`, `(host, port, flowinfo, scope_id)`, a path, the bytes of an abstract name, or `None` if there is
-/// no address (an unnamed sender).
+/// Converts a kernel address to Python's form: `(host, port)` for IPv4, `(host, port, flowinfo, scope_id)` for IPv6,
+/// a `str` for the path and `bytes` for the abstract name of a Unix socket, `None` for an unnamed sender.
 pub fn to_python(py: Python<'_>, addr: &SockAddr) -> PyResult<Py<PyAny>> {
     if addr.len() == 0 {
         return Ok(py.None());
@@ -44,8 +44,8 @@ pub fn inet_to_python(py: Python<'_>, addr: SocketAddr) -> PyResult<Bound<'_, Py
     }
 }
 
-/// An address that needs no look-up and no special rule of its family. `None` for all others, valid or not: the
-/// socket module handles those.
+/// Converts a Python address that needs no name look-up and no special rule of its family. Returns `None` for every
+/// other address, valid or not: the caller passes those to the `socket` module.
 pub fn plain(family: i32, addr: &Bound<'_, PyAny>) -> Option<SockAddr> {
     let usable = if family == libc::AF_UNIX {
         is_ordinary_path(addr)
@@ -55,8 +55,8 @@ pub fn plain(family: i32, addr: &Bound<'_, PyAny>) -> Option<SockAddr> {
     usable.then(|| from_python(family, addr).ok()).flatten()
 }
 
-/// True for a path or an abstract name. False for an empty one, which binds automatically, and for a path with a zero
-/// byte inside, which is an error.
+/// True for the path or the abstract name of a Unix socket. False for an empty address, to which the kernel assigns a
+/// name (autobind, unix(7)), and for a path that contains a zero byte, which is an error.
 fn is_ordinary_path(addr: &Bound<'_, PyAny>) -> bool {
     if let Ok(path) = addr.cast::<PyString>() {
         return path
@@ -69,8 +69,8 @@ fn is_ordinary_path(addr: &Bound<'_, PyAny>) -> bool {
     })
 }
 
-/// The destination of a socket of `family` (AF_INET, AF_INET6 or AF_UNIX) for the Python address `addr`. A host name
-/// is looked up, which blocks, as in asyncio's own `sendto`.
+/// Converts the destination `addr` for a socket of `family` (AF_INET, AF_INET6 or AF_UNIX). If the host is a name,
+/// the call blocks in getaddrinfo(), as asyncio's own `sendto` does.
 pub fn from_python(family: i32, addr: &Bound<'_, PyAny>) -> PyResult<SockAddr> {
     match family {
         libc::AF_UNIX => unix_from_python(addr),
@@ -79,7 +79,7 @@ pub fn from_python(family: i32, addr: &Bound<'_, PyAny>) -> PyResult<SockAddr> {
     }
 }
 
-/// An internet address in the kernel's structure, whose flow label is in network order.
+/// Converts an internet address to the kernel's structure, in which the flow label has network byte order.
 pub fn to_kernel(mut addr: SocketAddr) -> SockAddr {
     if let SocketAddr::V6(v6) = &mut addr {
         v6.set_flowinfo(v6.flowinfo().to_be());
@@ -87,7 +87,7 @@ pub fn to_kernel(mut addr: SocketAddr) -> SockAddr {
     SockAddr::from(addr)
 }
 
-/// The inverse of `to_kernel`. `None` for another family.
+/// The inverse of [`to_kernel`]. `None` for an address that is not an internet address.
 pub fn from_kernel(addr: &SockAddr) -> Option<SocketAddr> {
     let mut inet = addr.as_socket()?;
     if let SocketAddr::V6(v6) = &mut inet {
@@ -96,8 +96,8 @@ pub fn from_kernel(addr: &SockAddr) -> Option<SocketAddr> {
     Some(inet)
 }
 
-/// An internet address of either family. The shape of the tuple selects the family, or else the address of the host
-/// name.
+/// Converts an IPv4 or IPv6 address. A tuple of four items is IPv6; with two items the family is that of the address
+/// to which the host name resolves.
 pub fn inet_from_python(addr: &Bound<'_, PyAny>) -> PyResult<SocketAddr> {
     let tuple = tuple_of(addr, "internet")?;
     let host = tuple.get_item(0)?;
@@ -169,7 +169,7 @@ fn inet6_from_python(addr: &Bound<'_, PyAny>) -> PyResult<SocketAddrV6> {
         },
         Err(_) => look_up_v6(&host)?,
     };
-    // As in the socket module, the scope comes from the tuple, not from a "%eth0" in the host.
+    // As in the socket module, the scope ID is the tuple's fourth item, and a "%eth0" in the host is ignored.
     Ok(SocketAddrV6::new(ip, port, flowinfo, scope_id))
 }
 
@@ -180,7 +180,8 @@ fn look_up_v6(host: &Bound<'_, PyAny>) -> PyResult<Ipv6Addr> {
     }
 }
 
-/// The first result of getaddrinfo(), with the `socket.gaierror` of the socket module.
+/// Returns the first address that getaddrinfo() finds for `host`. Fails with `socket.gaierror`, as the socket module
+/// does.
 fn look_up(host: &Bound<'_, PyAny>, family: i32) -> PyResult<IpAddr> {
     let py = host.py();
     let host = match host.cast::<PyByteArray>() {
@@ -240,7 +241,8 @@ fn family_mismatch() -> PyErr {
     PyOSError::new_err("address family mismatched")
 }
 
-/// True for an internet address without a host name, made of objects that cannot change.
+/// True for a tuple whose host is a literal IP address in an exact `str`. Such an address needs no name look-up, and its
+/// tuple may be kept and recognised by its identity.
 pub fn is_literal(addr: &Bound<'_, PyAny>) -> bool {
     addr.cast_exact::<PyTuple>().is_ok_and(|tuple| {
         tuple.get_item(0).is_ok_and(|host| {

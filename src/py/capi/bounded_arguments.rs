@@ -1,9 +1,9 @@
-//! Reads arguments of any size (bytes, lists) without trusting the length that an object claims, and spans of time.
+//! Arguments of any size (bytes, lists), read without trust in the length that the object claims; and time spans.
 //!
 //! PyO3's `Vec<T>` reserves `len(object)` items before it reads the first one, and its `Vec<u8>` reads any sequence
-//! of numbers. `range(1 << 40)`, or an object whose `__len__` returns `1 << 62`, ends the process that way. So no
-//! function of this crate takes a `Vec` from Python: bytes come as a buffer, everything else by iteration with a
-//! bound.
+//! of numbers. An argument `range(1 << 40)`, or an object whose `__len__` returns `1 << 62`, would exhaust the memory
+//! and end the process. So no function of this crate takes a `Vec` from Python: bytes are read through the buffer
+//! protocol, all other sequences by iteration with an upper bound.
 
 use std::borrow::Cow;
 use std::ops::Deref;
@@ -17,16 +17,16 @@ use pyo3::types::{PyBytes, PyString};
 
 use crate::capi::buffer_view::BufferView;
 
-/// A bytes-like argument: `bytes` is borrowed for the call, the contents of any other contiguous buffer are copied.
+/// A bytes-like argument. `bytes` are borrowed for the call; the contents of any other contiguous buffer are copied.
 pub struct BytesLike<'a>(Cow<'a, [u8]>);
 
-/// A bytes-like argument that outlives the call, or an item of a [`List`].
+/// A bytes-like argument that outlives the call, or a bytes-like item of a [`List`]. Always a copy.
 pub struct OwnedBytes(pub Vec<u8>);
 
-/// The items of an iterable argument other than `str`.
+/// The items of an iterable argument, at most `ITEMS_MAX`. A `str` is refused.
 pub struct List<T>(pub Vec<T>);
 
-/// Converts a time in seconds. `None` if it is negative, not a number, or longer than a century.
+/// Converts seconds to a `Duration`. Returns `None` for a negative number, NaN, and more than [`SPAN_MAX`].
 ///
 /// Sums and multiples of longer times would leave the range of the clocks, where `Instant + Duration` panics.
 pub fn span(seconds: f64) -> Option<Duration> {
@@ -72,7 +72,8 @@ impl<'py, T: FromPyObjectOwned<'py>> FromPyObject<'_, 'py> for List<T> {
     type Error = PyErr;
 
     fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
-        // If a program passes one name instead of a list, iteration would yield the letters of that name.
+        // Iteration over a `str` would yield its letters, so a program that passes one name instead of a list gets a
+        // TypeError.
         if object.is_instance_of::<PyString>() {
             return Err(PyTypeError::new_err(
                 "an iterable of items is required, not 'str'",
@@ -100,7 +101,8 @@ fn copied(object: Borrowed<'_, '_, PyAny>) -> PyResult<Vec<u8>> {
     BufferView::get(&object, ffi::PyBUF_SIMPLE)?.copy()
 }
 
-/// Items of one list. The longest legitimate list is a child's environment, which the kernel bounds by 2 MiB or less.
+/// The largest number of items in one list. The longest legitimate list is the environment of a child process, which
+/// the kernel limits to 2 MiB or less.
 const ITEMS_MAX: usize = 1 << 20;
-/// A century.
+/// A century: the longest time that a program may pass.
 pub const SPAN_MAX: Duration = Duration::from_secs(100 * 365 * 86_400);

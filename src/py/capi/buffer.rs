@@ -1,11 +1,11 @@
-//! Python buffers held as `Bytes`. Except for `view`, no other file keeps a pointer into a Python object.
+//! Python buffers held as `Bytes`. Only this file and `buffer_view` keep a pointer into a Python object.
 //!
-//! **Ownership of the memory.** While a view is held, its object can neither free the memory nor move it. That does
-//! not prevent writes. `bytes` never change. For other objects an interpreter lock prevents writes, because nothing
-//! here releases it while it reads a buffer. A free-threaded interpreter has no such lock: a program whose threads
-//! write to an object that a call is reading has a race of its own, as it has with CPython's sockets. So mutable
-//! memory is only copied or passed to a system call. Both take each byte as they find it, and no decision depends on
-//! its contents.
+//! **Ownership of the memory.** A buffer view keeps its object from freeing or moving the memory, but does not
+//! prevent writes to it. `bytes` objects never change. The memory of other objects cannot change while this code
+//! reads it, because the interpreter lock is held. A free-threaded interpreter has no such lock: if threads of a
+//! program write to an object while a call reads it, the program has a data race, as it would have with CPython's
+//! sockets. So mutable memory is only copied or passed to a system call. Both take each byte as they find it, and no
+//! decision depends on the contents.
 
 use std::io::{self, Write};
 use std::mem::MaybeUninit;
@@ -21,7 +21,7 @@ use uringcore_io::net;
 use crate::capi::buffer_view::BufferView;
 use crate::capi::fresh_bytes::FreshBytes;
 
-/// A `bytes` object that lives as long as the kernel or a queue needs its contents.
+/// A `bytes` object that stays alive for as long as the kernel or a queue needs its contents.
 struct HeldBytes {
     data: *const u8,
     len: usize,
@@ -42,7 +42,7 @@ impl AsRef<[u8]> for HeldBytes {
     }
 }
 
-/// A `bytes` object as `Bytes`: copied while small, referenced above that.
+/// The contents of a `bytes` object: a copy below [`HOLD_FROM_BYTES`], a reference to the object from there on.
 pub fn hold_bytes(bytes: &Bound<'_, PyBytes>) -> Bytes {
     let slice = bytes.as_bytes();
     if !is_held(bytes) {
@@ -55,20 +55,22 @@ pub fn hold_bytes(bytes: &Bound<'_, PyBytes>) -> Bytes {
     })
 }
 
-/// A subclass may have a `__del__`, which must not run when the engine drops what it has sent.
+/// True if the object is kept instead of copied. A subclass may have a `__del__`, which must not run when the engine
+/// drops the bytes that it has sent, so only exact `bytes` are kept.
 fn is_held(bytes: &Bound<'_, PyBytes>) -> bool {
     bytes.as_bytes().len() >= HOLD_FROM_BYTES && bytes.is_exact_instance_of::<PyBytes>()
 }
 
-/// Bytes that a stream is to send.
+/// Bytes that a stream is about to send.
 pub enum Outgoing<'a> {
-    /// The contents of a `bytes` object. They are copied into the queue.
+    /// The contents of a `bytes` object, which the send queue copies.
     Copied(&'a [u8]),
-    /// The contents of a `bytes` object, which is kept until they are sent, or a copy of any other object's.
+    /// A reference to a `bytes` object that stays alive until its contents are sent, or a copy of the contents of
+    /// another object.
     Kept(Bytes),
 }
 
-/// Joins pieces with `len` bytes in total, in one copy.
+/// Joins `pieces`, which have `len` bytes in total, with one copy.
 pub fn bytes_of<'py, P: AsRef<[u8]>>(
     py: Python<'py>,
     pieces: impl Iterator<Item = P> + Clone,
@@ -88,7 +90,7 @@ pub fn bytes_of<'py, P: AsRef<[u8]>>(
 }
 
 impl<'a> Outgoing<'a> {
-    /// The bytes of an argument of `write()`, as [`bytes_like`].
+    /// Reads the argument of `write()`. It accepts the types of [`bytes_like`].
     pub fn bytes_like(data: &'a Bound<'_, PyAny>) -> PyResult<Self> {
         match data.cast::<PyBytes>() {
             Ok(bytes) => Ok(Self::bytes(bytes)),
@@ -96,7 +98,7 @@ impl<'a> Outgoing<'a> {
         }
     }
 
-    /// The bytes of an argument of `writelines()`, as [`any_buffer`].
+    /// Reads an item of the argument of `writelines()`. It accepts the types of [`any_buffer`].
     pub fn any_buffer(data: &'a Bound<'_, PyAny>) -> PyResult<Self> {
         match data.cast::<PyBytes>() {
             Ok(bytes) => Ok(Self::bytes(bytes)),
@@ -119,8 +121,8 @@ impl<'a> Outgoing<'a> {
     }
 }
 
-/// The types that asyncio's transports accept: bytes, bytearray or memoryview. A mutable one is copied, because it
-/// may change before it is sent.
+/// Reads a `bytes`, `bytearray` or `memoryview`, the types that asyncio's transports accept. Mutable objects are
+/// copied, because they may change before the bytes are sent.
 pub fn bytes_like(data: &Bound<'_, PyAny>) -> PyResult<Bytes> {
     if let Ok(bytes) = data.cast::<PyBytes>() {
         return Ok(hold_bytes(bytes));
@@ -134,13 +136,13 @@ pub fn bytes_like(data: &Bound<'_, PyAny>) -> PyResult<Bytes> {
     )))
 }
 
-/// Any C-contiguous buffer of any item format, as bytes. `bytes` are held as by [`hold_bytes`], others
-/// copied.
+/// Reads any C-contiguous buffer of any item format as bytes. `bytes` are kept or copied as by [`hold_bytes`], other
+/// objects are copied.
 ///
 /// # Errors
 ///
-/// `TypeError` for an object without the buffer protocol, `BufferError` for a buffer that is not contiguous;
-/// both name the argument.
+/// `TypeError` for an object without the buffer protocol, `BufferError` for a buffer that is not contiguous. Both
+/// messages contain `name`, the name of the argument.
 pub fn contiguous(data: &Bound<'_, PyAny>, name: &str) -> PyResult<Bytes> {
     if let Ok(bytes) = data.cast::<PyBytes>() {
         return Ok(hold_bytes(bytes));
@@ -151,7 +153,7 @@ pub fn contiguous(data: &Bound<'_, PyAny>, name: &str) -> PyResult<Bytes> {
     }
 }
 
-/// Raises the error that [`contiguous`] would raise for this object.
+/// Fails as [`contiguous`] would fail for this object, without reading it.
 pub fn check_contiguous(data: &Bound<'_, PyAny>, name: &str) -> PyResult<()> {
     match BufferView::get(data, ffi::PyBUF_SIMPLE) {
         Ok(_) => Ok(()),
@@ -159,8 +161,8 @@ pub fn check_contiguous(data: &Bound<'_, PyAny>, name: &str) -> PyResult<()> {
     }
 }
 
-/// The error for an argument of that name without a contiguous buffer. Exceptions that a program's own buffer raised
-/// are passed on.
+/// Makes the error for an argument `name` that has no contiguous buffer. An exception that the program's own buffer
+/// class has raised is returned unchanged.
 fn not_contiguous(data: &Bound<'_, PyAny>, name: &str, error: PyErr) -> PyErr {
     let py = data.py();
     if error.is_instance_of::<PyBufferError>(py) {
@@ -175,14 +177,14 @@ fn not_contiguous(data: &Bound<'_, PyAny>, name: &str, error: PyErr) -> PyErr {
     }
 }
 
-/// Any object with the buffer protocol, as `memoryview()` takes it (asyncio's `writelines`).
+/// Reads any object with the buffer protocol, contiguous or not, as asyncio's `writelines` does.
 pub fn any_buffer(data: &Bound<'_, PyAny>) -> PyResult<Bytes> {
     if let Ok(bytes) = data.cast::<PyBytes>() {
         return Ok(hold_bytes(bytes));
     }
     match BufferView::get(data, ffi::PyBUF_SIMPLE) {
         Ok(view) => Ok(view.copy()?.into()),
-        // Not contiguous: asyncio sends the bytes that it shows nevertheless.
+        // The buffer is not contiguous. asyncio sends the bytes that `memoryview.tobytes()` returns for it.
         Err(_) => {
             let shown = PyMemoryView::from(data)?.call_method0("tobytes")?;
             Ok(hold_bytes(shown.cast::<PyBytes>()?))
@@ -190,7 +192,7 @@ pub fn any_buffer(data: &Bound<'_, PyAny>) -> PyResult<Bytes> {
     }
 }
 
-/// Raises the error of `memoryview()` for an object without the buffer protocol.
+/// Fails with the error of `memoryview(data)` if the object has no buffer protocol.
 pub fn check(data: &Bound<'_, PyAny>) -> PyResult<()> {
     // SAFETY: this thread is attached and the object is alive. The call reads its type and runs no code of it.
     if unsafe { ffi::PyObject_CheckBuffer(data.as_ptr()) } != 0 {
@@ -201,8 +203,8 @@ pub fn check(data: &Bound<'_, PyAny>) -> PyResult<()> {
     Err(PyTypeError::new_err(message))
 }
 
-/// Copies as much of `data` as fits into the result of `get_buffer()`, a writable Python buffer of any item format.
-/// Returns the count.
+/// Copies as much of `data` as fits into `target`, a writable Python buffer of any item format that a protocol's
+/// `get_buffer()` has returned. Returns the number of copied bytes.
 pub fn copy_into(target: &Bound<'_, PyAny>, data: &[u8]) -> PyResult<usize> {
     let view = buffer_of_protocol(target)?;
     let count = view.len().min(data.len());
@@ -212,7 +214,8 @@ pub fn copy_into(target: &Bound<'_, PyAny>, data: &[u8]) -> PyResult<usize> {
     Ok(count)
 }
 
-/// Receives into the buffer without waiting. Also returns its size. The outer error is one of the buffer's.
+/// Receives from the socket into the buffer `target`, without waiting. Returns the outcome of recv(2) and the size of
+/// the buffer. The outer error is an error of the buffer.
 pub fn receive_into(target: &Bound<'_, PyAny>, fd: RawFd) -> PyResult<(io::Result<usize>, usize)> {
     let view = buffer_of_protocol(target)?;
     let received = in_memory(&view, |memory| net::recv(fd, memory));
@@ -229,7 +232,7 @@ fn buffer_of_protocol<'py>(target: &Bound<'py, PyAny>) -> PyResult<BufferView<'p
     }
 }
 
-/// A new `bytes` object of up to `size` bytes that are received from a socket without waiting.
+/// Receives up to `size` bytes from a socket, without waiting, into a new `bytes` object.
 pub fn received(py: Python<'_>, fd: RawFd, size: usize) -> io::Result<Py<PyBytes>> {
     let no_memory = |error: PyErr| {
         drop(error);
@@ -241,7 +244,8 @@ pub fn received(py: Python<'_>, fd: RawFd, size: usize) -> io::Result<Py<PyBytes
     Ok(made.unbind())
 }
 
-/// Runs `work`, a system call or a copy, on the bytes of a bytes-like object; `None` if it is none.
+/// Runs `work`, a system call or a copy, on the contents of a bytes-like object. Returns `None` for an object that is
+/// not bytes-like.
 pub fn with_readable<R>(data: &Bound<'_, PyAny>, work: impl FnOnce(&[u8]) -> R) -> Option<R> {
     let view = BufferView::get(data, ffi::PyBUF_SIMPLE).ok()?;
     // SAFETY: the view is held until the end of this function and gives address and length. The head of this file says
@@ -250,8 +254,8 @@ pub fn with_readable<R>(data: &Bound<'_, PyAny>, work: impl FnOnce(&[u8]) -> R) 
     Some(work(bytes))
 }
 
-/// Runs `work`, a system call or a copy, on the memory of a writable bytes-like object; `None` if it is
-/// none.
+/// Runs `work`, a system call or a copy, on the memory of a writable bytes-like object. Returns `None` for any other
+/// object.
 pub fn with_writable<R>(
     data: &Bound<'_, PyAny>,
     work: impl FnOnce(&mut [MaybeUninit<u8>]) -> R,
@@ -269,7 +273,7 @@ fn in_memory<R>(view: &BufferView<'_>, work: impl FnOnce(&mut [MaybeUninit<u8>])
     })
 }
 
-/// The bytes of a bytes-like object from `start` on: referenced if they can't change, else copied.
+/// The contents of a bytes-like object from byte `start` on. Immutable contents are referenced, others copied.
 pub fn rest_of(data: &Bound<'_, PyAny>, start: usize) -> PyResult<Bytes> {
     if let Ok(bytes) = data.cast::<PyBytes>() {
         return Ok(hold_bytes(bytes).slice(start..));
@@ -280,5 +284,6 @@ pub fn rest_of(data: &Bound<'_, PyAny>, start: usize) -> PyResult<Bytes> {
     .ok_or_else(|| PyTypeError::new_err("a bytes-like object is required"))
 }
 
-/// Below this a copy is cheaper than keeping the object alive through two reference counts.
+/// The smallest size in bytes from which a `bytes` object is referenced. Below it, a copy costs less than the two
+/// changes of the object's reference count.
 pub const HOLD_FROM_BYTES: usize = 4096;

@@ -1,10 +1,11 @@
-//! A Python buffer that is held while it is read or filled. `buffer` explains the ownership of its memory.
+//! [`BufferView`]: a Python buffer that is held while it is read or filled. `buffer` explains the ownership of its
+//! memory.
 
 use pyo3::exceptions::PyMemoryError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 
-/// A contiguous view of a Python buffer of any item format as bytes; PyO3's `PyBuffer` requires a format.
+/// A contiguous view of a Python buffer of any item format, as bytes. PyO3's `PyBuffer` accepts only one item format.
 pub struct BufferView<'py>(ffi::Py_buffer, Python<'py>);
 
 impl<'py> BufferView<'py> {
@@ -23,11 +24,11 @@ impl<'py> BufferView<'py> {
         usize::try_from(self.0.len).unwrap_or(0)
     }
 
-    /// The bytes as they are now.
+    /// Copies the current contents.
     ///
     /// # Errors
     ///
-    /// `MemoryError`: a sparse mapping may show more bytes than there is memory for.
+    /// `MemoryError`: a sparse mapping may show more bytes than the machine has memory.
     pub fn copy(&self) -> PyResult<Vec<u8>> {
         let mut copy = Vec::new();
         copy.try_reserve_exact(self.len())
@@ -40,7 +41,7 @@ impl<'py> BufferView<'py> {
         Ok(copy)
     }
 
-    /// Never null, so that an empty slice can be made from it.
+    /// The start of the memory. Never null, so that an empty slice can be made from it.
     pub fn data(&self) -> *mut u8 {
         let data = self.0.buf.cast::<u8>();
         if data.is_null() {

@@ -1,4 +1,4 @@
-//! A callback with its arguments, called as cheaply as C can.
+//! [`Callback`]: a callback with its arguments, called by the cheapest way that the C API has.
 
 use std::ptr::null_mut;
 
@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use pyo3::{Borrowed, PyTraverseError, PyVisit, ffi};
 
-/// A callback with its arguments. Up to two of them, nearly always enough, are stored here and need no tuple.
+/// A callback with its arguments. Up to two arguments, which nearly always suffice, are stored here without a tuple.
 pub struct Callback {
     callback: Py<PyAny>,
     args: Args,
@@ -38,14 +38,14 @@ impl Callback {
         &self.callback
     }
 
-    /// `callback(*args)` by vectorcall.
+    /// Calls `callback(*args)` by vectorcall and drops the result.
     pub fn run(&self, py: Python<'_>) -> PyResult<()> {
         let callback = self.callback.as_ptr();
-        // The callee may use the first slot: a bound method puts its object there.
+        // The first slot of `items` is free for the callee: a bound method puts its object there (PEP 590).
         let result = match &self.args {
             Args::None => {
                 let mut items = [null_mut()];
-                // SAFETY: as for two arguments below; no item is read.
+                // SAFETY: as for two arguments below; no argument is read.
                 unsafe { vectorcall(callback, &mut items) }
             }
             Args::One(one) => {
@@ -97,7 +97,7 @@ impl Callback {
         }
     }
 
-    /// Drops the references without a check that this thread is attached.
+    /// Drops the references. `py` proves that this thread is attached, so PyO3 need not check it.
     pub fn drop_ref(self, py: Python<'_>) {
         match self.args {
             Args::None => {}

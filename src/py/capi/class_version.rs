@@ -1,5 +1,5 @@
-//! A class's version, which changes with the class or its bases. It detects a change without a look at the
-//! attributes.
+//! The version number of a class. It changes with each change of the class or its bases, so a comparison of two
+//! numbers replaces a look at the attributes.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -7,7 +7,7 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 
-/// The version, which differs after every change; 0 if the class has none.
+/// The current version of the class. 0 if the interpreter has not assigned one.
 pub fn of(class: &Bound<'_, PyType>) -> u32 {
     // SAFETY: the class is alive (`class`).
     unsafe { read(class.as_type_ptr()) }
@@ -27,7 +27,8 @@ unsafe fn read(class: *mut ffi::PyTypeObject) -> u32 {
     // free-threaded build. A change that another thread makes at this moment may be seen or not.
     let version = unsafe { AtomicU32::from_ptr(&raw mut (*class).tp_version_tag) };
     let version = version.load(Ordering::Relaxed);
-    // CPython 3.10 keeps the number of a changed class and clears its flag of validity.
+    // CPython 3.10 keeps the number of a class that has changed, and only clears the flag that says that the number is
+    // valid.
     #[cfg(not(Py_3_11))]
     // SAFETY: the class is alive (the caller's promise), and this version has an interpreter lock.
     if unsafe { (*class).tp_flags } & ffi::Py_TPFLAGS_VALID_VERSION_TAG == 0 {

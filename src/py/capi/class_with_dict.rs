@@ -1,12 +1,13 @@
-//! The classes of transports and events as Python sees them: subclasses whose instances take attributes.
+//! The classes of transports and events as Python sees them: subclasses whose instances have a `__dict__`.
 //!
-//! Programs set attributes on a transport or an event and test suites replace its methods, as on asyncio's and
-//! aioquic's own. An instance of a Python subclass has a dictionary for that. Unlike PyO3's `dict` it is safe (see
-//! `cell`): the interpreter makes neither it nor any other object that the garbage collector counts before the Rust
-//! fields are written. A method call is still a look-up in the class, because there is no `__getattr__` of ours.
+//! Programs set attributes on transports and events, and test suites replace their methods, as they can with
+//! asyncio's and aioquic's own. An instance of a Python subclass has a dictionary for them. That dictionary is safe,
+//! in contrast to PyO3's `dict` option (see the end of `gil_cell`): the interpreter makes the dictionary, and any
+//! other object that the garbage collector counts, only after the Rust fields are written. Methods are still found in
+//! the class, because the classes have no `__getattr__`.
 //!
-//! `stream`, `datagram`, `tls` and `events` have the behaviour of the classes. The Rust code of the loop uses those
-//! types, and accepts the subclasses as such.
+//! The base classes, with all behaviour, are in `transport`, `tls`, `h3::events` and `quic::events`. Rust code uses
+//! the base types, and accepts instances of the subclasses as such.
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::ffi::PyTypeObject;
@@ -15,13 +16,13 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyType};
 use pyo3::{PyClass, PyClassInitializer};
 
-/// An extension class of which Python only sees a subclass.
+/// An extension class that Python sees only through a subclass with a `__dict__`.
 pub trait ClassWithDict: PyClass {
-    /// The storage of the subclass.
+    /// The cell that stores the subclass, once it is made.
     fn subclass() -> &'static PyOnceLock<Py<PyType>>;
 }
 
-/// The class that Python sees, as `class T(T):` with an empty body makes it.
+/// The subclass that Python sees. It is made at the first call, as if by `class T(T):` with an empty body.
 pub fn class<T: ClassWithDict>(py: Python<'_>) -> PyResult<&'static Py<PyType>> {
     T::subclass().get_or_try_init(py, || {
         let core = py.get_type::<T>();
@@ -36,7 +37,7 @@ pub fn class<T: ClassWithDict>(py: Python<'_>) -> PyResult<&'static Py<PyType>> 
     })
 }
 
-/// An instance of the class that Python sees, around `value`.
+/// Makes an instance of the subclass that Python sees, with the fields of `value`.
 pub fn instance<T: ClassWithDict>(
     py: Python<'_>,
     value: impl Into<PyClassInitializer<T>>,
@@ -46,7 +47,8 @@ pub fn instance<T: ClassWithDict>(
     unsafe { new_instance(class, value.into()) }
 }
 
-/// An instance of `class`, which is T's or a subclass of it, around `value`.
+/// Makes an instance of `class` with the fields of `value`. `class` must be the class of `T` or one of its
+/// subclasses.
 pub fn instance_of<T: PyClass>(
     class: &Bound<'_, PyType>,
     value: impl Into<PyClassInitializer<T>>,
@@ -66,9 +68,9 @@ unsafe fn new_instance<T: PyClass>(
 ) -> PyResult<Py<T>> {
     let py = class.py();
     let class: *mut PyTypeObject = class.as_type_ptr();
-    // PyO3 makes instances of subclasses in `#[new]` only. This is the function behind it, which is public for PyO3's
-    // macros alone. PyO3's version is pinned exactly in Cargo.toml for that reason. Going through `#[new]` itself, with
-    // the value packed into a Python object, makes three objects for each one.
+    // PyO3 makes instances of subclasses only from `#[new]`. `tp_new_impl` is the function that `#[new]` calls; it is
+    // public for PyO3's macros alone, so Cargo.toml pins the exact version of PyO3. A call of the class from here, with
+    // `value` packed into a Python object for `#[new]`, would make three objects instead of one.
     //
     // SAFETY: in that version the function requires that `class` is T's class or a subclass of it, as this one does.
     let object = unsafe { pyo3::impl_::pymethods::tp_new_impl(py, value, class)? };

@@ -1,17 +1,18 @@
-//! `contextvars` contexts, entered through the C API: half the cost of `Context.run`.
+//! `contextvars` contexts, entered through the C API, which costs half as much as `Context.run`.
 
 use pyo3::exceptions::{PyRuntimeError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::{Borrowed, ffi};
 
-/// `contextvars.copy_context()`.
+/// Makes a copy of the current context, as `contextvars.copy_context()` does.
 pub fn copy_current(py: Python<'_>) -> PyResult<Py<PyAny>> {
     // SAFETY: this thread is attached (`py`), and the context belongs to it. The call returns a new reference or NULL
     // with an exception set, as `from_owned_ptr_or_err` expects.
     unsafe { Bound::from_owned_ptr_or_err(py, ffi::PyContext_CopyCurrent()).map(Bound::unbind) }
 }
 
-/// The context that was passed with a callback, or a copy of the caller's.
+/// Returns the context that was passed with a callback. If that is None or missing, returns a copy of the caller's
+/// context.
 pub fn given_or_copied(
     py: Python<'_>,
     given: Option<Borrowed<'_, '_, PyAny>>,
@@ -22,16 +23,17 @@ pub fn given_or_copied(
     }
 }
 
-/// The context of the callbacks of a transport, or of a server's connections.
+/// The context in which the callbacks of a transport run, or those of all connections of a server.
 pub enum CallbackContext {
-    /// Every callback, `connection_lost` among them, runs in this context, as on CPython 3.15 and later.
+    /// All callbacks, `connection_lost` included, run in this context, as on CPython 3.15 and later.
     Given(Py<PyAny>),
-    /// A copy of the creator's context; `connection_lost` runs in a copy of the closer's.
+    /// A copy of the context in which the transport or the server was created. `connection_lost` runs in a copy of the
+    /// context in which the transport was closed.
     Copied(Py<PyAny>),
 }
 
 impl CallbackContext {
-    /// If `given` is None, a copy of the caller's.
+    /// `Given` with the context `given`. If `given` is None, `Copied` with a copy of the caller's context.
     pub fn new(py: Python<'_>, given: Option<Bound<'_, PyAny>>) -> PyResult<Self> {
         let Some(context) = given.filter(|context| !context.is_none()) else {
             return copy_current(py).map(Self::Copied);
@@ -50,7 +52,8 @@ impl CallbackContext {
         context
     }
 
-    /// A context of this kind for a connection. It sees values set in this one, and its own values stay in it.
+    /// Makes the context of one connection of a server: a copy of this context, which has its values and keeps its own
+    /// changes.
     pub fn fork(&self, py: Python<'_>) -> PyResult<Self> {
         // SAFETY: this thread is attached (`py`) and the context is a live object. The call returns a new reference or
         // NULL with an exception set, as `from_owned_ptr_or_err` expects.
@@ -63,8 +66,8 @@ impl CallbackContext {
         })
     }
 
-    /// The context of `connection_lost` if the transport is closed now. `None` if it is the context of all
-    /// callbacks.
+    /// Returns the context for `connection_lost` of a transport that is being closed now. `None` means the context of
+    /// the other callbacks.
     pub fn at_the_end(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
         match self {
             Self::Given(_) => Ok(None),
@@ -80,12 +83,13 @@ impl CallbackContext {
     }
 }
 
-/// An entered context. Dropping it leaves the context, before an error from inside it is reported.
+/// A context that the current thread has entered. Its drop leaves the context.
 pub struct Inside<'py>(Bound<'py, PyAny>);
 
 impl<'py> Inside<'py> {
-    /// Enters a context for a callback that must run in any case. A callback that runs the loop by itself
-    /// leaves its context entered, and no context is entered twice. Then a copy is entered.
+    /// Enters `context` for a callback that must run in any case. If the context is entered already (a callback that
+    /// runs the loop inside itself has not left it), a copy is entered instead, because a context cannot be entered
+    /// twice.
     pub fn of(context: &Bound<'py, PyAny>) -> PyResult<Self> {
         match Self::exactly(context) {
             Err(error) if error.is_instance_of::<PyRuntimeError>(context.py()) => {
@@ -100,7 +104,7 @@ impl<'py> Inside<'py> {
         }
     }
 
-    /// Fails if the context is entered already, as in asyncio.
+    /// Enters `context`. Fails if it is entered already, as in asyncio.
     pub fn exactly(context: &Bound<'py, PyAny>) -> PyResult<Self> {
         // SAFETY: this thread is attached and `context` is a live object. A wrong type, and a context that any thread
         // has entered, raise an exception.
@@ -116,7 +120,8 @@ impl Drop for Inside<'_> {
         // SAFETY: as in `exactly`, which has entered the context. An exit on another thread, or of a context that is
         // not the last one, raises an exception.
         if unsafe { ffi::PyContext_Exit(self.0.as_ptr()) } != 0 {
-            // Other code entered a context and never left it. No state of ours is affected.
+            // Other code has entered a context and not left it. The error is only reported, because no state of ours
+            // depends on it.
             PyErr::fetch(self.0.py()).write_unraisable(self.0.py(), None);
         }
     }

@@ -1,8 +1,9 @@
-//! Coroutines of our own: the methods and attributes of CPython's, for each class that holds a [`Coroutine`].
+//! [`Coroutine`]: coroutine classes written in Rust, with the methods and attributes of CPython's coroutines.
 //!
-//! No class can derive from CPython's coroutine type, and a PyO3 class cannot be generic. So [`coroutine_methods`]
-//! writes the methods of each class, and its first field has the behaviour: [`RustCoroutine`](super::rust_coroutine::RustCoroutine) for work
-//! in Rust. asyncio runs the coroutines; `inspect`, anyio and asyncio's debug mode read the attributes.
+//! No class can derive from CPython's coroutine type, and a PyO3 class cannot be generic. So the macro
+//! [`coroutine_methods`] writes the methods of each class, and the first field of the class implements [`Coroutine`];
+//! in most cases it is a [`RustCoroutine`](super::rust_coroutine::RustCoroutine). asyncio runs these coroutines;
+//! `inspect`, anyio and asyncio's debug mode read their attributes.
 
 use std::borrow::Cow;
 
@@ -14,17 +15,19 @@ use pyo3::prelude::*;
 use pyo3::types::{PyTuple, PyType};
 use pyo3::{PyTraverseError, PyVisit};
 
-/// The behaviour of a coroutine. [`coroutine_methods`] makes a Python class of it.
+/// The behaviour of a coroutine. [`coroutine_methods`] makes a Python class from it.
 pub trait Coroutine {
-    /// Runs until the coroutine has to wait, and returns the future for the task, or `None` if the coroutine has
-    /// returned None. Another result is the exception of [`returned`]. `value` is the argument of `send()`.
+    /// Runs until the coroutine waits or ends. Returns the future for which the task must wait, or `None` if the
+    /// coroutine has returned None. If it has returned another value, the result is the exception of [`returned`].
+    /// `value` is the argument of `send()`.
     fn resume(
         &self,
         py: Python<'_>,
         value: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Option<Py<PyAny>>>;
 
-    /// Raises the exception of `args` inside, as a cancelled task does. Returns like [`resume`](Self::resume).
+    /// Raises the exception of `args` inside the coroutine, as a cancelled task does. Returns what
+    /// [`resume`](Self::resume) returns.
     fn throw(&self, py: Python<'_>, args: &Bound<'_, PyTuple>) -> PyResult<Option<Py<PyAny>>>;
 
     fn close(&self, py: Python<'_>) -> PyResult<()>;
@@ -40,30 +43,31 @@ pub trait Coroutine {
         }
     }
 
-    /// The iterator of the future that the coroutine waits for.
+    /// The iterator of the future for which the coroutine waits, if it waits.
     fn awaited(&self, py: Python<'_>) -> Option<Py<PyAny>>;
 
     fn frame(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
         stand_in_frame(py, self.state(py))
     }
 
-    /// None unless there is Python code.
+    /// The code object. `None` for a coroutine without Python code.
     fn code(&self, _py: Python<'_>) -> Option<Py<PyAny>> {
         None
     }
 
-    /// None unless `sys.set_coroutine_origin_tracking_depth` has recorded it.
+    /// The traceback of the coroutine's creation. `None` unless `sys.set_coroutine_origin_tracking_depth` has enabled
+    /// it.
     fn origin(&self, _py: Python<'_>) -> Option<Py<PyAny>> {
         None
     }
 
     fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError>;
 
-    /// Drops what may be part of a cycle. For the collector.
+    /// Drops all references that may be part of a cycle. The garbage collector calls it.
     fn clear(&self, py: Python<'_>);
 }
 
-/// The states of `inspect.getcoroutinestate`.
+/// The states that `inspect.getcoroutinestate` returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CoroutineState {
     Created,
@@ -83,7 +87,7 @@ impl CoroutineState {
     }
 }
 
-/// The methods of a coroutine for `$class`, whose first field is a [`Coroutine`].
+/// Defines the Python methods of a coroutine class `$class`, whose first field implements [`Coroutine`].
 macro_rules! coroutine_methods {
     ($class:ident) => {
         #[pyo3::pymethods]
@@ -124,7 +128,8 @@ macro_rules! coroutine_methods {
                 $crate::capi::coroutine::Coroutine::close(&self.0, py)
             }
 
-            /// CPython's coroutine type, because anyio makes a task only if `inspect.iscoroutine` returns True.
+            /// CPython's coroutine type, because anyio makes a task only of an object for which `inspect.iscoroutine`
+            /// is True.
             #[getter(__class__)]
             fn class(&self, py: pyo3::Python<'_>) -> pyo3::PyResult<pyo3::Py<pyo3::PyAny>> {
                 $crate::capi::coroutine::class(py)
@@ -169,14 +174,14 @@ macro_rules! coroutine_methods {
                 state == $crate::capi::coroutine::CoroutineState::Running
             }
 
-            /// For `inspect.getcoroutinestate` from CPython 3.11 on.
+            /// Read by `inspect.getcoroutinestate` from CPython 3.11 on.
             #[getter]
             fn cr_suspended(&self, py: pyo3::Python<'_>) -> bool {
                 let state = $crate::capi::coroutine::Coroutine::state(&self.0, py);
                 state == $crate::capi::coroutine::CoroutineState::Suspended
             }
 
-            /// For `inspect.getcoroutinestate` from CPython 3.15 on.
+            /// Read by `inspect.getcoroutinestate` from CPython 3.15 on.
             #[getter]
             fn cr_state(&self, py: pyo3::Python<'_>) -> &'static str {
                 $crate::capi::coroutine::Coroutine::state(&self.0, py).name()
@@ -195,7 +200,7 @@ macro_rules! coroutine_methods {
 
 pub(crate) use coroutine_methods;
 
-/// `send()` of a coroutine.
+/// The method `send()` of a coroutine.
 pub fn send(
     coroutine: &impl Coroutine,
     py: Python<'_>,
@@ -208,7 +213,7 @@ pub fn send(
     as_sent(py, coroutine.resume(py, Some(value))?)
 }
 
-/// `throw()` of a coroutine.
+/// The method `throw()` of a coroutine.
 pub fn throw(
     coroutine: &impl Coroutine,
     py: Python<'_>,
@@ -222,7 +227,8 @@ pub fn class(py: Python<'_>) -> PyResult<Py<PyAny>> {
     Ok(types.getattr(intern!(py, "CoroutineType"))?.unbind())
 }
 
-/// A frame for a coroutine without Python code. A coroutine that is over has none.
+/// A frame for `cr_frame` of a coroutine without Python code, because debuggers expect one. `None` after the
+/// coroutine's end.
 pub fn stand_in_frame(py: Python<'_>, state: CoroutineState) -> PyResult<Option<Py<PyAny>>> {
     let name = match state {
         CoroutineState::Created => intern!(py, "NEW"),
@@ -234,8 +240,9 @@ pub fn stand_in_frame(py: Python<'_>, state: CoroutineState) -> PyResult<Option<
     Ok(Some(frame.unbind()))
 }
 
-/// The exception by which a coroutine returns `value`. CPython accepts the value itself without an exception object,
-/// except a tuple, which would become the exception's arguments, and an exception.
+/// The `StopIteration` with which a coroutine returns `value`. CPython sets `value` without making an exception
+/// object. Two kinds of values need that object: a tuple, whose items CPython would take for the exception's
+/// arguments, and an exception, which CPython would raise itself.
 pub fn returned(py: Python<'_>, value: Py<PyAny>) -> PyErr {
     let is_taken_apart = {
         let value = value.bind(py);
@@ -247,17 +254,17 @@ pub fn returned(py: Python<'_>, value: Py<PyAny>) -> PyErr {
     }
 }
 
-/// The error of a step after the last one.
+/// The error for a coroutine that is resumed after its end.
 pub fn used_up() -> PyErr {
     PyRuntimeError::new_err("cannot reuse already awaited coroutine")
 }
 
-/// The error of a step inside another step.
+/// The error for a coroutine that is resumed from inside its own step.
 pub fn executing() -> PyErr {
     PyValueError::new_err("coroutine already executing")
 }
 
-/// The exception that `throw(exception)` or `throw(type[, value[, traceback]])` raises. A traceback is ignored.
+/// The exception that `throw(exception)` or `throw(type[, value[, traceback]])` raises. The traceback is ignored.
 pub fn raised(args: &Bound<'_, PyTuple>) -> PyResult<PyErr> {
     let first = args.get_item(0)?;
     let value = args.get_item(1).ok().filter(|value| !value.is_none());
@@ -284,8 +291,8 @@ pub fn raised(args: &Bound<'_, PyTuple>) -> PyResult<PyErr> {
     }
 }
 
-/// Converts the result of `__next__` to the result of `send()`, where the end without a value is an
-/// exception.
+/// Converts a result of `__next__` to one of `send()`. `__next__` returns NULL without an exception if the coroutine
+/// has returned None; `send()` must raise StopIteration.
 fn as_sent(py: Python<'_>, what: Option<Py<PyAny>>) -> PyResult<Py<PyAny>> {
     what.ok_or_else(|| PyStopIteration::new_err((py.None(),)))
 }

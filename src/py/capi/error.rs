@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyTuple, PyType};
 use uringcore_io::{Backend, Errno, SetupError};
 
-/// `OSError(errno, strerror)`. Python selects the subclass (`ConnectionResetError` and so on).
+/// `OSError(errno, strerror)`. Python selects the subclass by the number, such as `ConnectionResetError`.
 pub fn os_error(errno: Errno) -> PyErr {
     let text = std::io::Error::from_raw_os_error(errno.0).to_string();
     // Rust appends " (os error N)"; Python already shows "[Errno N]".
@@ -20,7 +20,7 @@ pub fn os_error(errno: Errno) -> PyErr {
     PyOSError::new_err((errno.0, text))
 }
 
-/// Like [`os_error`], with the one or two paths of the operation.
+/// Makes the error of [`os_error`] with `filename`, and `filename2` if the operation has two paths.
 pub fn named_os_error(py: Python<'_>, errno: Errno, names: Option<Py<PyTuple>>) -> PyErr {
     let error = os_error(errno);
     let Some(names) = names else { return error };
@@ -44,8 +44,8 @@ pub fn io_error(error: &std::io::Error) -> PyErr {
     }
 }
 
-/// `OSError` if the process has no descriptor left or epoll fails, as with asyncio's selectors. A fault of io_uring
-/// itself is a `RuntimeError`.
+/// Converts an error of the loop's creation. `OSError` if the process has no free descriptor or epoll fails, as with
+/// asyncio's selectors; `RuntimeError` for a fault of io_uring itself.
 pub fn setup_error(error: &SetupError) -> PyErr {
     let errno = error.errno().0;
     let is_about_the_ring = error.backend() == Backend::Uring;
@@ -56,7 +56,7 @@ pub fn setup_error(error: &SetupError) -> PyErr {
     }
 }
 
-/// The loop is inside the kernel on its own thread, and this is another thread.
+/// The error for a call from another thread while the loop's own thread is inside the kernel with the engine.
 pub fn engine_away() -> PyErr {
     PyRuntimeError::new_err(
         "Non-thread-safe operation invoked on an event loop other than the current one: \
@@ -64,7 +64,7 @@ pub fn engine_away() -> PyErr {
     )
 }
 
-/// A forked child used an object of its parent's loop.
+/// The error for a forked child that uses an object of its parent's loop.
 pub fn loop_of_parent() -> PyErr {
     PyRuntimeError::new_err(
         "This event loop belongs to the parent process; make a new one in the forked child",
@@ -75,8 +75,8 @@ pub fn loop_closed() -> PyErr {
     PyRuntimeError::new_err("Event loop is closed")
 }
 
-/// Runs code that calls Python from an object's drop. The interpreter drops objects while an exception is pending,
-/// and no Python code may be called then.
+/// Runs `run`, which may call Python, inside an object's drop. The interpreter may drop the object while an exception
+/// is pending, and Python code must not be called then. So the pending exception is taken and set again afterwards.
 pub fn with_pending_set_aside<R>(py: Python<'_>, run: impl FnOnce() -> R) -> R {
     let pending = PyErr::take(py);
     let result = run();
@@ -86,10 +86,11 @@ pub fn with_pending_set_aside<R>(py: Python<'_>, run: impl FnOnce() -> R) -> R {
     result
 }
 
-/// A warning from an object's drop. If warnings are errors, no caller exists to receive it.
+/// Issues a warning from an object's drop. If warnings are errors, the exception has no caller, so it is written to
+/// `sys.unraisablehook`.
 pub fn warn_of_a_dying_object(category: &Bound<'_, PyType>, text: String) {
     let py = category.py();
-    // The text must not contain a NUL byte.
+    // A text that contains a NUL byte becomes an empty one.
     let text = CString::new(text).unwrap_or_default();
     with_pending_set_aside(py, || {
         if let Err(error) = PyErr::warn(py, category, &text, 1) {
@@ -98,15 +99,16 @@ pub fn warn_of_a_dying_object(category: &Bound<'_, PyType>, text: String) {
     });
 }
 
-/// Creates the exception of the error. PyO3 creates the exception of `new_err` at its first use, and panics there
-/// once the interpreter ends. Finalisers still call methods then, so an error that such a method inspects comes from
-/// here.
+/// Makes the exception object of `error` now. PyO3 makes it at the first use, and panics if the interpreter is ending
+/// by then. Finalisers still call methods at that time, so a method that inspects its error calls this function
+/// first.
 pub fn made(py: Python<'_>, error: PyErr) -> PyErr {
     error.restore(py);
     PyErr::fetch(py)
 }
 
-/// True for an exception that asyncio lets out of the loop instead of passing it to the exception handler.
+/// True for exceptions that leave the loop in asyncio (`SystemExit`, `KeyboardInterrupt`). All others go to the
+/// exception handler.
 pub fn is_exit(py: Python<'_>, error: &PyErr) -> bool {
     error.is_instance_of::<pyo3::exceptions::PySystemExit>(py)
         || error.is_instance_of::<pyo3::exceptions::PyKeyboardInterrupt>(py)

@@ -1,8 +1,8 @@
-//! Methods that take their arguments as the interpreter passes them.
+//! Methods that get their arguments as the interpreter passes them (METH_FASTCALL).
 //!
-//! PyO3's own argument parsing makes a tuple of `*args` and looks every keyword up. For a method that a program calls
-//! a million times a second, that costs as much as the method's work. These methods are added to their class when the
-//! module is made. The trampoline that catches panics is PyO3's.
+//! PyO3's argument parsing makes a tuple for `*args` and looks up every keyword. For a method that a program calls a
+//! million times a second, this costs as much as the method's work. The methods of this file are added to their class
+//! when the module is made. They run inside PyO3's trampoline, which catches panics.
 
 use std::ffi::{CStr, CString};
 
@@ -12,7 +12,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyString, PyTuple, PyType};
 use pyo3::{Borrowed, PyClass, ffi};
 
-/// The arguments of a call.
+/// The arguments of one call.
 pub struct Arguments<'a, 'py> {
     pub positional: &'a [Borrowed<'a, 'py, PyAny>],
     named: &'a [Borrowed<'a, 'py, PyAny>],
@@ -20,7 +20,7 @@ pub struct Arguments<'a, 'py> {
 }
 
 impl<'a, 'py> Arguments<'a, 'py> {
-    /// Checks the arguments of a method that takes none.
+    /// Fails unless the call has no arguments. `method` is the name for the error message.
     pub fn check_empty(&self, method: &str) -> PyResult<()> {
         match self.positional.is_empty() && self.has_no_names() {
             true => Ok(()),
@@ -66,8 +66,8 @@ impl<'a, 'py> Arguments<'a, 'py> {
         self.named.is_empty()
     }
 
-    /// The one keyword argument, if it has this name and is the only one; the other arguments are positional. `other`
-    /// caches a second string of that name.
+    /// Returns the value of the keyword argument `name`, if it is the only keyword argument of the call. `other` caches
+    /// a second `str` object with that name (see [`is_name`](Self::is_name)).
     pub fn only_named(
         &self,
         name: &Bound<'py, PyString>,
@@ -79,7 +79,7 @@ impl<'a, 'py> Arguments<'a, 'py> {
         }
     }
 
-    /// The keyword arguments as a dictionary for a call.
+    /// Makes a dictionary of the keyword arguments, for a call of another function.
     pub fn kwargs(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let kwargs = PyDict::new(py);
         for (name, value) in self.named() {
@@ -108,8 +108,8 @@ impl<'a, 'py> Arguments<'a, 'py> {
     }
 }
 
-/// True if both are one name. asyncio's C code passes its own string, which is not interned, but is one object for
-/// all calls. It is kept in `other` and recognised by its address from then on.
+/// True if `given` equals the name. asyncio's C code passes a `str` object of its own, which is not interned but is
+/// one object for all calls. The first comparison stores it in `other`; later calls recognise it by its address.
 fn is_name(
     given: &Bound<'_, PyString>,
     name: &Bound<'_, PyString>,
@@ -150,7 +150,7 @@ pub unsafe fn call<T: PyClass>(
     function(&slf, &arguments).map(Py::into_ptr)
 }
 
-/// The [`Method`] `$name` of `$class` for `$function`: converts the interpreter's arguments to a call of
+/// Makes the [`Method`] `$name` of `$class`. It converts the interpreter's arguments and calls `$function`, a
 /// `fn(&Bound<$class>, &Arguments) -> PyResult<Py<PyAny>>`.
 macro_rules! fast_method {
     ($class:ty, $name:literal, $doc:expr, $function:path) => {{
@@ -182,10 +182,10 @@ macro_rules! fast_method {
 
 pub(crate) use fast_method;
 
-/// A method to be added to a class.
+/// A method that [`add_methods`] adds to a class.
 pub struct Method {
     pub name: &'static CStr,
-    /// Begins with the signature: `name($self, ...)\n--\n\n`.
+    /// The docstring. It begins with the signature: `name($self, ...)\n--\n\n`.
     pub doc: CString,
     pub function: ffi::PyCFunctionFastWithKeywords,
 }
@@ -196,7 +196,7 @@ pub fn add_methods(
 ) -> PyResult<()> {
     let py = class.py();
     for method in methods {
-        // The definition lives as long as the process, like the class.
+        // The definition is leaked, because it must live as long as the class, which is until the end of the process.
         let definition = Box::leak(Box::new(ffi::PyMethodDef {
             ml_name: method.name.as_ptr(),
             ml_meth: ffi::PyMethodDefPointer {

@@ -1,5 +1,5 @@
-//! `bytes` objects that are filled after they are made, before any other code sees them. Not here: access of the
-//! interpreter's C code to their memory (`lend`).
+//! [`FreshBytes`]: a `bytes` object that is filled after it is made, before any other code sees it. Not here: access
+//! of the interpreter's C code to its memory (`lent_memory`).
 
 use std::cell::Cell;
 use std::ffi::c_int;
@@ -14,9 +14,9 @@ use uringcore_io::net;
 
 use crate::capi::lent_memory::Loan;
 
-/// A `bytes` object under construction, whose size is known only at the end.
+/// A `bytes` object under construction. Its size is only known at the end, when it is cut to the filled bytes.
 pub struct FreshBytes {
-    /// The object, which no other code has seen yet.
+    /// The object. No other code has a reference to it.
     bytes: Py<PyBytes>,
     capacity: usize,
     filled: usize,
@@ -51,7 +51,7 @@ impl FreshBytes {
         unsafe { std::slice::from_raw_parts(self.free().sub(self.filled), self.filled) }
     }
 
-    /// Appends `data`. The caller makes sure that there is space for it.
+    /// Appends `data`. Panics if there is no space for it.
     pub fn append(&mut self, data: &[u8]) {
         assert!(data.len() <= self.space(), "no space for the bytes");
         // SAFETY: the check above keeps the copy within the object. No other code has seen the object, so its storage
@@ -66,7 +66,7 @@ impl FreshBytes {
         unsafe { self.write(|memory| net::recv(fd, memory)) }
     }
 
-    /// Passes the free space to `work`, which writes to it and returns the number of bytes.
+    /// Passes the free space to `work`, which writes to the beginning of it and returns the number of written bytes.
     ///
     /// # Safety
     ///
@@ -85,7 +85,7 @@ impl FreshBytes {
         Ok(())
     }
 
-    /// Counts bytes that were written to the free space by other means.
+    /// Counts bytes that other code has written to the free space.
     ///
     /// # Safety
     ///
@@ -98,8 +98,9 @@ impl FreshBytes {
         self.filled += count;
     }
 
-    /// Lends the free space to `call` as [`lend`](super::lent_memory::lend) does. `call` fills it and returns the number of
-    /// bytes, or None.
+    /// Passes the free space as a Python object with the buffer protocol to `call` (see
+    /// [`lend`](super::lent_memory::lend)). `call` fills it from the beginning and returns the number of bytes, or
+    /// None.
     ///
     /// # Safety
     ///
@@ -127,7 +128,8 @@ impl FreshBytes {
         written
     }
 
-    /// Moves the contents to another object, because some code may write to this one as long as it lives.
+    /// Copies the contents to a new object. This is necessary if some code has kept a view of the memory, because that
+    /// code may write to the old object for as long as the object lives.
     fn move_away(&mut self, py: Python<'_>) -> PyResult<()> {
         let mut other = Self::with_capacity(py, self.capacity)?;
         // SAFETY: `filled` bytes of this object are filled, and the other one has room for them. Code that kept the
@@ -142,7 +144,7 @@ impl FreshBytes {
         Ok(())
     }
 
-    /// The start of the free space. It does not move until the object is cut or dropped.
+    /// The start of the free space. The address is valid until the object is cut to its final size or dropped.
     pub fn free(&self) -> *mut u8 {
         // SAFETY: the object is a live `bytes` of `capacity` bytes, and `filled` is not larger.
         unsafe {

@@ -1,9 +1,10 @@
-//! The futures that coroutines of our own wait for.
+//! Wakes the asyncio futures for which coroutines written in Rust wait.
 
 use pyo3::intern;
 use pyo3::prelude::*;
 
-/// Wakes all waiting futures. Returns the first error, such as that of a closed loop.
+/// Sets the result None on all futures in `waiting` that are not done. Returns the first error, such as that of a
+/// closed loop.
 pub fn wake(py: Python<'_>, waiting: Vec<Py<PyAny>>) -> PyResult<()> {
     let mut outcome = Ok(());
     for future in waiting {

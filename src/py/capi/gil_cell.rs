@@ -1,20 +1,20 @@
-//! State that a Python object owns.
+//! [`GilCell`]: the mutable state of a Python object.
 //!
-//! The closure interface ends each borrow before Python code can run; objects whose finalisers may run are dropped
-//! outside. With an interpreter lock the cell is a `RefCell`; in a free-threaded build it is a mutex, and only the
-//! thread that runs a loop reaches its engine.
+//! Access is through closures, so that each borrow ends before Python code can run. Objects whose finalisers may run
+//! Python code are dropped outside of the closure. With an interpreter lock the cell is a `RefCell`. In a
+//! free-threaded build it is a mutex; there, only the thread that runs a loop uses the loop's engine.
 
 use pyo3::Python;
 
-/// State that a Python class may hold, open to one thread at a time.
+/// State of a Python object, accessible to one thread at a time.
 ///
-/// **Invariant.** The value is never borrowed across a call into Python: `with` takes a closure so that borrows end
-/// before one. Anything whose drop may run Python code (a last reference) has to be moved out of the closure and
-/// dropped there.
+/// **Invariant.** The value is never borrowed across a call into Python: `with` takes a closure, which must not call
+/// Python. A value whose drop may run Python code (a last reference to an object) is moved out of the closure and
+/// dropped after it.
 ///
-/// With the interpreter lock a `RefCell` is enough, and a second borrow is a panic that tests find. In a
-/// free-threaded interpreter the cell is a mutex. Because of the invariant it is held only briefly, by a thread that
-/// does not wait, and no two of them are ever waited for in a circle.
+/// With the interpreter lock a `RefCell` is sufficient, and a second borrow is a panic, which tests find. In a
+/// free-threaded interpreter the cell is a mutex. Because of the invariant a thread holds it only briefly and waits
+/// for nothing else meanwhile, so threads cannot deadlock.
 pub struct GilCell<T>(Inner<T>);
 
 #[cfg(not(Py_GIL_DISABLED))]
@@ -52,7 +52,8 @@ impl<T> GilCell<T> {
         run(&mut self.0.borrow_mut())
     }
 
-    /// A panic in another closure leaves the value as it was at that moment, as with a `RefCell`.
+    /// A panic inside another closure does not poison the value. As with a `RefCell`, the value stays as the panic left
+    /// it.
     #[cfg(Py_GIL_DISABLED)]
     pub fn with<R>(&self, _py: Python<'_>, run: impl FnOnce(&mut T) -> R) -> R {
         run(&mut self
@@ -61,7 +62,7 @@ impl<T> GilCell<T> {
             .unwrap_or_else(std::sync::PoisonError::into_inner))
     }
 
-    /// Access for a caller that owns the cell exclusively and needs no token.
+    /// Access for the exclusive owner of the cell, without a token.
     #[cfg(not(Py_GIL_DISABLED))]
     pub fn get_mut(&mut self) -> &mut T {
         self.0.get_mut()
@@ -74,8 +75,8 @@ impl<T> GilCell<T> {
             .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// Access for `__traverse__`, which has no token and must not run Python code. `None` if the value is
-    /// borrowed, which the collector treats as "still alive".
+    /// Access for `__traverse__`, which has no token and must not run Python code. Returns `None` if the value is
+    /// borrowed. Nothing is visited then, so the garbage collector takes the referenced objects for alive.
     #[cfg(not(Py_GIL_DISABLED))]
     pub fn traverse<R>(&self, run: impl FnOnce(&T) -> R) -> Option<R> {
         self.0.try_borrow().ok().map(|value| run(&value))
@@ -98,10 +99,10 @@ impl<T: Default> GilCell<T> {
     }
 }
 
-// No class here uses PyO3's `dict`, because CPython 3.11 allocates that dictionary inside `object.__new__`, before
-// PyO3 has written the Rust fields. The allocation may start a collection, which traverses the object while it is
-// still zeroed. Python subclasses have their own dictionary, without that fault: the loop's and, by `open_class`,
-// the transports'.
+// No class of this crate uses PyO3's `dict` option. CPython 3.11 allocates that dictionary inside `object.__new__`,
+// before PyO3 has written the Rust fields. The allocation may start a garbage collection, which would traverse the
+// zeroed object. The dictionaries of Python subclasses do not have this fault; the loop and the transports
+// (`class_with_dict`) use them.
 //
-// No class uses PyO3's `freelist` either: an object that is reused from it goes through `PyObject_Init`, which does
-// not track it, and the collector never sees a cycle that it is part of.
+// No class uses PyO3's `freelist` option either. A reused object goes through `PyObject_Init`, which does not track
+// it, so the collector would never find a cycle that contains it.

@@ -1,6 +1,7 @@
-//! Codes among the arguments of a call: integers of a given number of bits, checked before anything else happens.
+//! Integer arguments with a given number of bits, such as error codes, checked before a call has any effect.
 //!
-//! Python's integers have no bounds, and the error names the argument. Not here: the meaning of a code.
+//! Python's integers have no bounds. The error for a value out of range names the argument. Not here: the meaning of
+//! a code.
 
 use std::fmt;
 
@@ -9,10 +10,11 @@ use pyo3::prelude::*;
 use pyo3::types::PyString;
 use uringcore_quic::Priority;
 
-/// The bits of a variable-length integer (RFC 9000 section 16).
+/// The number of bits of a variable-length integer (RFC 9000 section 16).
 pub const VARINT_BITS: u32 = 62;
 
-/// An integer from 0 to 2 to the power of `bits`, less one. `ValueError` and `TypeError` name the argument.
+/// Converts an integer from 0 to 2^`bits` - 1. The `ValueError` or `TypeError` contains `name`, the name of the
+/// argument.
 pub fn of_bits(given: &Bound<'_, PyAny>, name: &str, bits: u32) -> PyResult<u64> {
     let py = given.py();
     let code = match given.extract::<u64>() {
@@ -37,18 +39,18 @@ pub fn out_of_range(name: &str, bits: u32, given: impl fmt::Display) -> PyErr {
     ))
 }
 
-/// Converts a parameter `code`.
+/// Converts an argument with the name `code`.
 pub fn code(given: &Bound<'_, PyAny>) -> PyResult<u64> {
     of_bits(given, "code", VARINT_BITS)
 }
 
-/// Converts a parameter `error_code`.
+/// Converts an argument with the name `error_code`.
 pub fn error_code(given: &Bound<'_, PyAny>) -> PyResult<u64> {
     of_bits(given, "error_code", VARINT_BITS)
 }
 
-/// Converts a parameter `reason_phrase`. PyO3 names an argument in a note of the exception, which Python 3.10
-/// does not have.
+/// Converts an argument with the name `reason_phrase`. PyO3's own error would name the argument only in a note of the
+/// exception, and Python 3.10 has no notes.
 pub fn reason_phrase(given: &Bound<'_, PyAny>) -> PyResult<String> {
     let Ok(text) = given.cast::<PyString>() else {
         let kind = given.get_type().name()?;
@@ -60,7 +62,7 @@ pub fn reason_phrase(given: &Bound<'_, PyAny>) -> PyResult<String> {
         .map_err(|_| PyValueError::new_err("reason_phrase: cannot be encoded as UTF-8"))
 }
 
-/// For parameters `urgency` and `incremental` (RFC 9218).
+/// Converts the arguments `urgency` and `incremental` (RFC 9218 section 4).
 pub fn priority(urgency: i64, incremental: bool) -> PyResult<Priority> {
     let priority = u8::try_from(urgency)
         .ok()
@@ -69,7 +71,7 @@ pub fn priority(urgency: i64, incremental: bool) -> PyResult<Priority> {
         .ok_or_else(|| PyValueError::new_err(format!("urgency must be from 0 to 7, not {urgency}")))
 }
 
-/// Converts a parameter `frame_type`, which may be None.
+/// Converts an argument with the name `frame_type`, which may be None.
 pub fn frame_type(given: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
     match given.is_none() {
         true => Ok(None),

@@ -1,4 +1,5 @@
-//! Lends memory to C code of the interpreter, which reads or fills it during one call.
+//! Memory of Rust that C code of the interpreter reads or fills during one call, through an object with the buffer
+//! protocol.
 //!
 //! Not here: buffers that outlive a call (`buffer`), and `bytes` under construction (`fresh_bytes`).
 
@@ -13,27 +14,28 @@ use pyo3::prelude::*;
 
 use crate::capi::buffer_view::BufferView;
 
-/// Memory of ours with the buffer protocol, for the length of one call.
+/// An object with the buffer protocol over memory of Rust, for the length of one call.
 ///
-/// **Invariant.** If there is no view of the memory when the call ends, none is made later: the loan counts
-/// its views and exports no more of them. If there is a view, the lender is notified and the memory stays
-/// forever. CPython's own view of plain memory (`PyMemoryView_FromMemory`) cannot tell these cases apart,
-/// because a `memoryview` of that view leaves no trace in it.
+/// **Invariant.** The loan counts the views of its memory. If there is no view when the call ends, the loan exports
+/// no view from then on. If there is a view, the lender's `keep` is called, and the memory is never freed. CPython's
+/// own object for plain memory (`PyMemoryView_FromMemory`) cannot distinguish these cases, because a `memoryview` of
+/// it is not counted.
 ///
-/// The collector does not track a loan, but it does track the tuple in which a C function may get its
-/// arguments. Code that runs during the call (a debug callback of OpenSSL, another thread) can find the loan
-/// there and keep a view of it.
+/// The garbage collector does not track a loan, but it tracks the tuple in which a C function may get its arguments.
+/// Code that runs during the call (a debug callback of OpenSSL, another thread) can find the loan in that tuple and
+/// keep a view of it.
 #[pyclass(frozen, module = "uringcore._uringcore")]
 pub(super) struct Loan {
     data: AtomicPtr<u8>,
     len: usize,
     writable: bool,
-    /// The number of views, or [`ENDED`].
+    /// The number of views that exist, or [`ENDED`].
     views: AtomicUsize,
 }
 
 impl Loan {
-    /// Passes `len` bytes from `data` on to `call`, as an object with the buffer protocol.
+    /// Calls `call` with an object whose buffer is the `len` bytes from `data` on. If a view of it exists after the
+    /// call, calls `keep`.
     ///
     /// # Safety
     ///
@@ -60,7 +62,7 @@ impl Loan {
         call(loan.loan.as_any())
     }
 
-    /// True if there are no views. Then none can be made any more.
+    /// Ends the loan and returns true, unless views of the memory exist. After the end no view can be made.
     fn end(&self) -> bool {
         self.views
             .compare_exchange(0, ENDED, Ordering::SeqCst, Ordering::SeqCst)
@@ -68,10 +70,10 @@ impl Loan {
     }
 }
 
-/// Ends the loan even if the call panics.
+/// Ends the loan in its drop, so also if the call panics.
 struct EndsLoan<'py, F: FnOnce()> {
     loan: Bound<'py, Loan>,
-    /// Keeps the memory alive for code that has a view of it.
+    /// Makes the memory live for ever. Called if some code has kept a view of it.
     keep: Option<F>,
 }
 
@@ -127,9 +129,9 @@ impl Loan {
     }
 }
 
-/// Passes `data` to `call` as a read-only object with the buffer protocol. It is for C functions that take this
-/// argument alone and release its buffer: they get it without a tuple, so no other code finds it. A view that remains
-/// nevertheless ends the process, because borrowed memory cannot be kept.
+/// Calls `call` with a read-only object whose buffer is `data`. For C functions that get this object as their only
+/// argument and release its buffer: without an argument tuple no other code can find the object. If a view remains
+/// nevertheless, the process is aborted, because the borrowed memory cannot be kept.
 pub fn lend<R>(
     py: Python<'_>,
     data: &[u8],
@@ -141,8 +143,8 @@ pub fn lend<R>(
     unsafe { Loan::lend(py, start, data.len(), false, || std::process::abort(), call) }
 }
 
-/// A writable, contiguous Python buffer of any item format, held while parts of it are lent. It is held for ever if
-/// some code has kept a view of a part.
+/// A writable, contiguous Python buffer of any item format, held while parts of it are lent. If some code has kept a
+/// view of a part, the buffer is never released.
 pub struct Target<'py> {
     view: ManuallyDrop<BufferView<'py>>,
     is_kept: Cell<bool>,
@@ -166,14 +168,14 @@ impl<'py> Target<'py> {
         self.view.len()
     }
 
-    /// The address of the part after the first `from` bytes, valid while this is held.
+    /// The address of the byte after the first `from` bytes. Valid while this object lives.
     pub fn start(&self, from: usize) -> *mut u8 {
         assert!(from <= self.len(), "outside of the buffer");
         // SAFETY: the check keeps `from` within the buffer.
         unsafe { self.view.data().add(from) }
     }
 
-    /// Lends the part after the first `from` bytes to `call`, which fills it, as [`lend`] does.
+    /// Lends the memory after the first `from` bytes to `call`, which fills it.
     pub fn fill<R>(
         &self,
         py: Python<'_>,
@@ -201,5 +203,5 @@ impl Drop for Target<'_> {
     }
 }
 
-/// Marks an ended loan. It is not a count of views.
+/// The value of `views` after the end of the loan.
 const ENDED: usize = usize::MAX;

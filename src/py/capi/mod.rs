@@ -1,27 +1,27 @@
-//! Python's C API where PyO3 has no wrapper, and the conversions that every room needs: buffers, addresses, errors.
-//! Nothing here depends on a loop.
+//! Python's C API where PyO3 has no wrapper, and conversions that every room needs: buffers, addresses, errors. No
+//! file here depends on a loop.
 //!
-//! | file | noun |
+//! | file | content |
 //! | --- | --- |
 //! | `callback` | a callback and its arguments |
-//! | `future_wakeup` | the futures that coroutines of our own wait for |
+//! | `future_wakeup` | sets the results of futures for which coroutines of ours wait |
 //! | `fastcall` | methods that take their arguments as the interpreter passes them |
 //! | `context` | `contextvars` contexts entered through the C API |
 //! | `bounded_arguments` | arguments of unknown size, read with a bound |
-//! | `buffer` | Python buffers held as `Bytes`: the only file that does |
+//! | `buffer` | Python buffers held as `Bytes` |
 //! | `buffer_view` | a Python buffer held for the length of a call |
-//! | `fresh_bytes` | `bytes` objects that are filled after they are made |
-//! | `malloc_thresholds` | thresholds of the C library's heap |
+//! | `fresh_bytes` | a `bytes` object that is filled after it is made |
+//! | `malloc_thresholds` | thresholds of glibc's malloc |
 //! | `lent_memory` | memory lent to C code for one call |
-//! | `class_version` | the version of a class, which detects its changes |
-//! | `gil_cell` | state that a Python object owns |
-//! | `integer_arguments` | integers of a given number of bits among the arguments of a call |
-//! | `coroutine` | the methods and attributes of coroutines of our own |
-//! | `rust_coroutine` | a coroutine whose work is in Rust |
-//! | `class_with_dict` | the transports' classes as Python sees them, whose instances take attributes |
-//! | `unwind_guard` | a thread that the interpreter ends during one of our turns |
+//! | `class_version` | the version number of a class, which changes with the class |
+//! | `gil_cell` | the mutable state of a Python object: a `RefCell`, or a mutex without an interpreter lock |
+//! | `integer_arguments` | integer arguments of a given number of bits |
+//! | `coroutine` | the methods and attributes of a coroutine class written in Rust |
+//! | `rust_coroutine` | a coroutine whose work is Rust code |
+//! | `class_with_dict` | classes of transports and events, whose instances have a `__dict__` |
+//! | `unwind_guard` | keeps the interpreter from ending a thread inside a turn of the loop |
 //! | `address` | socket addresses to and from Python tuples |
-//! | `error` | Rust errors into Python exceptions: the only file that does |
+//! | `error` | Rust errors to Python exceptions |
 
 pub mod address;
 pub mod bounded_arguments;

@@ -1,8 +1,8 @@
-//! [`RustCoroutine`]: a coroutine whose work is in Rust.
+//! [`RustCoroutine`]: a coroutine whose work is Rust code.
 //!
-//! Nothing happens before the first step, as with a coroutine of Python. If the work can be done then, it needs no
-//! turn of the loop. Work that has to wait returns the future and the work that is left, which continues when the
-//! future is done.
+//! As with a Python coroutine, nothing happens before the first step. Work that can be done in that step needs no
+//! turn of the loop. Work that has to wait returns a future and the remaining work, which runs in the first step
+//! after the future is done.
 
 use std::borrow::Cow;
 
@@ -16,36 +16,36 @@ use super::coroutine::{Coroutine, CoroutineState, executing, raised, returned, u
 use super::error::warn_of_a_dying_object;
 use super::gil_cell::GilCell;
 
-/// The work of a coroutine.
+/// The work of a coroutine. Each call of `run` consumes it and returns the result or the remaining work.
 pub trait Work: Sized {
     fn run(self, py: Python<'_>) -> PyResult<Outcome<Self>>;
 
     fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError>;
 }
 
-/// The result of a run of the work.
+/// The result of [`Work::run`].
 pub enum Outcome<W> {
     Return(Py<PyAny>),
-    /// The end of an asynchronous iterator.
+    /// The end of an asynchronous iterator (`StopAsyncIteration`).
     Exhausted,
-    /// The work waits for a future, and then continues.
+    /// The work continues when the future is done.
     Wait(Py<PyAny>, W),
-    /// The loop gets a turn, and then the work continues.
+    /// The work continues in the loop's next turn.
     Yield(W),
 }
 
-/// The state of a coroutine whose work is `W`.
+/// A coroutine whose work is a `W`.
 pub struct RustCoroutine<W: Work> {
-    /// Used for the names of tasks.
+    /// `__qualname__`, such as `SendStream.send`. asyncio shows it in the repr of a task.
     qualname: &'static str,
     step: GilCell<Step<W>>,
 }
 
 enum Step<W> {
     New(W),
-    /// The rest of the work, behind a future, or behind a turn of the loop if there is none.
+    /// The remaining work, and the future for which it waits. Without a future it waits for the next turn of the loop.
     Suspended(Option<Py<PyIterator>>, W),
-    /// Inside a step, which has the work.
+    /// A step runs now and owns the work.
     Running,
     Over,
 }
@@ -58,7 +58,7 @@ impl<W: Work> RustCoroutine<W> {
         }
     }
 
-    /// Takes the work for a step, with the future that is before it.
+    /// Takes the work out for a step, with the future for which it waited.
     fn begin(&self, py: Python<'_>) -> PyResult<(Option<Py<PyIterator>>, W)> {
         match self.replace(py, Step::Running) {
             Step::New(work) => Ok((None, work)),
@@ -71,7 +71,7 @@ impl<W: Work> RustCoroutine<W> {
         }
     }
 
-    /// Keeps the rest of the work until the next step.
+    /// Stores the remaining work until the next step.
     fn suspend(&self, py: Python<'_>, awaited: Option<Py<PyIterator>>, work: W) {
         drop(self.replace(py, Step::Suspended(awaited, work)));
     }
@@ -84,7 +84,7 @@ impl<W: Work> RustCoroutine<W> {
         self.step.with(py, |step| std::mem::replace(step, next))
     }
 
-    /// A step: runs the work, and ends the coroutine if it has not suspended itself.
+    /// Runs one step of the work. If the work has not suspended itself, the coroutine ends.
     #[inline]
     fn step(
         &self,
@@ -99,7 +99,7 @@ impl<W: Work> RustCoroutine<W> {
         came
     }
 
-    /// Works until there is a result, or a future to wait for.
+    /// Runs the work until it returns a result or waits for a future.
     fn run(
         &self,
         py: Python<'_>,
@@ -144,7 +144,8 @@ impl<W: Work> Coroutine for RustCoroutine<W> {
 
     fn throw(&self, py: Python<'_>, args: &Bound<'_, PyTuple>) -> PyResult<Option<Py<PyAny>>> {
         let error = match raised(args) {
-            // Arguments that are no exception leave the coroutine as it is.
+            // A coroutine that is not suspended ignores an argument that is no exception, and raises only the
+            // TypeError.
             Err(error) if self.state(py) != CoroutineState::Suspended => return Err(error),
             Ok(error) | Err(error) => error,
         };
@@ -154,7 +155,7 @@ impl<W: Work> Coroutine for RustCoroutine<W> {
             return Err(error);
         };
         match awaited.bind(py).call_method1(intern!(py, "throw"), args) {
-            // The future caught the exception and waits again.
+            // The future has caught the exception and the coroutine waits for it again.
             Ok(what) => {
                 self.suspend(py, Some(awaited), work);
                 Ok(Some(what.unbind()))
@@ -215,14 +216,14 @@ impl<W: Work> Coroutine for RustCoroutine<W> {
     }
 }
 
-/// Warns of a coroutine that was never awaited, as CPython does: its work was not done.
+/// Warns that a coroutine was never awaited, so its work was not done. CPython does this for its own coroutines.
 impl<W: Work> Drop for RustCoroutine<W> {
     fn drop(&mut self) {
         if !matches!(self.step.get_mut(), Step::New(_)) {
             return;
         }
         let text = format!("coroutine '{}' was never awaited", self.qualname);
-        // An interpreter at its end is not attached.
+        // At the end of the interpreter the thread cannot attach, and no warning is issued.
         Python::try_attach(|py| {
             warn_of_a_dying_object(&py.get_type::<PyRuntimeWarning>(), text);
         });

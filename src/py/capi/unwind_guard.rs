@@ -1,21 +1,21 @@
-//! A thread that the interpreter ends during one of our turns.
+//! [`UnwindGuard`]: keeps the interpreter from ending a thread that runs a turn of the loop.
 //!
 //! Once the interpreter finalises, a daemon thread that requests the interpreter lock never gets it. From CPython
-//! 3.14 on the thread hangs there until the process is gone. Older versions call `pthread_exit` at that point, which
-//! unwinds the stack by force. The stack has frames of Rust, and the `catch_unwind` that PyO3 has around every method
-//! takes the unwinding for a panic; glibc then aborts the process. PyO3 guards its own requests for the lock; Python
-//! code that a callback runs makes its own.
+//! 3.14 on the thread hangs at that point until the process ends. Older versions call `pthread_exit` there, which
+//! unwinds the stack by force. The stack has Rust frames, and the `catch_unwind` that PyO3 has around every method
+//! takes the forced unwinding for a panic; glibc then aborts the process. PyO3 protects its own requests for the
+//! lock, but Python code in a callback makes requests too.
 //!
-//! So while a thread is in our turn, it hangs on the older versions too. A cleanup handler does that, of the old kind
-//! that is a record in a list: glibc runs one when the unwinding has passed the record's address on the stack, and a
-//! record that is not on this stack at all counts as passed before the first frame is unwound. musl runs the list and
-//! unwinds nothing.
+//! So on the older versions, a thread that is inside a turn hangs as well. A cleanup handler of the old kind, a
+//! record in a linked list of the C library, does this. glibc runs the handler when the unwinding has passed the
+//! record's address on the stack. A record that is not on this stack counts as passed before the first frame is
+//! unwound. musl runs the list and unwinds no frame.
 //!
 //! Not here: the end of a thread that only uses our objects, on a loop of another implementation.
 
 use std::marker::PhantomData;
 
-/// While it lives, the interpreter cannot unwind this thread.
+/// While this value lives, the interpreter cannot unwind the stack of the current thread.
 pub struct UnwindGuard(PhantomData<*const ()>);
 
 impl UnwindGuard {
@@ -39,15 +39,15 @@ mod hook {
     use std::ffi::{c_int, c_void};
     use std::ptr::null_mut;
 
-    /// `_pthread_cleanup_buffer` of glibc, `__ptcb` of musl: a routine, its argument, and private fields of the C
-    /// library.
+    /// A cleanup record of the C library: `_pthread_cleanup_buffer` of glibc, `__ptcb` of musl. It has a routine, its
+    /// argument, and private fields.
     #[repr(C)]
     struct Record([*mut c_void; 4]);
 
-    /// One per thread, however deep its turns are nested. Records would have to be removed in the reverse order of
-    /// their addition, and programs that switch stacks do not keep that order.
+    /// The cleanup record of a thread. There is one for all nested turns: several records would have to be removed in
+    /// the reverse order of their addition, and programs that switch stacks (greenlet) do not keep that order.
     struct Hook {
-        /// Boxed, so that it is not on the stack. The C library has its address while `depth` is not 0.
+        /// The record is boxed, so that it is not on the stack. The C library has its address while `depth` is not 0.
         record: Box<UnsafeCell<Record>>,
         depth: Cell<usize>,
     }
@@ -80,8 +80,8 @@ mod hook {
         });
     }
 
-    /// Called by `pthread_exit` before anything is unwound. The thread does not have the interpreter lock, and no
-    /// thread joins it: `exit` ends it with the process.
+    /// Called by `pthread_exit` before any frame is unwound. The thread does not have the interpreter lock and never
+    /// returns; no thread joins it, and `exit` ends it with the process.
     extern "C" fn hang_if_finalising(_: *mut c_void) {
         // SAFETY: it reads an atomic variable of the runtime, and needs no lock.
         while unsafe { is_finalising() } != 0 {
@@ -91,8 +91,8 @@ mod hook {
     }
 
     unsafe extern "C" {
-        // The C library keeps these names for binaries that were built with the old macros. Its headers no longer have
-        // them.
+        // The C library keeps these functions for binaries that were compiled with its old macros. The current headers
+        // do not declare them.
         fn _pthread_cleanup_push(
             record: *mut Record,
             routine: extern "C" fn(*mut c_void),
