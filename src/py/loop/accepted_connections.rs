@@ -1,4 +1,4 @@
-//! Accepted connections: from a descriptor to a protocol and its transport.
+//! Connections of a listening socket: makes a protocol and a transport for each accepted descriptor.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
@@ -17,7 +17,7 @@ use crate::sock::socket_object;
 use crate::transport::base_transport::Descriptor;
 use crate::transport::stream::StreamTransport;
 
-/// Makes a protocol and a transport for a new connection.
+/// Makes a protocol and a transport for a new connection, whose descriptor is `fd`.
 pub fn accepted(slf: &Bound<'_, LoopCore>, key: Key, fd: OwnedFd) -> PyResult<()> {
     let py = slf.py();
     let this = slf.get();
@@ -35,7 +35,7 @@ pub fn accepted(slf: &Bound<'_, LoopCore>, key: Key, fd: OwnedFd) -> PyResult<()
                 )
             })
     });
-    // The listener was closed since the accept. The drop of the descriptor resets the connection.
+    // The listener was closed after the accept. The descriptor is dropped, which resets the connection.
     let Some((factory, tls, server, context)) = host else {
         return Ok(());
     };
@@ -93,7 +93,8 @@ fn begin(
     Ok(())
 }
 
-/// Accepting has failed and stopped. The loop begins again after a while.
+/// Reports that accepting has failed, for instance for want of descriptors. The engine has stopped to accept; the
+/// loop calls `_relisten` after a while.
 pub fn failed(slf: &Bound<'_, LoopCore>, key: Key, errno: Errno) -> PyResult<()> {
     let py = slf.py();
     let fd = slf.get().objects.with(py, |objects| {

@@ -1,20 +1,20 @@
-//! Flags of a loop that is not in its usual state, in one word.
+//! The flags of a loop that is not in its usual state (stopping, closed, in debug mode), in one atomic byte.
 //!
-//! A turn and `call_soon` read the word once, and in the usual state skip everything else.
+//! A turn and `call_soon` read the byte once. If no flag is set, they skip the checks of all these states.
 
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
-/// A set of bits. The loop may see another thread's change late, as with any plain attribute, so that thread also wakes
-/// the loop.
+/// A set of flags. The loop may see a flag that another thread sets late, as with any plain attribute, so that thread
+/// also wakes the loop.
 #[derive(Default)]
 pub struct AtomicFlags(AtomicU8);
 
 impl AtomicFlags {
-    /// The run ends with this turn.
+    /// The loop stops at the end of this turn.
     pub const STOPPING: u8 = 1;
     pub const CLOSED: u8 = 2;
     pub const DEBUG: u8 = 4;
-    /// There are changes to make for other threads.
+    /// [`EngineObjects::commands`](super::engine_objects::EngineObjects) is not empty.
     pub const QUEUED_COMMANDS: u8 = 8;
 
     pub fn is_empty(&self) -> bool {

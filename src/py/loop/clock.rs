@@ -1,7 +1,7 @@
-//! The clock of a loop: `time.monotonic()` without a call into Python, or the `time()` of a program.
+//! The clock of a loop: `time.monotonic()` without a call into Python, or a `time()` that the program has defined.
 //!
-//! asyncio calls `loop.time()` for every timer and in every turn. So a test can drive a loop by its own clock: a subclass
-//! with another `time()`, or another `time` on one loop object.
+//! asyncio calls `loop.time()` for every timer and in every turn. So a program, in most cases a test, can drive a
+//! loop with a clock of its own: by a subclass with another `time()`, or by setting `time` on one loop object.
 
 use pyo3::prelude::*;
 use pyo3::{ffi, intern};
@@ -9,7 +9,7 @@ use pyo3::{ffi, intern};
 use crate::capi::class_version;
 use crate::event_loop::loop_core::LoopCore;
 
-/// Seconds of `CLOCK_MONOTONIC`.
+/// The current time of `CLOCK_MONOTONIC` in seconds.
 pub fn monotonic() -> f64 {
     let mut now = libc::timespec {
         tv_sec: 0,
@@ -20,20 +20,22 @@ pub fn monotonic() -> f64 {
     now.tv_sec as f64 + now.tv_nsec as f64 * 1e-9
 }
 
-/// The resolution of that clock: a timer that is due within it runs now, as in asyncio.
+/// The resolution of the clock in seconds. A timer that is due within it runs now, as in asyncio.
 pub const RESOLUTION: f64 = 1e-9;
 
-/// The cached result of looking up a loop's `time`: the usual loop costs a comparison and not a look-up.
+/// The cached answer to whether a loop has a `time()` of its own. With it, a loop without one needs a comparison and
+/// no look-up of the attribute.
 #[derive(Default)]
 pub struct ClockWatch {
-    /// The loop object has an attribute of that name.
+    /// The loop object itself has an attribute `time`.
     on_loop: bool,
-    /// The class of the last look-up, in its version, and true if it has its own `time`.
+    /// The class of the last look-up, and its version then. `in_class` is true if that class has its own `time()`.
     class: ClassVersion,
     in_class: bool,
 }
 
-/// A class and its version, which changes with every change of the class or its bases. Version 0 is none.
+/// A class, by its address, and its version number, which changes with every change of the class or its bases. Number
+/// 0 means that the interpreter has assigned none.
 #[derive(Clone, Copy, Default, PartialEq)]
 struct ClassVersion(usize, u32);
 
@@ -44,7 +46,7 @@ impl ClassVersion {
     }
 }
 
-/// An attribute of the loop object was set (`value`) or deleted.
+/// Sets an attribute of the loop object, or deletes it if `value` is None, and notes changes of the attribute `time`.
 pub fn set_attribute(
     slf: &Bound<'_, LoopCore>,
     name: &Bound<'_, PyAny>,
@@ -80,7 +82,7 @@ pub fn is_replaced(slf: &Bound<'_, LoopCore>) -> PyResult<bool> {
     let name = intern!(py, "time");
     let ours = py.get_type::<LoopCore>().getattr(name)?;
     let in_class = !slf.get_type().getattr(name)?.is(&ours);
-    // The look-up has given the class a version, if it had none.
+    // The look-up made the interpreter assign a version number to the class, if the class had none.
     let class = ClassVersion::of(slf);
     clock.with(py, |clock| {
         (clock.class, clock.in_class) = (class, in_class)
@@ -88,7 +90,7 @@ pub fn is_replaced(slf: &Bound<'_, LoopCore>) -> PyResult<bool> {
     Ok(in_class)
 }
 
-/// The time on the loop's clock, in seconds.
+/// The current time of the loop's clock, in seconds.
 pub fn now(slf: &Bound<'_, LoopCore>) -> PyResult<f64> {
     if is_replaced(slf)? {
         ask(slf)
@@ -97,8 +99,8 @@ pub fn now(slf: &Bound<'_, LoopCore>) -> PyResult<f64> {
     }
 }
 
-/// The time before which timers are due in this turn. `None` if there are no timers. A clock of the program is read in
-/// every turn, as in asyncio, because the read may advance it.
+/// The time in seconds before which timers are due in this turn. `None` if there are no timers. A clock of the
+/// program is read in every turn even so, as in asyncio, because reading it may advance it.
 pub fn end_of_turn(slf: &Bound<'_, LoopCore>) -> PyResult<Option<f64>> {
     let py = slf.py();
     if is_replaced(slf)? {

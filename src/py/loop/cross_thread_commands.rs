@@ -1,12 +1,13 @@
-//! Changes of the engine that the loop's thread makes for other threads.
+//! Commands for the engine that other threads queue and that the loop's thread executes in its next turn.
 //!
-//! Only the thread that runs the loop may use its engine, because a ring belongs to one thread, and the engine is out of
-//! reach while that thread is in the kernel. asyncio's `add_reader`, `remove_reader` and `Server.close` are not
-//! thread-safe, but with epoll they work from another thread, and programs rely on it. So the Python side changes at
-//! once, and the loop's thread changes the engine in its next turn.
+//! Only the thread that runs the loop may use its engine: a ring belongs to one thread, and while that thread is in
+//! the kernel the engine is not in its cell. asyncio's `add_reader`, `remove_reader` and `Server.close` are not
+//! thread-safe, but with epoll they work from another thread, and programs rely on that. So such a call changes the
+//! Python objects at once and queues the change of the engine.
 //!
-//! `call_soon_threadsafe` releases the interpreter lock around the system call that wakes the loop, because the loop needs
-//! that lock first and would sleep again for it. On one processor this doubles the number of round trips.
+//! `call_soon_threadsafe` releases the interpreter lock around the system call that wakes the loop. The woken loop
+//! needs the lock first and would otherwise sleep again for it. On one processor this doubles the number of round
+//! trips a second.
 
 use std::os::fd::RawFd;
 
@@ -17,24 +18,27 @@ use crate::event_loop::atomic_flags::AtomicFlags;
 use crate::event_loop::fd_watchers::direction;
 use crate::event_loop::loop_core::{LoopCore, current_thread_id};
 
-/// A change that the loop's thread makes in its next turn.
+/// A change of the engine that the loop's thread makes in its next turn.
 pub enum CrossThreadCommand {
     StopListener(Key),
-    /// The process has forked.
+    /// The process has forked: from now on other processes use the listening and datagram sockets too.
     ShareSockets,
-    /// Makes the engine's watcher of a descriptor (true: its writer) the same as the registration of the loop.
+    /// Registers the descriptor with the engine if it has a watcher in
+    /// [`EngineObjects`](super::engine_objects::EngineObjects), or removes it otherwise. True for a writer, false for a
+    /// reader.
     Watch(RawFd, bool),
 }
 
 impl LoopCore {
-    /// True if another thread than the caller's runs this loop.
+    /// True if a thread other than the calling one runs this loop.
     pub fn runs_elsewhere(&self, py: Python<'_>) -> bool {
         self.flags
             .with(py, |flags| flags.runner)
             .is_some_and(|id| id != current_thread_id())
     }
 
-    /// True in a forked child whose parent's thread had the engine. Nothing is registered then.
+    /// True in a forked child if the engine was in use by a thread of the parent, which does not exist here. Watchers
+    /// are only kept as Python objects then.
     pub fn has_no_engine(&self, py: Python<'_>) -> bool {
         self.flags.with(py, |flags| flags.forked) && self.engine.with(py, |engine| engine.is_none())
     }
@@ -46,7 +50,7 @@ impl LoopCore {
         self.wake(py);
     }
 
-    /// Makes the changes for other threads.
+    /// Executes the queued commands.
     pub fn run_queued_commands(&self, py: Python<'_>, engine: &mut Engine) {
         if !self.atomic_flags.has(AtomicFlags::QUEUED_COMMANDS) {
             return;
@@ -58,7 +62,7 @@ impl LoopCore {
         for command in commands {
             match command {
                 CrossThreadCommand::StopListener(key) => {
-                    // If this fails, the enter of this turn fails with the same error.
+                    // If this fails, `engine.enter` of this turn fails with the same error and reports it.
                     let _ = engine.listeners().stop(key);
                 }
                 CrossThreadCommand::ShareSockets => engine.share_sockets(),

@@ -1,6 +1,6 @@
-//! The Python objects of the engine's keys: transports, watchers, listeners, QUIC endpoints.
+//! The Python objects that belong to the engine's keys: transports, watchers, listeners, QUIC endpoints.
 //!
-//! The loop keeps them alive while they are on the engine. A transport is removed with its last event.
+//! The loop keeps an object alive while its key is in the engine. A transport is removed at its last event.
 
 use std::os::fd::RawFd;
 
@@ -14,24 +14,26 @@ use crate::event_loop::cross_thread_commands::CrossThreadCommand;
 use crate::event_loop::handle::AnyHandle;
 use crate::transport::base_transport::BaseTransport;
 
-/// A reader or a writer.
+/// A registration of `add_reader` or `add_writer`.
 pub struct Watcher {
-    /// The engine's number of this registration.
+    /// The engine's number of the registration. Events with another number belong to an earlier registration.
     pub serial: u64,
-    /// The registered number, or object with a `fileno()`. An object that was closed since has no number any more, and
-    /// still names the registration for its removal, as with `selectors`.
+    /// The argument of `add_reader` or `add_writer`: a descriptor's number, or an object with a `fileno()`. An object
+    /// that has been closed has no number any more, and its registration can still be found and removed by the object,
+    /// as with `selectors`.
     pub file: Py<PyAny>,
     pub handle: AnyHandle,
 }
 
-/// The objects with which a listening socket makes transports.
+/// The objects of a listening socket, with which the transports of its connections are made.
 pub struct ListenerObjects {
     pub key: Key,
     pub protocol_factory: Py<PyAny>,
-    /// For connections that start with TLS: the argument of the Python function that makes their transports.
+    /// For a TLS server: the argument of the Python function that makes the transport of a connection. None without
+    /// TLS.
     pub tls: Option<Py<PyAny>>,
     pub server: Py<PyAny>,
-    /// Each connection gets a copy of this context, in which its protocol is made and called.
+    /// Each connection gets a copy of this context. The protocol is made and its methods are called in that copy.
     pub context: CallbackContext,
 }
 
@@ -42,7 +44,8 @@ pub struct EngineObjects {
     pub listeners: FxHashMap<RawFd, ListenerObjects>,
     pub watchers: FxHashMap<(RawFd, bool), Watcher>,
     pub watchable_fds: FxHashSet<RawFd>,
-    /// Changes for other threads, because only the thread that runs the loop may use its engine.
+    /// Changes of the engine that other threads have queued, because only the thread that runs the loop may use the
+    /// engine.
     pub commands: Vec<CrossThreadCommand>,
     pub quic: FxHashMap<Key, Py<PyAny>>,
 }
@@ -53,7 +56,7 @@ impl EngineObjects {
         (*at == key).then(|| transport.bind(py).clone())
     }
 
-    /// The transport that has the descriptor `fd` and is not closing.
+    /// The transport over the descriptor `fd`, unless it is closing.
     pub fn transport_over<'py>(
         &self,
         py: Python<'py>,
@@ -85,7 +88,7 @@ impl EngineObjects {
     }
 }
 
-/// Puts `value` at the index of `key` into a list.
+/// Stores `value` for `key` in a list, at the index of the key.
 pub fn insert_at<T>(list: &mut Vec<Option<(Key, T)>>, key: Key, value: T) {
     let index = key.index as usize;
     if list.len() <= index {
@@ -94,7 +97,7 @@ pub fn insert_at<T>(list: &mut Vec<Option<(Key, T)>>, key: Key, value: T) {
     list[index] = Some((key, value));
 }
 
-/// Takes the entry of `key` out of a list.
+/// Removes the value of `key` from a list. Returns `None` if the list has no value for this key.
 pub fn take_at<T>(list: &mut [Option<(Key, T)>], key: Key) -> Option<T> {
     let entry = list.get_mut(key.index as usize)?;
     if entry.as_ref().is_some_and(|(at, _)| *at == key) {

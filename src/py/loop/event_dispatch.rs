@@ -1,7 +1,7 @@
-//! From an event of the engine to the object that handles it.
+//! Passes an event of the engine to the Python object that handles it.
 //!
-//! A callback may raise anything. `SystemExit` and `KeyboardInterrupt` leave the loop, and are the only errors that
-//! functions here return. Other exceptions go to the loop's exception handler.
+//! A callback may raise any exception. `SystemExit` and `KeyboardInterrupt` leave the loop; functions here return
+//! these two errors only. All others go to the loop's exception handler.
 
 use pyo3::prelude::*;
 use uringcore_engine::{Direction, EngineEvent, Key};
@@ -61,7 +61,7 @@ pub fn event(slf: &Bound<'_, LoopCore>, event: EngineEvent) -> PyResult<()> {
     }
 }
 
-/// Calls `run` with the transport of `key`, unless it has ended.
+/// Calls `run` with the transport of `key`, unless the transport has ended.
 fn on(
     slf: &Bound<'_, LoopCore>,
     key: Key,

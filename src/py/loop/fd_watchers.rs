@@ -1,6 +1,6 @@
-//! Readers and writers: the Python side of the engine's watchers.
+//! `add_reader`, `add_writer` and their removal: the Python objects of the engine's watchers.
 //!
-//! The Python methods are in `loop_core`; `dispatch` calls the callbacks.
+//! The Python methods are in `loop_core`. `event_dispatch` calls the callbacks.
 
 use std::os::fd::RawFd;
 
@@ -40,7 +40,7 @@ impl LoopCore {
         }
         let handle = Self::make_watcher_handle(slf, callback, args, context)?;
         let returned = handle.as_any().clone_ref(py);
-        // The engine comes first: if it fails, nothing has changed.
+        // The engine's registration comes first: if it fails, no Python object has changed.
         let serial = if this.runs_elsewhere(py) {
             this.queue_command(py, CrossThreadCommand::Watch(fd, write));
             0
@@ -68,11 +68,11 @@ impl LoopCore {
         }
         let fd = match descriptor(file).map_err(|error| error::made(py, error)) {
             Ok(fd) => fd,
-            // A closed socket has no number any more. The registration is found by the object.
+            // A closed socket has no number. Its registration is found by the object.
             Err(error) if error.is_instance_of::<PyValueError>(py) => {
                 self.registered_as(file).ok_or(error)?
             }
-            // No descriptor can have this number.
+            // The number is too large for a descriptor, so nothing is registered with it.
             Err(error) if error.is_instance_of::<PyOverflowError>(py) => return Ok(false),
             Err(error) => return Err(error),
         };
@@ -100,7 +100,7 @@ impl LoopCore {
         Ok(true)
     }
 
-    /// The descriptor with which this object is registered.
+    /// The descriptor for which the object `file` was registered.
     fn registered_as(&self, file: &Bound<'_, PyAny>) -> Option<RawFd> {
         self.objects.with(file.py(), |objects| {
             objects
@@ -112,7 +112,7 @@ impl LoopCore {
     }
 }
 
-/// All watchers, the oldest first: `(descriptor, is_writer, registered object, handle)`.
+/// Lists all watchers in the order of their registration: `(descriptor, is_writer, registered object, handle)`.
 #[pyfunction]
 #[pyo3(name = "_watched")]
 fn watched(slf: &Bound<'_, LoopCore>) -> Vec<(RawFd, bool, Py<PyAny>, Py<PyAny>)> {
@@ -132,7 +132,8 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(watched, m)?)
 }
 
-/// A descriptor by the rules of the `selectors` module.
+/// Returns the descriptor of `file` by the rules of the `selectors` module: an int of 0 or more, or the result of
+/// `fileno()`.
 fn descriptor(file: &Bound<'_, PyAny>) -> PyResult<RawFd> {
     let number = descriptor_number(file)?;
     match number.extract::<RawFd>() {
@@ -147,9 +148,9 @@ fn descriptor(file: &Bound<'_, PyAny>) -> PyResult<RawFd> {
     }
 }
 
-/// Finds a descriptor by these rules without a check of its range (a closed socket's number is -1): an int,
-/// or else the int of `fileno()`. Errors that mean "no file object" become a single one, and all others are
-/// passed on.
+/// Returns the number of `file` by the rules of `selectors`, without a check of its range: `file` itself if it is an
+/// int, else the int that `fileno()` returns. A closed socket has the number -1. Errors that mean that `file` is no
+/// file object become one ValueError; other errors are returned unchanged.
 pub fn descriptor_number<'py>(file: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     if file.is_instance_of::<PyInt>() {
         Ok(file.clone())
@@ -181,7 +182,7 @@ fn no_file_object(file: &Bound<'_, PyAny>, error: PyErr) -> PyErr {
     }
 }
 
-/// The direction of a reader (false) or a writer (true).
+/// The direction of a registration: `write` is true for a writer, false for a reader.
 pub fn direction(write: bool) -> Direction {
     if write {
         Direction::Write

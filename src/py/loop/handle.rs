@@ -2,12 +2,12 @@
 //!
 //! | file | content |
 //! | --- | --- |
-//! | `timer_handle` | `TimerHandle` |
-//! | `any_handle` | an entry of the loop's lists: a handle of this package or of asyncio |
+//! | `timer_handle` | `TimerHandle`: a callback that runs at a given time |
+//! | `any_handle` | a handle in the loop's lists, of this package or of asyncio |
 //!
-//! If only the loop has a reference to a handle when it runs, as for nearly every one of `call_soon`, the callback is
-//! moved out of the handle, and the handle is used again for another callback (`turn`). Timers are reused too. In
-//! debug mode the loop uses asyncio's own classes, which record where they were made.
+//! If the loop has the only reference to a handle when the handle runs, the callback is moved out of it and `turn`
+//! keeps the handle for another callback. This is so for nearly every handle of `call_soon`. Timer handles are reused
+//! too. In debug mode the loop uses asyncio's own classes, which record where a handle was made.
 
 use std::sync::Arc;
 
@@ -34,17 +34,18 @@ struct HandleState {
     call: Option<Callback>,
     context: Option<Py<PyAny>>,
     cancelled: bool,
-    /// Used by threads that wait while the callback runs, as in CPython 3.14's `call_soon_threadsafe`.
+    /// Present in a handle of `call_soon_threadsafe` on CPython 3.14 and later: other threads wait on it while the
+    /// callback runs.
     shared: Option<Arc<RunningCallback>>,
 }
 
-/// A callback wrapper with asyncio.Handle's public methods.
+/// A callback for the loop, with the public methods of asyncio.Handle.
 #[pyclass(frozen, subclass, weakref, module = "uringcore._uringcore")]
 pub struct Handle {
     state: GilCell<HandleState>,
 }
 
-/// The callback of a handle, moved out of it or copied for the run.
+/// The callback of a handle that runs now, moved out of the handle or copied.
 struct TakenCallback {
     call: Callback,
     context: Py<PyAny>,
@@ -62,7 +63,7 @@ impl Handle {
         }
     }
 
-    /// Makes a handle whose `cancel` and `cancelled` wait for a callback that runs in another thread.
+    /// Makes a handle whose methods `cancel` and `cancelled` wait while its callback runs in another thread.
     pub fn new_shared(call: Callback, context: Py<PyAny>) -> Self {
         Self {
             state: GilCell::new(HandleState {
@@ -74,7 +75,7 @@ impl Handle {
         }
     }
 
-    /// Fills a handle that was emptied by [`empty`](Self::empty).
+    /// Fills a handle that [`empty`](Self::empty) has emptied.
     pub fn refill(&self, py: Python<'_>, call: Callback, context: Py<PyAny>) {
         self.state.with(py, |state| {
             debug_assert!(state.call.is_none() && state.context.is_none());
@@ -83,11 +84,12 @@ impl Handle {
         });
     }
 
-    /// Empties a handle without other references, to be used again.
+    /// Drops the contents of a handle to which no other references exist, so that it can be reused.
     pub fn empty(&self, py: Python<'_>) {
         let left = self.state.with(py, |state| {
             let is_empty = state.call.is_none() && state.context.is_none();
-            // Most handles are empty, because a run without other references moves both out.
+            // Most handles are empty already, because a run without other references moves the callback and the context
+            // out.
             if is_empty && state.shared.is_none() {
                 state.cancelled = false;
                 return None;
@@ -109,11 +111,12 @@ impl Handle {
         self.state.with(py, |state| state.cancelled)
     }
 
-    /// Calls the callback in its context, unless it was cancelled. `alone` means that there are no other references to the
-    /// handle. An error is for the loop's exception handler.
+    /// Calls the callback in its context, unless it was cancelled. `alone` is true if there are no other references to
+    /// the handle. A returned error is for the loop's exception handler.
     pub fn run(&self, py: Python<'_>, alone: bool) -> PyResult<()> {
         let begun = self.state.with(py, |state| {
-            // Marked within the borrow that reads the callback, so that a cancel sees either of them.
+            // The run is marked in the same borrow in which the callback is read. So `cancel` on another thread sees
+            // either an unstarted callback or a marked run.
             let busy = state.shared.clone().map(CallbackRun::begin);
             let (call, context) = match (alone, &state.call, &state.context) {
                 (true, Some(_), Some(_)) => (state.call.take()?, state.context.take()?),
@@ -133,7 +136,8 @@ impl Handle {
         let result = entering.and_then(|_inside| begun.call.run(py));
         match result {
             Err(_) if alone => self.state.with(py, |state| {
-                // The exception handler gets the handle with its callback.
+                // The callback goes back into the handle, because the exception handler gets the handle and shows the
+                // callback.
                 (state.call, state.context) = (Some(begun.call), Some(begun.context));
             }),
             _ => {
@@ -155,7 +159,7 @@ impl Handle {
     fn cancel_now(&self, py: Python<'_>) {
         let dropped = self.state.with(py, |state| {
             state.cancelled = true;
-            // This ends reference cycles. The context is kept for `get_context`.
+            // Drops the callback, which ends reference cycles. The context stays for `get_context`.
             state.call.take()
         });
         if let Some(call) = dropped {
@@ -170,7 +174,7 @@ impl Handle {
     }
 }
 
-/// True if this is the only reference to the object, weak ones included.
+/// True if this is the only reference to the object, weak references included.
 pub fn is_alone<T>(_py: Python<'_>, handle: &Py<T>) -> bool {
     if cfg!(Py_GIL_DISABLED) {
         return false; // the count is not reliable there
@@ -189,21 +193,21 @@ pub fn is_alone<T>(_py: Python<'_>, handle: &Py<T>) -> bool {
 
 #[pymethods]
 impl Handle {
-    /// Cancels the callback: it will not run. Idempotent. On CPython 3.14 and later a handle of `call_soon_threadsafe`
-    /// waits until the callback has ended, if it is running in another thread.
+    /// Cancels the callback, so that it will not run. Further calls do nothing. On CPython 3.14 and later, a handle of
+    /// `call_soon_threadsafe` waits for the end of the callback if another thread is running it.
     fn cancel(&self, py: Python<'_>) -> PyResult<()> {
         self.wait_while_running(py)?;
         self.cancel_now(py);
         Ok(())
     }
 
-    /// True if the callback was cancelled. Waits like `cancel`.
+    /// True if the callback was cancelled. Waits for a running callback as `cancel` does.
     fn cancelled(&self, py: Python<'_>) -> PyResult<bool> {
         self.wait_while_running(py)?;
         Ok(self.is_cancelled(py))
     }
 
-    /// The contextvars.Context that the callback runs in.
+    /// The contextvars.Context in which the callback runs.
     fn get_context(&self, py: Python<'_>) -> Option<Py<PyAny>> {
         self.state
             .with(py, |state| state.context.as_ref().map(|c| c.clone_ref(py)))
@@ -215,9 +219,9 @@ impl Handle {
         asyncio_class(py, if shared { "ThreadSafeHandle" } else { "Handle" })
     }
 
-    /// Runs the callback now, for a program that runs the loop's turns itself. An exception goes to the exception handler of
-    /// the running loop. A handle has no reference to its loop, so without a running loop of this package the exception is
-    /// raised, unlike in asyncio.
+    /// Runs the callback now. For programs that run the loop's turns themselves. An exception goes to the exception
+    /// handler of the running loop. A handle has no reference to its loop, so if no loop of this package runs, the
+    /// exception is raised, unlike in asyncio.
     fn _run(slf: &Bound<'_, Self>) -> PyResult<()> {
         let py = slf.py();
         let _guard = UnwindGuard::enter();
@@ -252,7 +256,7 @@ impl Handle {
         self.is_cancelled(py)
     }
 
-    /// Always None: only debug mode records where a handle was made.
+    /// Always None, because only handles of debug mode record where they were made.
     #[getter(_source_traceback)]
     fn source_traceback(&self) -> Option<Py<PyAny>> {
         None
@@ -269,7 +273,7 @@ impl Handle {
             let when = PyFloat::new(py, timer.get().when());
             text.push_str(&format!(" when={}", when.repr()?));
         }
-        // At the interpreter's end no module can be imported any more, and the repr is shorter.
+        // When the interpreter ends, no module can be imported, and the repr has no details.
         if let (Some(callback), Some(args)) = (this.callback(py), this.args(py)?)
             && let Ok(helpers) = py.import(intern!(py, "asyncio.format_helpers"))
         {
@@ -298,8 +302,8 @@ impl Handle {
     }
 }
 
-/// The asyncio class that a handle returns as its `__class__`, so that `isinstance` is true. An extension class cannot
-/// derive from asyncio's class, which has slots.
+/// The asyncio class that a handle returns as its `__class__`, so that `isinstance` is true. Extension classes cannot
+/// derive from asyncio's classes, which have slots.
 fn asyncio_class(py: Python<'_>, name: &str) -> PyResult<Py<PyAny>> {
     Ok(py
         .import(intern!(py, "uringcore._transport_classes"))?

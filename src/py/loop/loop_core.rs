@@ -1,9 +1,9 @@
 //! `LoopCore`: the base class of `uringcore.UringEventLoop`.
 //!
-//! It comes before `asyncio.SelectorEventLoop` in the method resolution order. So it replaces the hot methods and the
-//! state that asyncio's base class reads: `_stopping`, `_closed`, `_debug` and `_thread_id` are descriptors here, so that
-//! both classes see one value. Everything else is CPython's own code. The turn is in `turn`, the handling of events in
-//! `dispatch`.
+//! In the method resolution order it comes before `asyncio.SelectorEventLoop`, so its methods replace asyncio's. It
+//! has the methods that programs call most and the state that asyncio's base class reads: `_stopping`, `_closed`,
+//! `_debug` and `_thread_id` are descriptors here, so that both classes see the same values. All other methods are
+//! CPython's own code. The turn is in `turn`, the handling of the engine's events in `event_dispatch`.
 
 use std::fmt::Display;
 use std::ops::{Deref, DerefMut};
@@ -35,18 +35,18 @@ use crate::sock::cancelled_results::{self, CancelledResults};
 
 #[derive(Default)]
 pub struct Flags {
-    /// asyncio's `_thread_id`: the result of `threading.get_ident()`, which a program may have replaced.
+    /// asyncio's `_thread_id`: the result of `threading.get_ident()`, which a program may have replaced. None while no
+    /// run is in progress.
     pub thread_id: Option<u64>,
-    /// The thread that is in a run or in a single turn.
+    /// The thread that executes a run or a single turn of this loop. None if there is none.
     pub runner: Option<u64>,
-    /// This process is a forked child, and the parent made the loop.
+    /// True if this process is a forked child and the loop was made in the parent.
     pub forked: bool,
 }
 
 #[pyclass(frozen, subclass, weakref, module = "uringcore._uringcore")]
 pub struct LoopCore {
-    /// `None` while the loop's thread is inside the kernel with the interpreter lock released, and
-    /// after `close`.
+    /// `None` while the loop's thread is in the kernel without the interpreter lock, and after `close`.
     pub engine: GilCell<Option<LoopEngine>>,
     pub callback_progress: Arc<CallbackProgress>,
     pub ready: GilCell<ReadyQueue>,
@@ -65,7 +65,7 @@ pub struct LoopCore {
     fallback_reason: Option<String>,
 }
 
-/// The engine as part of an object that any thread may hold.
+/// The engine as a value that an object shared between threads can hold.
 pub struct LoopEngine(Box<Engine>);
 
 // SAFETY: an engine is not `Send` because of raw memory that only it uses, and of counters that it shares with
@@ -90,14 +90,14 @@ impl DerefMut for LoopEngine {
 }
 
 impl LoopCore {
-    /// Runs `run` on the engine. Fails if the loop is closed, or if another thread runs it and waits in the kernel.
+    /// Calls `run` with the engine. Fails if the loop is closed, or if another thread runs it.
     pub fn with_engine<R>(
         &self,
         py: Python<'_>,
         run: impl FnOnce(&mut Engine) -> R,
     ) -> PyResult<R> {
-        // Without an interpreter lock, the loop's thread may hold buffers of the ring between two calls. Another thread
-        // is refused then as if the loop were in the kernel.
+        // Without an interpreter lock, the loop's thread may hold buffers of the ring between two calls. So another
+        // thread is refused as if the loop were in the kernel.
         #[cfg(Py_GIL_DISABLED)]
         if self.runs_elsewhere(py) {
             return Err(error::engine_away());
@@ -116,7 +116,7 @@ impl LoopCore {
         })
     }
 
-    /// True if a transport has this descriptor and does not allow watchers on it.
+    /// True if a transport owns this descriptor and does not allow watchers on it.
     pub fn is_driven(&self, py: Python<'_>, fd: RawFd) -> PyResult<bool> {
         let watchable = self
             .objects
@@ -124,7 +124,7 @@ impl LoopCore {
         Ok(!watchable && self.with_engine(py, |engine| engine.transports().has_descriptor(fd))?)
     }
 
-    /// Fails if a transport has the descriptor `fd`. The message shows it as `shown`.
+    /// Fails if a transport owns the descriptor `fd`. The error message shows the descriptor as `shown`.
     pub fn check_no_transport(
         &self,
         py: Python<'_>,
@@ -173,8 +173,8 @@ impl LoopCore {
         });
     }
 
-    /// Wakes the loop without the interpreter lock if it sleeps, because the woken loop needs that lock first and would sleep
-    /// again for it.
+    /// Wakes the loop if it sleeps. The system call runs without the interpreter lock, because the woken loop needs
+    /// that lock first and would otherwise sleep again for it.
     pub fn wake_unlocked(&self, py: Python<'_>) {
         let sleeping = self.waker.with(py, |waker| {
             waker.as_ref().filter(|one| one.notify()).cloned()
@@ -242,8 +242,8 @@ impl LoopCore {
         self.backend.as_str()
     }
 
-    /// Microseconds for which the loop polls for work before it blocks. 0: it blocks at once. None: it polls for a moment
-    /// while its waits are short.
+    /// The time in microseconds for which the loop polls for work before it blocks. 0: it blocks at once. None: it
+    /// polls only briefly, and only while recent waits were short.
     #[getter]
     fn busy_poll_us(&self) -> Option<u64> {
         self.busy_poll_us
@@ -292,7 +292,7 @@ impl LoopCore {
         drop(old);
     }
 
-    /// Returns True if the loop was closed.
+    /// True if the loop was closed.
     #[pyo3(name = "is_closed")]
     fn is_closed_method(&self) -> bool {
         self.is_closed()
@@ -324,7 +324,8 @@ impl LoopCore {
         self.flags.with(py, |flags| flags.thread_id)
     }
 
-    /// asyncio's `run_forever`, or a program's own, sets this when the run begins, and to None when it ends.
+    /// Sets the thread of the run, and None at its end. asyncio's `run_forever` or a program's own version of it
+    /// assigns this.
     #[setter(_thread_id)]
     fn set_thread_id_attribute(&self, py: Python<'_>, value: Option<u64>) {
         let running = self.flags.with(py, |flags| flags.thread_id.is_some());
@@ -343,7 +344,7 @@ impl LoopCore {
 
     // Scheduling ---------------------------------------------------------------------------------
 
-    /// The loop's clock in seconds (``time.monotonic()``).
+    /// The time of the loop's clock in seconds (``time.monotonic()``).
     fn time(&self) -> f64 {
         clock::monotonic()
     }
@@ -360,9 +361,9 @@ impl LoopCore {
         clock::set_attribute(slf, name, None)
     }
 
-    /// asyncio's TimerHandle (debug mode) calls this when it was cancelled.
+    /// Removes a cancelled handle from the timers. asyncio's TimerHandle, which debug mode uses, calls this.
     fn _timer_handle_cancelled(&self, py: Python<'_>, handle: &Bound<'_, PyAny>) -> PyResult<()> {
-        // A timer that has left the heap needs no removal.
+        // A handle that has left the timers needs no removal.
         if handle.getattr(intern!(py, "_scheduled"))?.is_truthy()? {
             let is_it = |one: &AnyHandle| one.as_any().is(handle);
             let left = self.timers.with(py, |timers| {
@@ -380,23 +381,23 @@ impl LoopCore {
         self.atomic_flags.set(AtomicFlags::STOPPING, true);
     }
 
-    /// Runs turns until the loop is stopped. ``run_forever`` calls it between its set-up and clean-up.
+    /// Runs turns until the loop is stopped. ``run_forever`` calls this between its set-up and clean-up.
     fn _run_until_stopped(slf: &Bound<'_, Self>) -> PyResult<()> {
         turn::run_until_stopped(slf)
     }
 
-    /// Runs one turn as asyncio does: waits until something is ready, and runs it.
+    /// Runs one turn, as asyncio does: waits until a callback is ready, and runs all that are ready.
     fn _run_once(slf: &Bound<'_, Self>) -> PyResult<()> {
         turn::run_once(slf)
     }
 
-    /// Runs the first half of a turn: waits until something is ready, for at most ``timeout`` seconds.
+    /// Runs the first half of a turn: waits until a callback is ready, for at most ``timeout`` seconds.
     #[pyo3(signature = (timeout = None))]
     fn _wait_until_ready(slf: &Bound<'_, Self>, timeout: Option<f64>) -> PyResult<()> {
         turn::wait_until_ready(slf, timeout)
     }
 
-    /// Adds a handle of asyncio's signal handling.
+    /// Adds a handle of asyncio's signal handling to the ready callbacks.
     fn _add_callback(&self, py: Python<'_>, handle: Py<PyAny>) {
         let handle = AnyHandle::Foreign(handle);
         if !handle.is_cancelled(py) {
@@ -408,7 +409,7 @@ impl LoopCore {
         self.wake(py);
     }
 
-    /// The loop runs in an emulator, where code takes `factor` times as long (`benchmarks.programs.counted`).
+    /// Adapts time limits to an emulator, in which code takes `factor` times as long (`benchmarks.programs.counted`).
     #[pyo3(signature = (factor))]
     fn _slow_down(&self, py: Python<'_>, factor: u32) -> PyResult<()> {
         self.with_engine(py, |engine| engine.slow_down(factor))
@@ -452,14 +453,16 @@ impl LoopCore {
         let Ok(number) = descriptor_number(fd)?.extract::<RawFd>() else {
             return Ok(()); // no descriptor can have this number
         };
-        // While the engine is in the kernel this is not known. Only another thread can call then, at its own risk.
+        // While the engine is in the kernel, the descriptor's owner cannot be looked up. Only another thread can call
+        // then, and asyncio does not allow that.
         match self.is_driven(py, number) {
             Ok(true) => self.check_no_transport(py, number, fd.repr()?),
             _ => Ok(()),
         }
     }
 
-    /// Allows watchers on a transport's descriptor while sendfile() drives it.
+    /// Allows or forbids watchers on a transport's descriptor. `sendfile()` needs them while it writes to the
+    /// descriptor.
     fn _set_watchable(&self, py: Python<'_>, fd: RawFd, watchable: bool) {
         self.objects.with(py, |objects| {
             if watchable {
@@ -472,8 +475,8 @@ impl LoopCore {
 
     // Transports ---------------------------------------------------------------------------------
 
-    /// Accepts connections on a listening socket, which the caller keeps open until `_unlisten`. With `is_shared` other
-    /// processes or threads may accept on it, too.
+    /// Accepts connections on a listening socket, which the caller keeps open until `_unlisten`. With `is_shared`,
+    /// other processes or threads may accept on the same socket.
     #[pyo3(signature = (fd, is_shared, protocol_factory, tls, server, context = None))]
     fn _listen(
         slf: &Bound<'_, Self>,
@@ -487,7 +490,7 @@ impl LoopCore {
         let py = slf.py();
         let context = CallbackContext::new(py, context)?;
         let this = slf.get();
-        // A second call for a descriptor replaces the first one, as with readers.
+        // A second call for the same descriptor replaces the first registration, as with readers.
         this._unlisten(py, fd)?;
         let key = this.with_engine(py, |engine| match is_shared {
             true => engine.listeners().open_shared(fd),
@@ -505,7 +508,7 @@ impl LoopCore {
         Ok(())
     }
 
-    /// Stops accepting. The address is free when the caller has closed the socket.
+    /// Stops accepting on the descriptor. The address becomes free when the caller closes the socket.
     fn _unlisten(&self, py: Python<'_>, fd: RawFd) -> PyResult<()> {
         let Some(host) = self
             .objects
@@ -524,7 +527,7 @@ impl LoopCore {
             .map_err(|error| error::io_error(&error))
     }
 
-    /// Accepts again after a failure (out of descriptors, for instance).
+    /// Accepts again after a failure, such as the lack of free descriptors.
     fn _relisten(&self, py: Python<'_>, fd: RawFd) -> PyResult<()> {
         if let Some(key) = self.objects.with(py, |objects| {
             objects.listeners.get(&fd).map(|host| host.key)
@@ -536,7 +539,8 @@ impl LoopCore {
 
     // The end ------------------------------------------------------------------------------------
 
-    /// Releases everything: cancels all operations and waits for the kernel, up to a second.
+    /// Releases all resources: cancels all operations and waits for the kernel to complete them, for at most one
+    /// second.
     fn _core_close(&self, py: Python<'_>) -> PyResult<()> {
         let ready = self.ready.take(py);
         let timers = self.timers.take(py);
@@ -549,7 +553,7 @@ impl LoopCore {
         if let Some(engine) = engine {
             turn::shut_down(py, engine);
         }
-        // No operation is in flight any more. Closes the sockets that waited for that.
+        // No operation is in flight any more, so the sockets that were kept open for operations can be closed.
         for (_, transport) in objects.transports.iter().flatten() {
             transport.get().loop_closed(py)?;
         }
@@ -557,8 +561,8 @@ impl LoopCore {
         Ok(())
     }
 
-    /// This thread is about to fork: submits commands and takes all operations back from the kernel, so that the state is
-    /// the same in parent and child. From then on they share the sockets.
+    /// Prepares the loop for a fork by this thread: submits commands and takes all operations back from the kernel, so
+    /// that parent and child have equal states. From then on parent and child share the sockets.
     fn _before_fork(&self, py: Python<'_>) {
         if self.runs_elsewhere(py) {
             self.queue_command(py, CrossThreadCommand::ShareSockets);
@@ -572,10 +576,11 @@ impl LoopCore {
         turn::rest(self, py);
     }
 
-    /// In a forked child: leaves the parent's ring untouched. The loop makes its own when it runs.
+    /// Adapts the loop in a forked child. The child leaves the parent's ring untouched and makes its own when the loop
+    /// runs.
     ///
-    /// If another thread was in the kernel with the engine, that thread does not exist in this process. The loop is then
-    /// unused and can be closed.
+    /// If another thread was in the kernel with the engine at the fork, that thread does not exist in the child. The
+    /// loop cannot be used then, but it can be closed.
     fn _after_fork_in_child(&self, py: Python<'_>) {
         self.engine.with(py, |engine| {
             if let Some(engine) = engine {
@@ -634,5 +639,5 @@ pub fn current_thread_id() -> u64 {
     unsafe { pyo3::ffi::PyThread_get_thread_ident() as u64 }
 }
 
-/// A second. A loop with this value hardly ever blocks, so a larger one is not needed.
+/// One second. A loop that polls so long hardly ever blocks, so larger values are not needed.
 const BUSY_POLL_US_MAX: u64 = 1_000_000;

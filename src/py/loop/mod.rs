@@ -3,19 +3,19 @@
 //! | file | content |
 //! | --- | --- |
 //! | `loop_core` | the event loop class: methods that asyncio's base class calls |
-//! | `turn` | the loop's turn: waiting, running callbacks |
-//! | `event_dispatch` | from an event of the engine to the object that handles it |
-//! | `accepted_connections` | accepted connections |
+//! | `turn` | one turn of the loop: waits for events, runs callbacks |
+//! | `event_dispatch` | passes an event of the engine to the object that handles it |
+//! | `accepted_connections` | makes a protocol and a transport for an accepted connection |
 //! | `handle` | `Handle` and `TimerHandle` |
-//! | `scheduling` | making handles: `call_soon`, `call_later` and the like |
+//! | `scheduling` | `call_soon`, `call_later` and similar methods, which make handles |
 //! | `tasks` | `create_task` and `create_future` |
 //! | `ready_queue` | callbacks that are ready to run, also for programs that run them themselves |
-//! | `running_callback` | the thread that runs a callback, and waiting for its end |
-//! | `fd_watchers` | readers and writers |
-//! | `cross_thread_commands` | changes of the engine that the loop's thread makes for other threads |
+//! | `running_callback` | the thread that runs a callback, for threads that wait for its end |
+//! | `fd_watchers` | registrations of `add_reader` and `add_writer` |
+//! | `cross_thread_commands` | commands for the engine that other threads queue |
 //! | `engine_objects` | the Python objects of the engine's keys |
 //! | `stats` | the values of `loop.stats()` |
-//! | `atomic_flags` | flags of a loop that is not in its usual state |
+//! | `atomic_flags` | flags of a loop that is stopping, closed or in debug mode |
 //! | `clock` | asyncio's clock |
 
 mod accepted_connections;
@@ -50,8 +50,8 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     ready_queue::register(m)
 }
 
-/// Adds the most frequent methods to a class of loops as its own. The interpreter's fastest call of a method works only if
-/// the object is exactly of the class for which the method was made.
+/// Adds the methods that are called most to a class of loops as methods of that class. The interpreter's fastest call
+/// of a method requires that the object's class is the class for which the method was made, and not a subclass.
 #[pyfunction]
 #[pyo3(name = "_add_quick_methods")]
 fn add_quick_methods(class: &Bound<'_, PyType>) -> PyResult<()> {

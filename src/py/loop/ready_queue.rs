@@ -1,12 +1,13 @@
-//! Callbacks that are ready to run, also for programs that run them themselves: asyncio's `loop._ready`.
+//! The callbacks that are ready to run: asyncio's `loop._ready`.
 //!
-//! A program with its own `_run_once` (nest_asyncio is the best known) waits by the loop's selector, pops ready items and
-//! calls `_run()` of each. The list stays in this module; the program sees a deque, `uringcore._selector_views.ReadyView`. The
-//! loop's own turn runs the list in `turn`.
+//! The loop's own turn runs them in `turn`. A program with its own `_run_once` (nest_asyncio is the best known) waits
+//! by the loop's selector, pops ready items and calls `_run()` of each. Such a program sees the queue through a
+//! deque, `uringcore._selector_views.ReadyView`.
 //!
-//! Events stay in the engine's queue, which may drop one that is waiting. This list has an item for each entry of that
-//! queue ([`Ready::Event`]). Items are counted, because callbacks and events run in the order in which they came, as in
-//! asyncio: an entry without an item would wait, and one with two would run others too early.
+//! Events stay in the engine's queue, which may drop one before it is handled. This queue has one item
+//! ([`Ready::Event`]) for each entry of the engine's queue, because callbacks and events run in the order in which
+//! they came, as in asyncio. An entry without an item would wait; two items for one entry would run later events too
+//! early.
 
 use std::collections::VecDeque;
 
@@ -22,13 +23,13 @@ use crate::event_loop::loop_core::LoopCore;
 use crate::event_loop::turn::{self, KeepsOthersOut};
 use crate::transport::base_transport::BaseTransport;
 
-/// One thing to run in this turn.
+/// An item that the loop runs in this turn.
 pub enum Ready {
     Handle(AnyHandle),
-    /// The next entry of the engine's queue of events. It is taken when this item runs, because an earlier callback may
-    /// have paused its transport.
+    /// The next entry of the engine's queue of events. The entry is taken when the item runs, because an earlier
+    /// callback may have paused the entry's transport.
     Event,
-    /// `connection_made`, then the first read, then the future of the caller who waits for the transport.
+    /// Starts a transport: calls `connection_made`, begins to read, and then wakes the future of `create_connection`.
     Start(Py<BaseTransport>, Option<Py<PyAny>>),
 }
 
@@ -47,14 +48,15 @@ impl Ready {
 
 /// The items to run, in order.
 ///
-/// **Invariant.** `events` is the number of [`Ready::Event`] in `items`. Each of them takes the engine's next entry, so an
-/// event has the position of its item among the callbacks. There is never a second item for an entry, even if a program
-/// waits several times without running ready items.
+/// **Invariant.** `events` is the number of [`Ready::Event`] items. Each of them takes the next entry of the engine's
+/// queue when it runs, so an event has the position of its item among the callbacks. There is never a second item for
+/// an entry, even if a program waits several times without running ready items.
 #[derive(Default)]
 pub struct ReadyQueue {
     items: VecDeque<Ready>,
     events: usize,
-    /// Items that are added until the end of the turn belong to it, because an event of a stream has woken tasks.
+    /// True if items that are added until the end of the turn still run in this turn, because an event of a QUIC stream
+    /// has woken tasks.
     pub goes_on: bool,
     pub handles: Spare<Handle>,
     pub timers: Spare<TimerHandle>,
@@ -77,7 +79,7 @@ impl ReadyQueue {
         self.timers.traverse(visit)
     }
 
-    /// Adds an item other than an event.
+    /// Adds an item at the end. Not for [`Ready::Event`].
     pub fn push_back(&mut self, item: Ready) {
         self.items.push_back(item);
     }
@@ -86,7 +88,7 @@ impl ReadyQueue {
         self.items.push_front(item);
     }
 
-    /// The engine has `count` events: adds items for those that have none.
+    /// Adds [`Ready::Event`] items until there are `count`, the number of events in the engine's queue.
     pub fn note_events(&mut self, count: usize) {
         while self.events < count {
             self.items.push_back(Ready::Event);
@@ -102,7 +104,7 @@ impl ReadyQueue {
         Some(item)
     }
 
-    /// Removes a handle.
+    /// Removes the item of a handle.
     fn take(&mut self, handle: &Bound<'_, PyAny>) -> Option<Ready> {
         let is_it = |item: &Ready| matches!(item, Ready::Handle(one) if one.as_any().is(handle));
         let at = self.items.iter().position(is_it)?;
@@ -110,8 +112,8 @@ impl ReadyQueue {
     }
 }
 
-/// Empty handles without other references, to be used again. The garbage collector tracks them all the time. Objects of a
-/// free list, which it does not track anew, would leak their cycles.
+/// Empty handles without other references, kept for reuse. The garbage collector tracks them all the time. Objects
+/// from a free list would not be tracked again, so their reference cycles would leak.
 pub struct Spare<T>(Vec<Py<T>>);
 
 impl<T> Default for Spare<T> {
@@ -121,13 +123,13 @@ impl<T> Default for Spare<T> {
 }
 
 impl<T> Spare<T> {
-    /// Takes a handle. The caller checks that it has the only reference, because `gc.get_objects()` may have returned the
-    /// handle to the program.
+    /// Takes a handle. The caller must check that no other reference exists, because a program may have got one from
+    /// `gc.get_objects()`.
     pub fn take(&mut self) -> Option<Py<T>> {
         self.0.pop()
     }
 
-    /// Keeps a handle, or returns it if there are enough.
+    /// Keeps a handle for reuse. Returns it if [`SPARE_MAX`] handles are kept already.
     pub fn keep(&mut self, handle: Py<T>) -> Option<Py<T>> {
         match self.0.len() < SPARE_MAX {
             true => {
@@ -143,13 +145,14 @@ impl<T> Spare<T> {
     }
 }
 
-/// More handles than a loop has ready at a time, except in bursts: some 100 KiB of each kind.
+/// More than the number of handles that are ready at a time, except in bursts. Handles of one kind then occupy some
+/// 100 KiB.
 const SPARE_MAX: usize = 1_024;
 
-/// An item of the loop's own, with the attributes of a handle that `_run_once` uses.
+/// An item of the queue that is no handle, as Python sees it: with the attributes of a handle that `_run_once` reads.
 #[pyclass(frozen, module = "uringcore._uringcore")]
 pub struct ReadyItem {
-    /// `None` after the run, and in an item that is only shown.
+    /// The loop and the item. `None` after the run, and in an object that only shows an item of the queue.
     work: GilCell<Option<(Py<LoopCore>, Ready)>>,
 }
 
@@ -170,7 +173,8 @@ impl ReadyItem {
         PyTuple::empty(py).unbind()
     }
 
-    /// Runs the item, once. Raises only exceptions that leave the loop, and RuntimeError if another thread runs the loop.
+    /// Runs the item, at most once. Raises only exceptions that leave the loop, and RuntimeError if another thread runs
+    /// the loop.
     fn _run(&self, py: Python<'_>) -> PyResult<()> {
         let _guard = UnwindGuard::enter();
         let is_refused = self.work.with(py, |work| {
@@ -212,7 +216,7 @@ fn count(slf: &Bound<'_, LoopCore>) -> usize {
     slf.get().ready.with(slf.py(), |ready| ready.len())
 }
 
-/// The item at `index`, which is only shown.
+/// An object that shows the item at `index`. None if there is no such item.
 #[pyfunction]
 #[pyo3(name = "_ready_at")]
 fn at(slf: &Bound<'_, LoopCore>, index: usize) -> PyResult<Option<Py<PyAny>>> {
@@ -231,7 +235,7 @@ fn at(slf: &Bound<'_, LoopCore>, index: usize) -> PyResult<Option<Py<PyAny>>> {
     }
 }
 
-/// Takes the first item, for the caller to run.
+/// Removes the first item and returns it, for the caller to run.
 #[pyfunction]
 #[pyo3(name = "_ready_pop")]
 fn pop(slf: &Bound<'_, LoopCore>) -> PyResult<Option<Py<PyAny>>> {
@@ -243,7 +247,7 @@ fn pop(slf: &Bound<'_, LoopCore>) -> PyResult<Option<Py<PyAny>>> {
     }
 }
 
-/// Adds a handle of this package or of asyncio, as the last or the first item.
+/// Adds a handle of this package or of asyncio, at the beginning if `first` is true, else at the end.
 #[pyfunction]
 #[pyo3(name = "_ready_push")]
 fn push(slf: &Bound<'_, LoopCore>, handle: &Bound<'_, PyAny>, first: bool) {
@@ -265,7 +269,7 @@ fn push(slf: &Bound<'_, LoopCore>, handle: &Bound<'_, PyAny>, first: bool) {
     });
 }
 
-/// Removes a handle. False if it is not in the list.
+/// Removes a handle. Returns False if the handle is not in the queue.
 #[pyfunction]
 #[pyo3(name = "_ready_remove")]
 fn remove(slf: &Bound<'_, LoopCore>, handle: &Bound<'_, PyAny>) -> bool {

@@ -1,7 +1,7 @@
-//! The thread that runs a callback, and waiting for its end.
+//! [`RunningCallback`]: the thread that runs a callback, for other threads that wait for the callback's end.
 //!
-//! CPython 3.14's `call_soon_threadsafe` returns a handle whose lock is held while its callback runs. Here the running
-//! thread is recorded, and others wait for a condition.
+//! On CPython 3.14 `call_soon_threadsafe` returns a handle whose lock is held while its callback runs. In its place
+//! this file records the running thread and has a condition variable on which other threads wait.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 
 use crate::event_loop::loop_core::current_thread_id;
 
-/// The thread that runs the callback now.
+/// The thread that runs the callback at present.
 ///
 /// **Invariant.** No thread waits for the interpreter lock while it holds the mutex.
 #[derive(Default)]
@@ -24,7 +24,7 @@ impl RunningCallback {
         self.thread.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until no other thread runs the callback. A signal handler that raises ends the wait.
+    /// Waits until no other thread runs the callback. A signal handler that raises an exception ends the wait.
     pub fn wait(&self, py: Python<'_>) -> PyResult<()> {
         let me = current_thread_id();
         while self.lock().is_some_and(|thread| thread != me) {
@@ -42,7 +42,7 @@ impl RunningCallback {
     }
 }
 
-/// One run of the callback, from `begin` to the drop.
+/// One run of the callback. It begins with `begin` and ends with the drop.
 pub struct CallbackRun(Arc<RunningCallback>);
 
 impl CallbackRun {
@@ -59,5 +59,5 @@ impl Drop for CallbackRun {
     }
 }
 
-/// The interval at which a waiting thread checks for signals, which only the main thread handles.
+/// The interval at which a waiting thread checks for signals. Only the main thread handles them.
 const SIGNALS_LOOKED_AT: Duration = Duration::from_millis(50);

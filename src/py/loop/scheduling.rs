@@ -1,7 +1,7 @@
-//! `call_soon`, `call_later` and similar methods, which add handles to the loop's lists.
+//! `call_soon`, `call_later` and similar methods, which make handles and add them to the loop's lists.
 //!
-//! The lists are `ready` and the engine's `Timers`; `turn` runs them. In debug mode the handles are asyncio's own, which
-//! record where they were made.
+//! The lists are `ready_queue` and the engine's `Timers`; `turn` runs them. In debug mode the handles are asyncio's
+//! own, which record where they were made.
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -18,10 +18,10 @@ use crate::event_loop::handle::{AnyHandle, Handle, TimerHandle, is_alone};
 use crate::event_loop::loop_core::{LoopCore, current_thread_id};
 use crate::event_loop::ready_queue::Ready;
 
-/// The string "context" of asyncio's C code.
+/// The `str` object "context" that asyncio's C code passes as a keyword.
 static ASYNCIOS_CONTEXT: PyOnceLock<Py<PyString>> = PyOnceLock::new();
 
-/// The arguments of all these methods.
+/// The parsed arguments of one of these methods.
 struct Given<'a, 'py> {
     callback: Borrowed<'a, 'py, PyAny>,
     args: &'a [Borrowed<'a, 'py, PyAny>],
@@ -42,7 +42,8 @@ impl<'py> Given<'_, 'py> {
     }
 }
 
-/// Parses `(*leading, callback, *args, context=None)`. The leading ones and the callback may be keywords.
+/// Parses the arguments `(*leading, callback, *args, context=None)`, with `N` leading ones. These and the callback
+/// may also be passed as keywords.
 fn parse<'a, 'py, const N: usize>(
     method: &str,
     leading: [&str; N],
@@ -105,7 +106,7 @@ fn parse<'a, 'py, const N: usize>(
 }
 
 impl LoopCore {
-    /// Makes a handle for a watcher's callback, and adds it to no list.
+    /// Makes a handle for a watcher's callback, which is in none of the loop's lists.
     pub fn make_watcher_handle(
         slf: &Bound<'_, Self>,
         callback: &Bound<'_, PyAny>,
@@ -121,7 +122,8 @@ impl LoopCore {
         Self::make_handle(slf, "add_reader", &given, Handle::new)
     }
 
-    /// Makes a handle, and adds it to no list. `method` is the name of the called method, for debug mode.
+    /// Makes a handle that is in none of the loop's lists yet. `method` is the name of the called method, for debug
+    /// mode.
     fn make_handle(
         slf: &Bound<'_, Self>,
         method: &str,
@@ -139,7 +141,7 @@ impl LoopCore {
         Ok(AnyHandle::Ours(Py::new(py, handle)?))
     }
 
-    /// The usual `call_soon`, neither in debug mode nor on a closed loop. It uses an old handle again if there is one.
+    /// `call_soon` on a loop that is neither closed nor in debug mode. Reuses an old handle if one is kept.
     fn call_soon_plainly(&self, py: Python<'_>, given: &Given<'_, '_>) -> PyResult<Py<Handle>> {
         let (call, context) = (given.call()?, given.context()?);
         let spare = self.ready.with(py, |ready| ready.handles.take());
@@ -206,7 +208,8 @@ fn call_soon_threadsafe(
     };
     let handle = LoopCore::make_handle(slf, "call_soon_threadsafe", &given, make)?;
     let returned = handle.as_any().clone_ref(py);
-    // The push comes first: a loop that is about to block either finds the handle or is woken.
+    // The handle is added before the check of the running thread. So a loop that is about to block either finds the
+    // handle or is woken.
     this.push_ready(py, Ready::Handle(handle));
     if this.flags.with(py, |flags| flags.runner) != Some(current_thread_id()) {
         this.wake_unlocked(py);
@@ -231,7 +234,7 @@ fn call_at(slf: &Bound<'_, LoopCore>, arguments: &Arguments<'_, '_>) -> PyResult
     LoopCore::schedule(slf, when.extract()?, &given)
 }
 
-/// The methods, for `add_quick_methods`.
+/// The methods of this file that `add_quick_methods` adds to a class of loops.
 pub fn methods() -> Vec<Method> {
     let soon = c"call_soon($self, callback, *args, context=None)\n--\n\n";
     let threadsafe = c"call_soon_threadsafe($self, callback, *args, context=None)\n--\n\n";

@@ -1,6 +1,7 @@
-//! `create_task` and `create_future` without a Python frame: they call asyncio's own classes as asyncio does.
+//! `create_task` and `create_future` without a Python frame. They call asyncio's own classes as asyncio's methods do.
 //!
-//! CPython's own method handles the unusual cases: a task factory, debug mode, arguments of some versions only.
+//! CPython's own method handles the unusual cases: a task factory, debug mode, and arguments that only some versions
+//! have.
 
 use std::ffi::CString;
 use std::ptr::null_mut;
@@ -15,7 +16,7 @@ use pyo3::{ffi, intern};
 use crate::capi::fastcall::{Arguments, Method, fast_method};
 use crate::event_loop::loop_core::LoopCore;
 
-/// `asyncio.Future(loop=slf)`.
+/// Calls `asyncio.Future(loop=slf)`.
 pub fn new_future<'py>(slf: &Bound<'py, LoopCore>) -> PyResult<Bound<'py, PyAny>> {
     static NAMES: PyOnceLock<Py<PyTuple>> = PyOnceLock::new();
     static MODULE: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
@@ -50,7 +51,7 @@ pub fn has_task_factory(event_loop: &Bound<'_, PyAny>) -> PyResult<bool> {
     }
 }
 
-/// The keywords of [`new_eager_task`] for tasks of `event_loop`.
+/// The keyword arguments of [`new_eager_task`] for tasks of `event_loop`.
 #[cfg(Py_3_12)]
 pub fn eager_keywords(event_loop: &Bound<'_, PyAny>) -> PyResult<Py<PyDict>> {
     let py = event_loop.py();
@@ -60,8 +61,8 @@ pub fn eager_keywords(event_loop: &Bound<'_, PyAny>) -> PyResult<Py<PyDict>> {
     Ok(keywords.unbind())
 }
 
-/// `asyncio.Task(coroutine, loop=event_loop, eager_start=True)`: runs the coroutine until it waits for the first time.
-/// `keywords` are [`eager_keywords`], which no callee changes.
+/// Calls `asyncio.Task(coroutine, loop=event_loop, eager_start=True)`, which runs the coroutine until it waits for
+/// the first time. `keywords` is the result of [`eager_keywords`], which no callee changes.
 #[cfg(Py_3_12)]
 pub fn new_eager_task<'py>(
     coroutine: &Bound<'py, PyAny>,
@@ -81,7 +82,7 @@ pub fn new_eager_task<'py>(
     }
 }
 
-/// Returns a module that is imported once. Its attributes are looked up each time, because programs replace them.
+/// Returns a module, which is imported once. Callers look up its attributes each time, because programs replace them.
 fn module<'py>(
     py: Python<'py>,
     known: &'static PyOnceLock<Py<PyModule>>,
@@ -110,7 +111,7 @@ fn create_task(slf: &Bound<'_, LoopCore>, arguments: &Arguments<'_, '_>) -> PyRe
     Ok(class.call(args, Some(&kwargs))?.unbind())
 }
 
-/// True for keywords that every version's `create_task` passes on to `Task`.
+/// True for keywords that `create_task` of every CPython version passes on to `Task`.
 fn is_known(py: Python<'_>, name: &Bound<'_, PyAny>) -> bool {
     let is = |known: &Bound<'_, PyAny>| name.is(known) || name.eq(known).unwrap_or(false);
     is(intern!(py, "name")) || (cfg!(Py_3_11) && is(intern!(py, "context")))
@@ -130,13 +131,13 @@ fn asyncios_own(slf: &Bound<'_, LoopCore>, arguments: &Arguments<'_, '_>) -> PyR
         .unbind())
 }
 
-/// `create_future`, which takes no arguments.
+/// The method `create_future`.
 fn create_future(slf: &Bound<'_, LoopCore>, arguments: &Arguments<'_, '_>) -> PyResult<Py<PyAny>> {
     arguments.check_empty("create_future")?;
     Ok(new_future(slf)?.unbind())
 }
 
-/// `get_debug`, which every new future and task calls.
+/// The method `get_debug`, which every new future and task calls.
 fn get_debug(slf: &Bound<'_, LoopCore>, arguments: &Arguments<'_, '_>) -> PyResult<Py<PyAny>> {
     arguments.check_empty("get_debug")?;
     let is_debug = slf.get().is_debug();
@@ -146,9 +147,9 @@ fn get_debug(slf: &Bound<'_, LoopCore>, arguments: &Arguments<'_, '_>) -> PyResu
         .unbind())
 }
 
-/// The methods, for `add_quick_methods`.
+/// The methods of this file that `add_quick_methods` adds to a class of loops.
 pub fn methods(py: Python<'_>) -> PyResult<Vec<Method>> {
-    // The arguments are those of the running version, down to its patch level.
+    // `create_task` has the signature of the running CPython version, which may change in a patch release.
     let base = py
         .import("asyncio.base_events")?
         .getattr("BaseEventLoop")?

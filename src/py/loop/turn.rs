@@ -1,23 +1,24 @@
-//! The loop's turn: waiting and running callbacks, in asyncio's exact order.
+//! The loop's turn: waits for events and runs callbacks, in asyncio's exact order.
 //!
-//! A turn submits the commands, enters the kernel at most once, and then runs the callbacks that are ready by then: those
-//! scheduled before, then I/O, then due timers. Callbacks that they schedule wait for the next turn, so that a callback
-//! that reschedules itself starves no other. There is one exception: tasks that events of QUIC streams have woken run in
-//! the same turn, with the callbacks before them.
+//! A turn submits commands, enters the kernel at most once, and then runs the callbacks that are ready: first those
+//! that were scheduled before, then those of I/O, then due timers. Callbacks that are scheduled meanwhile wait for
+//! the next turn, so a callback that reschedules itself does not starve others. There is one exception: tasks that
+//! events of QUIC streams have woken run in the same turn, together with the callbacks before them.
 //!
 //! **Turns within turns.** A program may run turns inside a callback (nest_asyncio). The engine is in its cell while
-//! callbacks run. If an event's context is entered further out already, its callback runs in a copy of that context:
-//! asyncio refuses to run such a handle, but bytes must not be lost.
+//! callbacks run. If the context of an event's callback is already entered in an outer turn, the callback runs in a
+//! copy of that context. asyncio refuses to run a handle in that case, but received bytes must not be lost.
 //!
-//! **The interpreter lock** is released where the loop waits for the kernel: in an `enter` that blocks, when the loop
-//! stops, and when it closes. Meanwhile the engine is out of reach, and another thread that calls a transport gets a
-//! `RuntimeError` that names `call_soon_threadsafe`.
+//! **The interpreter lock** is released only where the loop waits for the kernel: in an `enter` that blocks, when the
+//! loop stops, and when it closes. Meanwhile the engine is not in its cell, and another thread that calls a transport
+//! gets a `RuntimeError` that names `call_soon_threadsafe`.
 //!
-//! **Short turns.** A turn that has callbacks and nothing else to do (no bit of `mode`, no due timer, no work for the
-//! kernel) runs the callbacks at once. With epoll, a loop that only watches its own wake-up reads the clock in one of
-//! sixteen such turns, and looks at the epoll set after 50 µs. Signals are checked in one of sixteen; Python code in a
-//! callback checks them by itself. Callbacks, `mode`, operation queues, timers and the engine are checked one by one:
-//! each of them would have to maintain its bit in a common mask, and a timer becomes due by the clock alone.
+//! **Short turns.** A turn that has only callbacks to run (no flag in `atomic_flags`, no due timer, no work for the
+//! kernel) runs them at once. With epoll, a loop that only watches its own wake-up reads the clock in one of sixteen
+//! such turns, and looks at the epoll set after 50 µs. Signals are checked in one of sixteen short turns; Python code
+//! in a callback checks them by itself. Callbacks, flags, operation queues, timers and the engine are checked one by
+//! one. A common bit mask would not be simpler: each of them would have to maintain its bit, and a timer becomes due
+//! by the clock alone.
 
 use std::time::{Duration, Instant};
 
@@ -53,22 +54,23 @@ pub fn run_until_stopped(slf: &Bound<'_, LoopCore>) -> PyResult<()> {
     }
 }
 
-/// Runs a single turn for a program. Nothing is prepared for a sleep, and nothing has to be undone.
+/// Runs a single turn for a program. The turn skips `_prepare_to_sleep`, so there is nothing to undo afterwards.
 pub fn run_once(slf: &Bound<'_, LoopCore>) -> PyResult<()> {
     let _guard = UnwindGuard::enter();
     let _alone = KeepsOthersOut::new(slf.get(), slf.py());
     run_turn(slf, &mut Run::of_one_turn(None))
 }
 
-/// Runs the first half of a turn. The program runs the ready callbacks.
+/// Runs the first half of a turn: waits until callbacks are ready, for at most `seconds`. The program runs the
+/// callbacks.
 pub fn wait_until_ready(slf: &Bound<'_, LoopCore>, seconds: Option<f64>) -> PyResult<()> {
     let _guard = UnwindGuard::enter();
     let limit = seconds.map(PollTimeout::seconds);
     wait(slf, &mut Run::of_one_turn(limit))
 }
 
-/// The loop stops for an unknown time: sends the writes of the last turn and takes operations back from the kernel, because
-/// another thread may run or close the loop next.
+/// Prepares the engine for a loop that has stopped, for an unknown time: sends the writes of the last turn and takes
+/// operations back from the kernel, because another thread may run or close the loop next.
 pub fn rest(this: &LoopCore, py: Python<'_>) {
     if let Some(mut engine) = this.engine.with(py, Option::take) {
         engine.flush(Instant::now());
@@ -82,20 +84,21 @@ pub fn rest(this: &LoopCore, py: Python<'_>) {
     }
 }
 
-/// The loop closes: waits until the kernel has completed all operations, which a hung device may delay.
+/// Waits until the kernel has completed all operations of a loop that closes, for at most [`SHUTDOWN_LIMIT`]. A hung
+/// device may delay a completion.
 pub fn shut_down(py: Python<'_>, mut engine: LoopEngine) {
     let mut lent = WithoutLock(&mut engine);
     py.detach(move || lent.shut_down());
 }
 
-/// One `run_forever`, or one turn.
+/// The state of one `run_forever`, or of one turn that a program runs.
 struct Run {
     started: Instant,
-    /// The loop has prepared for blocking.
+    /// `_prepare_to_sleep` was called, so the loop may block.
     may_sleep: bool,
-    /// The longest wait.
+    /// The longest time that a wait may take. `None` for no limit.
     limit: Option<Duration>,
-    /// The number of turns with callbacks and nothing else to do.
+    /// The number of short turns so far: turns that had only callbacks to run.
     busy_turns: u32,
 }
 
@@ -118,12 +121,12 @@ impl Run {
     }
 }
 
-/// Keeps other threads out of a turn while a program runs ready callbacks, perhaps outside of a run (`_thread_id` is not
-/// set).
+/// Keeps other threads out of the loop while a program runs ready callbacks by itself, even if it does so outside of
+/// a run (`_thread_id` is not set).
 pub struct KeepsOthersOut<'a, 'py> {
     this: &'a LoopCore,
     py: Python<'py>,
-    /// No thread was in a run.
+    /// No thread was running the loop before.
     is_first: bool,
 }
 
@@ -142,7 +145,7 @@ impl Drop for KeepsOthersOut<'_, '_> {
     fn drop(&mut self) {
         if self.is_first {
             self.this.flags.with(self.py, |flags| {
-                // A run that began in this turn continues.
+                // A run that began during this callback continues, so its thread stays recorded.
                 if flags.thread_id.is_none() {
                     flags.runner = None;
                 }
@@ -151,8 +154,9 @@ impl Drop for KeepsOthersOut<'_, '_> {
     }
 }
 
-/// Returns the number of callbacks of a turn that has nothing else to do. `None` if there may be something else. Signals
-/// are checked from time to time, because Python code in a callback checks them by itself.
+/// Returns the number of callbacks of a short turn, which has only callbacks to run. `None` if the turn may have
+/// other work. Signals are checked in one of [`TURNS_WITHOUT_SIGNALS`] turns, because Python code in callbacks checks
+/// them by itself.
 fn busy_turn(slf: &Bound<'_, LoopCore>, run: &mut Run) -> PyResult<Option<usize>> {
     let (py, this) = (slf.py(), slf.get());
     let ready_now = this.ready.with(py, |ready| ready.len());
@@ -173,7 +177,7 @@ fn busy_turn(slf: &Bound<'_, LoopCore>, run: &mut Run) -> PyResult<Option<usize>
     Ok(Some(ready_now))
 }
 
-/// True if no timer can be due. A program's own clock needs a whole turn.
+/// True if no timer can be due. False if the program has its own clock, which only a whole turn reads.
 fn nothing_is_due(slf: &Bound<'_, LoopCore>) -> PyResult<bool> {
     if clock::is_replaced(slf)? {
         return Ok(false);
@@ -194,12 +198,12 @@ fn run_turn(slf: &Bound<'_, LoopCore>, run: &mut Run) -> PyResult<()> {
     if more > 0 && !this.atomic_flags.has(AtomicFlags::STOPPING) {
         run_ready(slf, more)?;
     }
-    // Once in each turn: tasks that those wake have to wait.
+    // The turn continues once only: callbacks that were scheduled by the tasks above wait for the next turn.
     this.ready.with(py, |ready| ready.goes_on = false);
     Ok(())
 }
 
-/// The part of a turn before its callbacks.
+/// The part of a turn before its callbacks: submits commands, waits in the kernel, collects events and due timers.
 fn wait(slf: &Bound<'_, LoopCore>, run: &mut Run) -> PyResult<()> {
     let py = slf.py();
     let this = slf.get();
@@ -207,9 +211,9 @@ fn wait(slf: &Bound<'_, LoopCore>, run: &mut Run) -> PyResult<()> {
         return Err(error::engine_away());
     }
     if this.ready.with(py, |ready| ready.is_empty()) {
-        // A signal that came in a short turn must not wait for the end of a sleep, even if the program has replaced the
-        // descriptor that would wake the loop.
-        // This comes first, because a handler, or a garbage collection that CPython begins here, may start operations.
+        // A signal that came in a short turn must be handled before the loop sleeps, even if the program has replaced
+        // the descriptor that would wake the loop. The check comes before the start of operations, because a signal
+        // handler, or a garbage collection that CPython begins here, may start some.
         check_signals(py)?;
     }
     op_queues::start_operations(slf)?;
@@ -228,7 +232,7 @@ fn wait(slf: &Bound<'_, LoopCore>, run: &mut Run) -> PyResult<()> {
     let has_work = engine.events_ready() > 0
         || this.ready.with(py, |ready| !ready.is_empty())
         || this.atomic_flags.has(AtomicFlags::STOPPING);
-    // A run that never blocks does not need the preparation. Others have one turn more.
+    // A run that never blocks does not need `_prepare_to_sleep`. Other runs make one more turn without blocking.
     let prepare = !has_work && !run.may_sleep;
     let timeout = if has_work || prepare {
         Some(Duration::ZERO)
@@ -260,15 +264,15 @@ fn wait(slf: &Bound<'_, LoopCore>, run: &mut Run) -> PyResult<()> {
     }
 
     match outcome {
-        // Even if the wait was not interrupted: the kernel does not report a signal that comes together with a
-        // completion.
+        // Signals are checked even if the wait was not interrupted, because the kernel does not report EINTR for a
+        // signal that comes together with a completion.
         Ok(_) => check_signals(py),
         Err(error) => Err(error::io_error(&error)),
     }
 }
 
-/// The time for the QUIC sockets. Nothing else in the engine needs it, so a loop without them does not read the clock twice
-/// in each turn.
+/// The current time for the QUIC sockets. Nothing else in the engine needs it, so a loop without QUIC sockets does
+/// not read the clock again.
 fn endpoint_time(engine: &Engine, started: Instant) -> Instant {
     if engine.has_endpoints() {
         Instant::now()
@@ -277,8 +281,8 @@ fn endpoint_time(engine: &Engine, started: Instant) -> Instant {
     }
 }
 
-/// The time from which a turn without work waits for its first timer, if the program has replaced the loop's clock. It is
-/// read while the engine is in its cell, because it runs Python code.
+/// The current time of the loop's clock in seconds, from which the time until the first timer is counted, if the
+/// program has replaced the clock. It is read while the engine is in its cell, because the read runs Python code.
 fn idle_from(slf: &Bound<'_, LoopCore>) -> PyResult<Option<f64>> {
     let py = slf.py();
     let this = slf.get();
@@ -291,7 +295,7 @@ fn idle_from(slf: &Bound<'_, LoopCore>) -> PyResult<Option<f64>> {
     Ok(None)
 }
 
-/// The time until something is due.
+/// The time until a timer, a deadline of the engine or a check of the operation queues is due.
 fn idle_time(this: &LoopCore, py: Python<'_>, engine: &Engine, from: Option<f64>) -> PollTimeout {
     let timer = this.timers.with(py, |timers| timers.next_due());
     let look = this.op_queues.with(py, |op_queues| op_queues.next_check());
@@ -314,7 +318,8 @@ fn take_due_timers(slf: &Bound<'_, LoopCore>) -> PyResult<()> {
     Ok(())
 }
 
-/// Runs the callbacks of this turn. One of them may run nested turns (nest_asyncio), which have taken some of the others.
+/// Runs the callbacks of this turn, at most `count`. One of them may run nested turns (nest_asyncio), which take some
+/// of the others out of the queue.
 fn run_ready(slf: &Bound<'_, LoopCore>, count: usize) -> PyResult<()> {
     let py = slf.py();
     let this = slf.get();
@@ -325,7 +330,7 @@ fn run_ready(slf: &Bound<'_, LoopCore>, count: usize) -> PyResult<()> {
             break;
         };
         let outcome = run_reported(slf, item);
-        // An exception that leaves the loop (KeyboardInterrupt) ends the turn.
+        // An exception that leaves the loop (KeyboardInterrupt) ends the turn, so no callbacks are left in it.
         let left = if outcome.is_ok() { left } else { 0 };
         if progress.end_one(left) {
             with_engine_at_hand(this, py, Engine::end_watched_callback);
@@ -335,7 +340,8 @@ fn run_ready(slf: &Bound<'_, LoopCore>, count: usize) -> PyResult<()> {
     Ok(())
 }
 
-/// Runs `run`, unless a callback has closed the loop. Only for the loop's own thread: no check keeps others out.
+/// Calls `run` with the engine, unless a callback has closed the loop. Only for the loop's own thread, because
+/// nothing here keeps other threads out.
 #[inline]
 pub fn with_engine_at_hand(this: &LoopCore, py: Python<'_>, run: impl FnOnce(&mut Engine)) {
     this.engine.with(py, |engine| {
@@ -345,7 +351,7 @@ pub fn with_engine_at_hand(this: &LoopCore, py: Python<'_>, run: impl FnOnce(&mu
     });
 }
 
-/// Runs one item, and reports its exception.
+/// Runs one item and reports its exception to the loop's exception handler.
 pub fn run_reported(slf: &Bound<'_, LoopCore>, item: Ready) -> PyResult<()> {
     run_item(slf, item).or_else(|error| complain(slf, error))
 }
@@ -364,7 +370,7 @@ fn run_item(slf: &Bound<'_, LoopCore>, item: Ready) -> PyResult<()> {
     }
 }
 
-/// Passes an exception to the exception handler, unless it leaves the loop.
+/// Reports an exception to the loop's exception handler. Returns it if it must leave the loop.
 fn complain(slf: &Bound<'_, LoopCore>, error: PyErr) -> PyResult<()> {
     let py = slf.py();
     if error::is_exit(py, &error) {
@@ -377,7 +383,7 @@ fn complain(slf: &Bound<'_, LoopCore>, error: PyErr) -> PyResult<()> {
     match reported {
         Ok(_) => Ok(()),
         Err(error) if error::is_exit(py, &error) => Err(error),
-        // Only a subclass with its own call_exception_handler() gets here.
+        // Only the `call_exception_handler()` of a subclass can raise here.
         Err(error) => {
             error.write_unraisable(py, Some(slf));
             Ok(())
@@ -385,7 +391,7 @@ fn complain(slf: &Bound<'_, LoopCore>, error: PyErr) -> PyResult<()> {
     }
 }
 
-/// Runs one handle. Returns only exceptions that leave the loop in asyncio.
+/// Runs one handle. Returns only exceptions that leave the loop, as in asyncio.
 pub fn run_handle(slf: &Bound<'_, LoopCore>, handle: AnyHandle) -> PyResult<()> {
     let py = slf.py();
     let result = match &handle {
@@ -415,7 +421,7 @@ fn handle_raised(slf: &Bound<'_, LoopCore>, handle: &AnyHandle, error: PyErr) ->
     Ok(())
 }
 
-/// A handle has run: keeps it for another callback, if there are no other references.
+/// Keeps a handle that has run for another callback, if there are no other references to it.
 fn retire(this: &LoopCore, py: Python<'_>, handle: AnyHandle) {
     let left = match handle {
         AnyHandle::Ours(handle) if is_alone(py, &handle) => {
@@ -435,7 +441,7 @@ fn retire(this: &LoopCore, py: Python<'_>, handle: AnyHandle) {
     }
 }
 
-/// The engine, lent to `detach`.
+/// The engine, lent to `Python::detach`, which runs a closure without the interpreter lock.
 struct WithoutLock<'a>(&'a mut Engine);
 
 // SAFETY: `detach` runs the closure on this thread; only its bound requires `Send`. Other threads run meanwhile. They
@@ -468,12 +474,13 @@ fn check_signals(py: Python<'_>) -> PyResult<()> {
     Ok(())
 }
 
-/// Turns between checks for signals: some microseconds. A signal wakes a loop that blocks.
+/// The number of short turns between two checks for signals, which take some microseconds. A loop that blocks is
+/// woken by a signal.
 const TURNS_WITHOUT_SIGNALS: u32 = 16;
-// The count of turns wraps at a multiple of it.
+// The wrapping counter of turns must wrap at a multiple of [`TURNS_WITHOUT_SIGNALS`].
 const _: () = assert!(TURNS_WITHOUT_SIGNALS.is_power_of_two());
-/// The longest time that a stopping loop waits for operations that cannot be cancelled: file operations that have begun and
-/// hang in their device.
+/// The longest time that a stopping loop waits for operations that cannot be cancelled: file operations that the
+/// kernel has begun and whose device hangs.
 const REST_LIMIT: Duration = Duration::from_millis(50);
 /// The longest time that a closing loop waits for the kernel to complete cancelled operations.
 const SHUTDOWN_LIMIT: Duration = Duration::from_secs(1);

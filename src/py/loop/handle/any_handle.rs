@@ -1,4 +1,4 @@
-//! An entry of the loop's lists: a handle of this package or of asyncio.
+//! [`AnyHandle`]: a handle in the loop's lists, of this package or of asyncio.
 
 use pyo3::prelude::*;
 use pyo3::{PyTraverseError, PyVisit, intern};
@@ -8,7 +8,7 @@ use super::{Handle, TimerHandle};
 pub enum AnyHandle {
     Ours(Py<Handle>),
     Timer(Py<TimerHandle>),
-    /// A handle of asyncio (debug mode) or of a program.
+    /// A handle of asyncio, which the loop uses in debug mode, or one that a program has made.
     Foreign(Py<PyAny>),
 }
 
@@ -17,7 +17,7 @@ impl AnyHandle {
         match self {
             Self::Ours(handle) => handle.get().is_cancelled(py),
             Self::Timer(handle) => handle.bind(py).as_super().get().is_cancelled(py),
-            // Reads the slot and does not call the method, which would run Python code.
+            // Reads the attribute, because the method `cancelled()` would run Python code.
             Self::Foreign(handle) => handle
                 .bind(py)
                 .getattr(intern!(py, "_cancelled"))
@@ -26,8 +26,8 @@ impl AnyHandle {
         }
     }
 
-    /// The handle is no longer among the timers. A handle of asyncio records that in an attribute, which may run Python
-    /// code.
+    /// Records that the handle has left the loop's timers. For a handle of asyncio this sets an attribute, which may
+    /// run Python code.
     pub fn has_left_timers(&self, py: Python<'_>) {
         match self {
             Self::Ours(_) => {}
@@ -49,7 +49,7 @@ impl AnyHandle {
         }
     }
 
-    /// Drops the handle without a check that this thread is attached.
+    /// Drops the reference. `py` proves that this thread is attached, so PyO3 need not check it.
     pub fn drop_ref(self, py: Python<'_>) {
         match self {
             Self::Ours(handle) => handle.drop_ref(py),

@@ -1,4 +1,4 @@
-//! `TimerHandle`: a callback that is due at a time of the loop's clock.
+//! `TimerHandle`: a callback that runs at a given time of the loop's clock.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -11,12 +11,12 @@ use crate::capi::callback::Callback;
 use crate::capi::gil_cell::GilCell;
 use crate::event_loop::loop_core::LoopCore;
 
-/// A callback that is due at a time of the loop's clock, with asyncio.TimerHandle's public methods.
+/// A callback that the loop calls at a given time of its clock, with the public methods of asyncio.TimerHandle.
 #[pyclass(frozen, extends = Handle, weakref, module = "uringcore._uringcore")]
 pub struct TimerHandle {
-    /// The bits of the time. They change when the handle is used again.
+    /// The time in seconds, as the bits of an `f64`. It changes when the handle is reused for another callback.
     when: AtomicU64,
-    /// The place among a loop's timers, if it is there.
+    /// The position of the handle in the loop's timers. `None` if it is not there.
     place: GilCell<Option<Place>>,
 }
 
@@ -68,7 +68,7 @@ impl TimerHandle {
         f64::from_bits(self.when.load(Relaxed))
     }
 
-    /// The handle is no longer among the timers.
+    /// Records that the handle has left the loop's timers.
     pub fn has_left(&self, py: Python<'_>) {
         if let Some(place) = self.place.take(py) {
             place.owner.drop_ref(py);
@@ -104,18 +104,18 @@ impl TimerHandle {
         self.when()
     }
 
-    /// The class for `isinstance`, as in `Handle`.
+    /// asyncio's class, so that `isinstance(handle, asyncio.TimerHandle)` is true.
     #[getter(__class__)]
     fn class(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         asyncio_class(py, "TimerHandle")
     }
 
     fn __hash__(&self) -> u64 {
-        // 0.0 and -0.0 are equal.
+        // 0.0 and -0.0 are equal, so they must have the same hash.
         (self.when() + 0.0).to_bits()
     }
 
-    /// As in asyncio, handles are equal if their callbacks, arguments and times are.
+    /// Handles with equal callbacks, arguments and times are equal, as in asyncio.
     fn __eq__(slf: &Bound<'_, Self>, other: &Bound<'_, PyAny>) -> PyResult<bool> {
         let Ok(other) = other.cast::<TimerHandle>() else {
             return Ok(false);
