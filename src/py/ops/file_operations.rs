@@ -1,12 +1,12 @@
-//! File operations on the ring for which a Python future waits.
+//! File operations of the ring, with a Python future each.
 //!
-//! Each function starts one operation and returns its [`FileOperation`]. A caller that stops waiting passes a callback for
-//! the result to `abandon`: a read that was faster than its cancellation has taken bytes from the file's position, and an
-//! open has made a descriptor.
+//! Each function starts one operation and returns its [`FileOperation`]. A caller that is cancelled passes a callback
+//! for the result to `abandon`, because the operation may complete before its cancellation: a read has moved the
+//! file's position then, and an open has made a descriptor.
 //!
 //! | file | content |
 //! | --- | --- |
-//! | `page_cache_reads` | reads from the page cache that need not wait |
+//! | `page_cache_reads` | reads of bytes in the page cache, which do not wait |
 //! | `file_status` | the result of `stat` as Python objects |
 //!
 //! Buffering, text, modes and names are in Python (`uringcore.aio`); the requests to the kernel are in
@@ -43,12 +43,12 @@ pub struct FileOperation {
 #[derive(Default)]
 struct FileState {
     future: Option<Py<PyAny>>,
-    /// Up to two paths for the exception.
+    /// Up to two paths, for `filename` and `filename2` of the exception.
     names: Option<Py<PyTuple>>,
-    /// The callback that gets the result instead of the future.
+    /// The callback that gets the result instead of the future. `None` until `abandon` passes it.
     late: Option<Py<PyAny>>,
     over: bool,
-    /// The result, if the future was cancelled and there is no callback yet.
+    /// The result of an operation whose future was cancelled, until `abandon` passes a callback.
     unreported: Option<PyResult<Py<PyAny>>>,
 }
 
@@ -59,15 +59,15 @@ static FILE: Plan = Plan {
 
 #[pymethods]
 impl FileOperation {
-    /// The future for the coroutine that started the operation.
+    /// The future of the result, for the coroutine that has started the operation. None after the end.
     #[getter]
     fn future(&self, py: Python<'_>) -> Option<Py<PyAny>> {
         self.state
             .with(py, |state| state.future.as_ref().map(|f| f.clone_ref(py)))
     }
 
-    /// Cancels the operation after its waiter was cancelled. ``late(result, error)`` is called when the operation has ended,
-    /// or at once if it has already ended.
+    /// Cancels the operation, because its waiter was cancelled. Calls ``late(result, error)`` when the operation ends,
+    /// or now if it has ended already.
     fn abandon(&self, py: Python<'_>, late: Py<PyAny>) -> PyResult<()> {
         let unreported = self.state.with(py, |state| {
             if state.over {
@@ -85,7 +85,7 @@ impl FileOperation {
             return match (owner, future) {
                 (Some(owner), Some(future)) => {
                     let owner = owner.bind(py);
-                    // A closed loop has cancelled the operation already.
+                    // A closed loop has cancelled all operations already.
                     if owner.get().check_closed().is_ok() {
                         operation_futures::abandon(owner, future.bind(py))?;
                     }
@@ -96,7 +96,7 @@ impl FileOperation {
         };
         match (unreported, future) {
             (Some(result), _) => call_late(py, &late, result),
-            // The future has the result, and its waiter was cancelled before it ran.
+            // The future has its result already, but the waiter was cancelled before it could run.
             (None, Some(future)) => {
                 let result = future.bind(py).call_method0("result").map(Bound::unbind);
                 call_late(py, &late, result)
@@ -127,7 +127,7 @@ impl FileOperation {
     }
 }
 
-/// The future's result, or its exception.
+/// Converts an outcome to the future's result or its exception.
 fn convert(
     slf: &Bound<'_, LoopCore>,
     subject: Subject<'_, '_>,
@@ -141,7 +141,7 @@ fn convert(
     to_python(py, outcome, names, false)
 }
 
-/// The waiter was cancelled: the callback gets the result, now or when `abandon` passes it.
+/// Passes the result of a cancelled operation to the callback, or keeps it until `abandon` passes the callback.
 fn on_cancelled(
     slf: &Bound<'_, LoopCore>,
     subject: Subject<'_, '_>,
@@ -364,7 +364,7 @@ fn file_truncate(slf: &Bound<'_, LoopCore>, fd: RawFd, length: u64) -> PyResult<
     start(slf, None, request)
 }
 
-/// Closes a descriptor of the caller. Even if this fails, the number is closed.
+/// Closes the caller's descriptor. The descriptor is closed even if this fails.
 #[pyfunction]
 fn file_close(slf: &Bound<'_, LoopCore>, fd: RawFd) -> PyResult<Py<FileOperation>> {
     // SAFETY: the caller no longer uses the descriptor, as with os.close().
@@ -372,7 +372,8 @@ fn file_close(slf: &Bound<'_, LoopCore>, fd: RawFd) -> PyResult<Py<FileOperation
     queue(slf, None, |driver, token| driver.close(fd, token))
 }
 
-/// The fields of ``os.stat_result`` for ``path``, or for the descriptor ``dir_fd`` with an empty path.
+/// Reads the status of ``path``, or of the descriptor ``dir_fd`` if ``path`` is empty. The future's result has the
+/// fields of ``os.stat_result``.
 #[pyfunction]
 fn file_stat(
     slf: &Bound<'_, LoopCore>,

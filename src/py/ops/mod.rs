@@ -1,9 +1,9 @@
-//! Operations for which a Python future waits.
+//! Operations of the ring for which a Python future waits.
 //!
 //! | file | content |
 //! | --- | --- |
 //! | `operation_futures` | an operation and its future |
-//! | `file_operations` | file operations, and reads that need not wait |
+//! | `file_operations` | file operations, and reads from the page cache |
 //! | `spawn` | the start of a child process |
 
 pub mod file_operations;

@@ -1,11 +1,12 @@
-//! Operations of the ring for which a Python future waits, one result each.
+//! Operations of the ring with a Python future each, which gets the operation's one result.
 //!
-//! `start` queues an operation and returns the future. `done` sets the result when the completion comes. `abandon` cancels
-//! the operation if its waiter was cancelled. A kind of operation is a [`Plan`], which converts its outcome to Python and
-//! handles a result without a waiter. The kinds are in `sock::socket_operations`, `file` and `spawn`.
+//! `start` queues an operation and returns the future. `done` sets the result when the completion comes. `abandon`
+//! cancels the operation of a cancelled waiter. A [`Plan`] describes a kind of operation: it converts the outcome to
+//! Python, and handles the outcome of a cancelled operation. The plans are in `sock::socket_operations`,
+//! `file_operations` and `spawn`.
 //!
-//! On the Python side there is usually a thin coroutine, which passes a cancellation to the ring without a callback on
-//! every future:
+//! In most cases a short Python coroutine awaits the future. It passes a cancellation on to the ring, which needs no
+//! callback of the future:
 //!
 //!     operation = _uringcore.file_read(loop, fd, size, offset, False)
 //!     try:
@@ -14,8 +15,8 @@
 //!         operation.abandon(late)
 //!         raise
 //!
-//! Memory that the kernel may use belongs to the driver's slot. So a waiter, a future or a whole loop may end before the
-//! operation.
+//! Memory that the kernel may use belongs to the driver's slot of the operation. So the waiter, the future and even
+//! the loop may end before the operation.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -31,41 +32,41 @@ use crate::capi::error;
 use crate::event_loop::engine_objects::{insert_at, take_at};
 use crate::event_loop::loop_core::LoopCore;
 
-/// The object of an operation, from the caller of `start`, for the functions of a [`Plan`]: a socket, a path, or a tuple for
+/// The object that the caller of `start` passes for the functions of the [`Plan`]: a socket, a path, or a tuple for
 /// an error message. It is kept alive until the completion.
 pub type Subject<'a, 'py> = Option<&'a Bound<'py, PyAny>>;
 
-/// The handling of a kind of operation. Every kind has one, as a `static`.
+/// A kind of operation: the functions that handle its outcome. Each kind has one, as a `static`.
 pub struct Plan {
-    /// The future's result, or its exception.
+    /// Converts an outcome to the future's result or its exception.
     pub convert: fn(&Bound<'_, LoopCore>, Subject<'_, '_>, Outcome) -> PyResult<Py<PyAny>>,
-    /// Handles a result whose waiter was cancelled. A drop of the outcome releases its resources (`drop_result`); a kind
-    /// whose result must not be lost keeps it.
+    /// Handles the outcome of an operation whose waiter was cancelled. [`drop_result`] drops the outcome, which
+    /// releases its resources; a kind whose result must not be lost keeps it.
     pub on_cancelled: fn(&Bound<'_, LoopCore>, Subject<'_, '_>, Outcome) -> PyResult<()>,
 }
 
-/// The Python side of an operation in flight.
+/// The Python objects of an operation in flight.
 pub struct Waiter {
     future: Py<PyAny>,
     subject: Option<Py<PyAny>>,
     plan: &'static Plan,
-    /// The queue of an operation of a `sock_*` call.
+    /// The operation queue of the socket, for a `sock_*` call. `None` for other operations.
     queue_id: Option<OpQueueId>,
 }
 
 impl Waiter {
-    /// True if the future still waits for the result.
+    /// True if the future is not done, so that the result is still needed.
     fn is_wanted(&self, py: Python<'_>) -> PyResult<bool> {
         let done = self.future.bind(py).call_method0(intern!(py, "done"))?;
         Ok(!done.is_truthy()?)
     }
 }
 
-/// The operations of a loop for which futures wait. At most as many as the driver has slots.
+/// The operations of a loop that have futures. There are at most as many as the driver has slots.
 #[derive(Default)]
 pub struct Waiters {
     list: Vec<Option<(Key, Waiter)>>,
-    /// Keyed by the address of a future that `list` keeps alive.
+    /// The key of each operation, by the address of its future, which `list` keeps alive.
     by_future: HashMap<usize, Key, BuildHasherDefault<AddressHasher>>,
 }
 
@@ -79,7 +80,7 @@ impl Waiters {
         self.get(key).is_some()
     }
 
-    /// The object of an operation.
+    /// The subject of an operation.
     pub fn subject(&self, py: Python<'_>, key: Key) -> Option<Py<PyAny>> {
         let subject = self.get(key)?.subject.as_ref()?;
         Some(subject.clone_ref(py))
@@ -106,7 +107,7 @@ impl Waiters {
 
 /// Queues an operation and returns its future. `queue` is called once, with the token of the operation.
 ///
-/// Fails if the loop is closed, or in the kernel on another thread. Then nothing is queued.
+/// Fails if the loop is closed, or if another thread runs it and is inside the kernel. Nothing is queued then.
 pub fn start(
     slf: &Bound<'_, LoopCore>,
     plan: &'static Plan,
@@ -132,7 +133,7 @@ pub fn start(
     Ok(future)
 }
 
-/// Reserves the future and the key of an operation that waits in a queue and is started later.
+/// Makes the future and the key of an operation that waits in a socket's queue and is started later.
 pub fn reserve(
     slf: &Bound<'_, LoopCore>,
     plan: &'static Plan,
@@ -153,7 +154,7 @@ pub fn reserve(
     Ok((future, key))
 }
 
-/// True if the future of this operation still waits.
+/// True if the future of this operation is not done.
 pub fn is_wanted(slf: &Bound<'_, LoopCore>, key: Key) -> PyResult<bool> {
     let py = slf.py();
     let future = slf.get().waiters.with(py, |waiters| {
@@ -178,7 +179,8 @@ pub fn answer(slf: &Bound<'_, LoopCore>, key: Key, value: Py<PyAny>) -> PyResult
     Ok(())
 }
 
-/// Handles the completion of an operation: its result goes to the future, or to the plan if the waiter was cancelled.
+/// Handles the completion of an operation. The result goes to the future, or to [`Plan::on_cancelled`] if the waiter
+/// was cancelled.
 pub fn done(slf: &Bound<'_, LoopCore>, key: Key, mut outcome: Outcome) -> PyResult<()> {
     let py = slf.py();
     let waiter = slf.get().waiters.with(py, |waiters| waiters.take(key));
@@ -196,7 +198,7 @@ pub fn done(slf: &Bound<'_, LoopCore>, key: Key, mut outcome: Outcome) -> PyResu
                 Attempted::InVain(attempt) => {
                     return go_on(slf, waiter, queue_id, attempt.into_op());
                 }
-                // The socket was closed meanwhile. The future stays pending, as in asyncio.
+                // The program has closed the socket meanwhile. The future stays pending, as in asyncio.
                 Attempted::Closed(ended) => {
                     leave_queue(slf.get(), py, queue_id, key, &ended);
                     return Ok(());
@@ -217,16 +219,17 @@ pub fn done(slf: &Bound<'_, LoopCore>, key: Key, mut outcome: Outcome) -> PyResu
     Ok(())
 }
 
-/// The result of an operation of a `sock_*` call that waited.
+/// What became of an operation of a `sock_*` call when its socket was ready.
 enum Attempted {
     Outcome(Outcome),
-    /// Another process has taken the data or the connection.
+    /// Another process has taken the data or the connection, so the operation has to wait again.
     InVain(Attempt),
-    /// The program has closed the socket object, and its number may have a new owner.
+    /// The program has closed the socket object. Its descriptor's number may have a new owner, so nothing was received.
     Closed(Outcome),
 }
 
-/// Makes the receive or the accept for which an operation has waited. Any other completion is the outcome itself.
+/// Executes the receive or the accept of an operation that has waited for its socket. If the completion is of another
+/// kind, it is the outcome itself.
 fn attempted(
     slf: &Bound<'_, LoopCore>,
     waiter: &Waiter,
@@ -252,7 +255,7 @@ fn attempted(
     })
 }
 
-/// Continues an operation by `op`, with the same future, before other operations of its queue.
+/// Continues an operation with `op`. The future stays the same, and the operation stays in front of its queue.
 fn go_on(
     slf: &Bound<'_, LoopCore>,
     waiter: Waiter,
@@ -268,7 +271,7 @@ fn go_on(
     Ok(())
 }
 
-/// The unsent rest of a short send.
+/// The bytes that a short send has not sent. `None` if the send is complete.
 fn rest_of(
     this: &LoopCore,
     py: Python<'_>,
@@ -276,13 +279,13 @@ fn rest_of(
     key: Key,
     outcome: &Outcome,
 ) -> Option<Bytes> {
-    // Receives, which are frequent, skip this look-up.
+    // Receives are frequent and skip this look-up.
     let is_send = queue_id.direction == Direction::Write;
     let rest = |op_queues: &mut OpQueues| op_queues.rest_of(queue_id, key, outcome);
     is_send.then(|| this.op_queues.with(py, rest)).flatten()
 }
 
-/// An operation has ended: starts the next one of its queue.
+/// Removes an operation that has ended from its queue, which starts the next one.
 fn leave_queue(this: &LoopCore, py: Python<'_>, queue_id: OpQueueId, key: Key, outcome: &Outcome) {
     let is_wanted = |key| this.waiters.with(py, |waiters| waiters.contains(key));
     this.op_queues.with(py, |op_queues| {
@@ -290,13 +293,13 @@ fn leave_queue(this: &LoopCore, py: Python<'_>, queue_id: OpQueueId, key: Key, o
     });
 }
 
-/// For `Plan::on_cancelled`: drops the outcome, which closes or returns its resources.
+/// A function for [`Plan::on_cancelled`]: drops the outcome, which closes or returns its resources.
 pub fn drop_result(_: &Bound<'_, LoopCore>, _: Subject<'_, '_>, outcome: Outcome) -> PyResult<()> {
     drop(outcome);
     Ok(())
 }
 
-/// For `Plan::convert`: converts a count of bytes, or another number.
+/// A function for [`Plan::convert`]: converts a count of bytes, or another number.
 pub fn count(
     slf: &Bound<'_, LoopCore>,
     _: Subject<'_, '_>,
@@ -308,8 +311,8 @@ pub fn count(
     }
 }
 
-/// The exception for an outcome that a plan did not expect: its errno, or EIO for an outcome of another kind, which would
-/// be a fault in the plan.
+/// The exception for an outcome that is an error. An outcome of an unexpected kind, which would be a fault of the
+/// plan, becomes EIO.
 pub fn failed(outcome: &Outcome) -> PyErr {
     let errno = match outcome {
         Outcome::Done(Err(errno))
@@ -326,7 +329,8 @@ pub fn failed(outcome: &Outcome) -> PyErr {
     error::os_error(errno)
 }
 
-/// Cancels the operation of `future`, whose waiter was cancelled. Does nothing if it has ended, or on a closed loop.
+/// Cancels the operation of `future`, whose waiter was cancelled. Does nothing if the operation has ended or the loop
+/// is closed.
 pub fn abandon(r#loop: &Bound<'_, LoopCore>, future: &Bound<'_, PyAny>) -> PyResult<()> {
     let py = r#loop.py();
     let this = r#loop.get();
@@ -341,14 +345,15 @@ pub fn abandon(r#loop: &Bound<'_, LoopCore>, future: &Bound<'_, PyAny>) -> PyRes
         let waiter = this.waiters.with(py, |waiters| waiters.take(key));
         drop(waiter);
     }
-    // An uncancelled future would wait for ever.
+    // The future is cancelled too, because nothing else would end it.
     if !future.call_method0(intern!(py, "done"))?.is_truthy()? {
         future.call_method0(intern!(py, "cancel"))?;
     }
     Ok(())
 }
 
-/// Addresses differ in their middle bits. A multiplication spreads those to the bits that the table uses.
+/// Hashes the address of an object. Addresses differ in their middle bits; a multiplication spreads these to the bits
+/// that the table uses.
 #[derive(Default)]
 struct AddressHasher(u64);
 

@@ -1,15 +1,15 @@
-//! The start of a child process: prepared with the interpreter lock, started on a thread without it.
+//! The start of a child process: prepared with the interpreter lock, executed on a thread without it.
 //!
-//! To make a process and execute its program takes a millisecond or more, during most of which CPython's own `fork_exec`
-//! holds the lock. Here the loop's thread only collects the arguments (`Spawn`). A thread that never uses Python does the
-//! rest and then makes a descriptor readable.
+//! A fork and an exec take a millisecond or more, and CPython's own `fork_exec` holds the interpreter lock for most
+//! of that time. Here the loop's thread only collects the arguments (`Spawn`). A thread that never uses Python starts
+//! the child and then makes a descriptor readable.
 //!
-//! That thread is the parent of the child in two visible ways. The child inherits properties of its parent thread
-//! (processors, niceness, capabilities), so each child gets its own thread, made by the loop's. And a child with a signal
-//! for its parent's death (`PR_SET_PDEATHSIG`) gets that signal when the thread ends, so the thread stays until the child
+//! That thread is the child's parent in two respects. The child inherits properties of its parent thread (processors,
+//! niceness, capabilities), so the loop's thread makes a new thread for each child. A child that requests a signal at
+//! its parent's death (`PR_SET_PDEATHSIG`) gets it when the parent thread ends, so the thread stays until the child
 //! has ended.
 //!
-//! `uringcore._processes` handles the Python arguments, and `uringcore_io::spawn` has the code of the child.
+//! `uringcore._processes` handles the Python arguments. `uringcore_io::spawn` has the code that runs in the child.
 
 use std::ffi::CString;
 use std::io::{PipeReader, PipeWriter, Write};
@@ -38,11 +38,11 @@ enum ChildState {
 }
 
 struct Started {
-    /// The outcome from the thread, once, with its end of the pipe. The thread holds nothing else then.
+    /// The channel by which the thread sends the outcome, once, with its end of the pipe.
     outcome: Option<Receiver<(Outcome, PipeWriter)>>,
-    /// Held open for the loop that watches it.
+    /// The end of the pipe that becomes readable when the outcome is there. Kept open for the loop, which watches it.
     _signal: PipeReader,
-    /// The process in which the thread runs. A forked child has no such thread.
+    /// The ID of the process in which the thread runs. A forked child of the program has no such thread.
     process: u32,
 }
 
@@ -102,7 +102,8 @@ impl Spawn {
         })
     }
 
-    /// Starts the child on a thread. Returns a descriptor of this object that becomes readable when `finish` may be called.
+    /// Starts the child on a new thread. Returns a descriptor, owned by this object, that becomes readable when
+    /// `finish` may be called.
     fn start(&self, py: Python<'_>) -> PyResult<RawFd> {
         let ChildState::Prepared(command) = self.state.take(py) else {
             return Err(PyRuntimeError::new_err("the child was started already"));
@@ -114,15 +115,17 @@ impl Spawn {
             .name("uringcore-spawn".to_owned())
             .stack_size(THREAD_STACK_BYTES)
             .spawn(move || {
-                // The program's threads handle signals, not this one.
+                // Signals are handled by the program's own threads and not by this one.
                 SignalMask::block_all();
                 let result = command.spawn();
                 drop(command);
                 let pid = result.as_ref().map_or(-1, |child| child.pid);
-                // A close alone is not enough, because a process forked meanwhile may hold a copy of this end.
+                // The byte is necessary: closing this end does not suffice, because a process that was forked meanwhile
+                // may have a copy of it.
                 let _ = done.write_all(&[1]);
-                // The receiver also gets this end of the pipe, to close it: here it would be open for a moment longer. The
-                // channel has room for one message, so this does not block.
+                // The outcome carries this end of the pipe, and the receiver closes it. If this thread closed it, it
+                // would stay open for a moment after `finish`. The channel has room for one message, so the send does
+                // not block.
                 let _ = tell.send((result, done));
                 drop(tell);
                 if pid > 0 {
@@ -140,13 +143,13 @@ impl Spawn {
         Ok(fd)
     }
 
-    /// Returns the child as `(pid, pidfd, None)`, which belong to the caller; pidfd is -1 if the kernel does
-    /// not support it. Or the error as `(-1, -1, (stage, errno))`, with the stage "setup", "chdir" or "exec".
+    /// Returns the child as `(pid, pidfd, None)`, which the caller owns; pidfd is -1 if the kernel does not support it.
+    /// For a failure returns `(-1, -1, (stage, errno))`, with the stage "setup", "chdir" or "exec".
     fn finish(&self, py: Python<'_>) -> PyResult<Finished> {
         let ChildState::Started(mut started) = self.state.take(py) else {
             return Err(PyRuntimeError::new_err("the child was not started"));
         };
-        // The thread writes the byte before it sends the outcome.
+        // The outcome may come a moment after the byte, because the thread sends it afterwards.
         let outcome = started
             .outcome
             .take()
@@ -164,12 +167,12 @@ impl Spawn {
 }
 
 impl Drop for Started {
-    /// Kills a child that the program has not taken, so that it neither runs nor stays as a zombie.
+    /// Kills a child that the program has not taken, so that it does not stay as a process or a zombie.
     fn drop(&mut self) {
         let Some(outcome) = self.outcome.take() else {
             return;
         };
-        // A forked child has no such thread, and the process is not its child.
+        // In a forked child of the program that thread does not exist, and the started process is not its child.
         if self.process == std::process::id()
             && let Ok((Ok(child), _done)) = outcome.recv()
         {
@@ -209,5 +212,5 @@ fn inherited_environment() -> PyResult<Vec<CString>> {
         .collect()
 }
 
-/// The stack of a thread that runs a function of a few frames.
+/// The stack size in bytes of the thread, which runs a function with few frames.
 const THREAD_STACK_BYTES: usize = 128 * 1024;

@@ -1,7 +1,9 @@
-//! CancelledResults: results whose waiter was cancelled, kept for the next call on the same socket object.
+//! Results of `sock_*` calls that were cancelled after the kernel had completed their operation. The next call on the
+//! same socket object gets them.
 //!
-//! They are dropped with the object, and a connection among them is closed then. The key is the object, because a
-//! descriptor's number may change its owner. `op_queues` and `calls` take them.
+//! They are dropped with the socket object; a connection that was accepted is closed then. The key is the object and
+//! not the descriptor, because a descriptor's number may be reused. `op_queues` and `socket_operations` take the
+//! results.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -11,15 +13,15 @@ use pyo3::{PyTraverseError, PyVisit, intern};
 
 use crate::event_loop::loop_core::LoopCore;
 
-/// Keyed by the address of the socket object.
+/// The results of all sockets, by the address of the socket object.
 #[derive(Default)]
 pub struct CancelledResults(HashMap<usize, OfSocket>);
 
 struct OfSocket {
-    /// Removes the entry when the socket object dies.
+    /// A weak reference whose callback removes the entry when the socket object dies.
     _socket: Py<PyWeakrefReference>,
     items: VecDeque<Py<PyAny>>,
-    /// A connect has succeeded.
+    /// True if a connect has succeeded whose call was cancelled.
     connected: bool,
 }
 
@@ -40,7 +42,8 @@ impl CancelledResults {
         (connected, self.take_if_empty(address))
     }
 
-    /// Takes an empty entry, which the caller drops where Python code may run.
+    /// Removes the entry of a socket if it has no results. The caller drops it outside of the cell, because the drop
+    /// may run Python code.
     fn take_if_empty(&mut self, address: usize) -> Option<OfSocket> {
         let of_socket = self.0.get(&address)?;
         let is_empty = of_socket.items.is_empty() && !of_socket.connected;
@@ -53,7 +56,7 @@ impl CancelledResults {
     }
 }
 
-/// True if the next call on `socket` gets an orphan.
+/// True if there is a result for the next call on `socket`.
 pub fn has(this: &LoopCore, socket: &Bound<'_, PyAny>) -> bool {
     this.cancelled_results
         .with(socket.py(), |cancelled_results| {
@@ -65,7 +68,7 @@ pub fn has(this: &LoopCore, socket: &Bound<'_, PyAny>) -> bool {
         })
 }
 
-/// The oldest orphan of `socket`.
+/// Takes the oldest result of `socket`.
 pub fn take(this: &LoopCore, socket: &Bound<'_, PyAny>) -> Option<Py<PyAny>> {
     let address = socket.as_ptr() as usize;
     let (item, emptied) = this
@@ -80,7 +83,7 @@ pub fn take(this: &LoopCore, socket: &Bound<'_, PyAny>) -> Option<Py<PyAny>> {
     item
 }
 
-/// True, once, if a connect has succeeded whose waiter was cancelled.
+/// True if a connect has succeeded whose call was cancelled. The second call returns false.
 pub fn take_connected(this: &LoopCore, socket: &Bound<'_, PyAny>) -> bool {
     let address = socket.as_ptr() as usize;
     let take = |cancelled_results: &mut CancelledResults| cancelled_results.take_connected(address);
@@ -89,12 +92,12 @@ pub fn take_connected(this: &LoopCore, socket: &Bound<'_, PyAny>) -> bool {
     connected
 }
 
-/// Keeps a result for the next call on `socket`, after the others.
+/// Keeps a result for a later call on `socket`, behind those that are kept already.
 pub fn keep(slf: &Bound<'_, LoopCore>, socket: &Bound<'_, PyAny>, item: Py<PyAny>) -> PyResult<()> {
     with_entry(slf, socket, |of_socket| of_socket.items.push_back(item))
 }
 
-/// Keeps a result, or the rest of one, before the others.
+/// Keeps a result, or the part of it that did not fit, in front of those that are kept already.
 pub fn give_back(
     slf: &Bound<'_, LoopCore>,
     socket: &Bound<'_, PyAny>,
@@ -103,7 +106,7 @@ pub fn give_back(
     with_entry(slf, socket, |of_socket| of_socket.items.push_front(item))
 }
 
-/// Records that a connect has succeeded whose waiter was cancelled.
+/// Records that a connect has succeeded whose call was cancelled.
 pub fn keep_connected(slf: &Bound<'_, LoopCore>, socket: &Bound<'_, PyAny>) -> PyResult<()> {
     with_entry(slf, socket, |of_socket| of_socket.connected = true)
 }
@@ -137,7 +140,7 @@ fn with_entry(
     Ok(())
 }
 
-/// A weak reference that drops a socket object's cancelled_results when the object dies.
+/// Makes the weak reference that drops the results of a socket object when the object dies.
 fn weak_key(
     slf: &Bound<'_, LoopCore>,
     socket: &Bound<'_, PyAny>,
@@ -160,7 +163,7 @@ fn weak_key(
     Ok(PyWeakrefReference::new_with(socket, callback)?.unbind())
 }
 
-/// Closes accepted connections among the cancelled_results.
+/// Closes accepted connections among the results.
 fn release(py: Python<'_>, of_socket: OfSocket) -> PyResult<()> {
     for item in of_socket.items {
         if let Ok(pair) = item.bind(py).cast::<PyTuple>()
@@ -173,7 +176,7 @@ fn release(py: Python<'_>, of_socket: OfSocket) -> PyResult<()> {
     Ok(())
 }
 
-/// Drops all cancelled_results at the end of the loop.
+/// Drops all results when the loop is closed.
 pub fn close(this: &LoopCore, py: Python<'_>) -> PyResult<()> {
     let cancelled_results = this.cancelled_results.take(py);
     let mut all = cancelled_results.0.into_values();

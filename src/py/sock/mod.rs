@@ -1,10 +1,10 @@
-//! The `sock_*` calls: Python's own socket objects on the loop.
+//! The `sock_*` calls: operations on Python's own socket objects.
 //!
 //! | file | content |
 //! | --- | --- |
-//! | `socket_operations` | the calls as operations |
+//! | `socket_operations` | `sock_recv`, `sock_sendall` and the other calls as operations of the ring |
 //! | `op_queues` | the futures and socket objects of the operations in a socket's queues |
-//! | `cancelled_results` | results whose waiter was cancelled |
+//! | `cancelled_results` | results of cancelled calls, for the next call on the socket |
 //! | `socket_attributes` | reads the attributes of Python's socket objects |
 //! | `socket_object` | makes socket objects over descriptors |
 

@@ -1,9 +1,9 @@
-//! The Python side of the queues of `sock_*` calls: makes the futures, checks which socket objects still have their
-//! descriptor, and cancels the operations of the others.
+//! The Python side of the operation queues of sockets: makes the futures of `sock_*` calls, checks that each socket
+//! object still has its descriptor, and cancels the operations of objects that have not.
 //!
-//! The engine's `OpQueues` decides which operation is next on a socket, and when the loop checks. An orphan goes to the
-//! next call before another operation starts, so there is at most the result of one operation. The calls are in `calls`,
-//! futures and cancelling in `ops::operation_futures`.
+//! The engine's `OpQueues` decides which operation of a socket is next, and when the loop checks. The result of a
+//! cancelled call goes to the next call before another operation starts, so a socket has at most one such result. The
+//! calls are in `socket_operations`, futures and cancellation in `ops::operation_futures`.
 
 use std::os::fd::RawFd;
 use std::time::Instant;
@@ -30,8 +30,8 @@ pub fn launch(
     let this = slf.get();
     this.check_closed()?;
     let address = socket.as_ptr() as usize;
-    // Operations of a closed socket object whose number now belongs to `socket` must not delay the new
-    // operations, and with epoll would take their bytes.
+    // A closed socket object may have had the number that now belongs to `socket`. Its operations must not delay the
+    // new ones; with epoll they would even take the new socket's bytes.
     forget_closed(slf, fd, address)?;
     let queue_id = OpQueueId::new(fd, op.direction());
     let (future, key) = operation_futures::reserve(slf, plan, socket, queue_id)?;
@@ -40,7 +40,7 @@ pub fn launch(
     Ok(future)
 }
 
-/// Starts the operations of the last turn's callbacks. Called before the engine is flushed.
+/// Starts the operations that callbacks of the last turn have queued. Called before the engine is flushed.
 pub fn start_operations(slf: &Bound<'_, LoopCore>) -> PyResult<()> {
     let py = slf.py();
     let this = slf.get();
@@ -75,7 +75,8 @@ fn begin(slf: &Bound<'_, LoopCore>, Start { key, queue_id, op }: Start) -> PyRes
     };
     let socket = socket.bind(py);
     if fileno(socket)? != queue_id.fd {
-        // The socket was closed since. The operation is not started, and the future stays pending, as in asyncio.
+        // The socket was closed before its operation started. The operation is removed, and its future stays pending,
+        // as in asyncio.
         return forget(this, py, queue_id, key);
     }
     if queue_id.direction == Direction::Read && cancelled_results::has(this, socket) {
@@ -94,8 +95,8 @@ fn begin(slf: &Bound<'_, LoopCore>, Start { key, queue_id, op }: Start) -> PyRes
     Ok(())
 }
 
-/// Removes the operations of closed sockets that had the number `fd`, except those of the socket object at
-/// `address`.
+/// Removes the operations of closed sockets that had the number `fd`. The operations of the socket object at the
+/// address `address` stay.
 pub fn forget_closed(slf: &Bound<'_, LoopCore>, fd: RawFd, address: usize) -> PyResult<()> {
     let py = slf.py();
     let this = slf.get();
@@ -107,7 +108,7 @@ pub fn forget_closed(slf: &Bound<'_, LoopCore>, fd: RawFd, address: usize) -> Py
             if let Some(other) = other
                 && fileno(other.bind(py))? == fd
             {
-                // Two objects over one descriptor share its queues.
+                // Two open socket objects over one descriptor share its queues.
                 break;
             }
             forget(this, py, queue_id, key)?;
@@ -116,7 +117,7 @@ pub fn forget_closed(slf: &Bound<'_, LoopCore>, fd: RawFd, address: usize) -> Py
     Ok(())
 }
 
-/// Removes all operations on `fd`, which belong to closed socket objects, because the number has a new owner.
+/// Removes all operations on the number `fd`, which has a new owner. They belong to closed socket objects.
 pub fn forget_descriptor(this: &LoopCore, py: Python<'_>, fd: RawFd) -> PyResult<()> {
     for queue_id in both(fd) {
         while let Some((key, _)) = current(this, py, queue_id) {
@@ -130,13 +131,14 @@ fn both(fd: RawFd) -> [OpQueueId; 2] {
     [OpQueueId::read(fd), OpQueueId::write(fd)]
 }
 
-/// The operation at the head of this queue, and the address of its socket object, which the operation keeps alive.
+/// The first operation of a queue, and the address of its socket object, which the operation keeps alive.
 pub fn current(this: &LoopCore, py: Python<'_>, queue_id: OpQueueId) -> Option<(Key, usize)> {
     this.op_queues
         .with(py, |op_queues| op_queues.current(queue_id))
 }
 
-/// Cancels an operation and starts the next one of its queue. A future that waits stays pending, as in asyncio.
+/// Cancels an operation and starts the next one of its queue. The future of the cancelled operation stays pending, as
+/// in asyncio.
 fn forget(this: &LoopCore, py: Python<'_>, queue_id: OpQueueId, key: Key) -> PyResult<()> {
     let waiter = this.waiters.with(py, |waiters| waiters.take(key));
     drop(waiter);
@@ -151,7 +153,8 @@ fn leave(this: &LoopCore, py: Python<'_>, queue_id: OpQueueId, key: Key) {
         .with(py, |op_queues| op_queues.leave(queue_id, key, is_wanted));
 }
 
-/// Ends the receives from `socket` now, before a transport reads from it. Their results are cancelled_results.
+/// Cancels the receives from `socket` now, because a transport is about to read from it. Results that they have
+/// already become cancelled results.
 pub fn settle(slf: &Bound<'_, LoopCore>, socket: &Bound<'_, PyAny>) -> PyResult<()> {
     let py = slf.py();
     let this = slf.get();
@@ -168,7 +171,7 @@ pub fn settle(slf: &Bound<'_, LoopCore>, socket: &Bound<'_, PyAny>) -> PyResult<
     Ok(())
 }
 
-/// Passes the cancelled_results of a socket to its new transport, which delivers them first.
+/// Passes the cancelled results of a socket to its new transport, which delivers them before other bytes.
 pub fn hand_over(
     slf: &Bound<'_, LoopCore>,
     socket: &Bound<'_, PyAny>,

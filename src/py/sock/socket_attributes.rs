@@ -1,6 +1,8 @@
-//! Fast reads of Python's socket objects: class, descriptor, family, type, protocol; and a check for replaced methods of
-//! `socket.socket`. Tests replace them, to forbid the network or to make it fail. The ring does not call methods, so
-//! asyncio's code serves sockets then. Socket objects are made in `socket_object`.
+//! Fast reads of the attributes of Python's socket objects (class, descriptor, family, type, protocol), and a check
+//! for replaced methods of `socket.socket`.
+//!
+//! Tests replace such methods, to forbid the network or to make it fail. The ring does not call them, so asyncio's
+//! own code serves the sockets then. Socket objects are made in `socket_object`.
 
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,10 +17,10 @@ use crate::capi::class_version;
 use crate::event_loop::loop_core::LoopCore;
 use crate::sock::cancelled_results;
 
-/// The descriptor of a `socket.socket` of an ordinary family, and true if it is a stream. `None` for anything else, and if
-/// one of `methods` is replaced.
+/// The descriptor of a `socket.socket` of an ordinary family, and true if it is a stream socket. `None` for every
+/// other object, and if the program has replaced one of `methods`: asyncio's own code serves these sockets.
 ///
-/// Raises asyncio's error for a blocking socket in debug mode.
+/// Fails with asyncio's error for a blocking socket in debug mode.
 pub fn plain(
     slf: &Bound<'_, LoopCore>,
     socket: &Bound<'_, PyAny>,
@@ -29,7 +31,7 @@ pub fn plain(
     if !socket.get_type().is(&types.class) {
         return Ok(None);
     }
-    // An orphan of a cancelled call comes first.
+    // A cancelled call has left a result, which must be returned first even if methods are replaced now.
     if replaced_methods(py)? & methods != 0 && !cancelled_results::has(slf.get(), socket) {
         return Ok(None);
     }
@@ -48,27 +50,27 @@ pub fn plain(
 }
 
 pub struct SocketTypes {
-    /// `socket.socket`.
+    /// The class `socket.socket`.
     pub class: Py<PyType>,
-    /// The member descriptors of the C class below it. The Python properties make enumerations, which takes ten times as
-    /// long.
+    /// The member descriptors of the C class `_socket.socket`. The properties of `socket.socket` make enumerations,
+    /// which takes ten times as long.
     family: Py<PyAny>,
     kind: Py<PyAny>,
     proto: Py<PyAny>,
-    /// The C class's method, after which the caller owns the number.
+    /// `_socket.socket.detach`. After its call the caller owns the descriptor.
     pub detach: Py<PyAny>,
-    /// The C class's method, which runs no code of the program.
+    /// `_socket.socket.fileno`, which runs no code of the program.
     fileno: Py<PyAny>,
-    /// The original methods, in the order of `NAMES`.
+    /// The original methods of `socket.socket`, in the order of `NAMES`.
     methods: Vec<Py<PyAny>>,
-    /// `version tag of the class:32 | replaced methods:32` of the last look-up.
+    /// The result of the last check, as `version tag of the class:32 | replaced methods:32`.
     last_look: AtomicU64,
 }
 
-/// A set of methods, a bit for each of `NAMES`.
+/// A set of methods, with one bit for each of `NAMES`.
 pub type Methods = u32;
 
-/// The methods that asyncio calls to move bytes, to connect and to accept.
+/// The methods with which asyncio transfers bytes, connects and accepts.
 const NAMES: [&str; 10] = [
     "recv",
     "recv_into",
@@ -91,8 +93,8 @@ pub const STREAMING: Methods = 0b1011_0011;
 
 /// The methods of `socket.socket` that the program has replaced.
 ///
-/// The interpreter changes the version tag of a class with each change of the class, so an unchanged class costs two
-/// reads.
+/// The interpreter changes the version tag of a class with each change of the class. While the tag is the same, a
+/// check costs two reads.
 pub fn replaced_methods(py: Python<'_>) -> PyResult<Methods> {
     let types = socket_types(py)?;
     let tag = || class_version::of(types.class.bind(py));
@@ -106,7 +108,7 @@ pub fn replaced_methods(py: Python<'_>) -> PyResult<Methods> {
         let found = types.class.bind(py).getattr_opt(name)?;
         replaced |= Methods::from(!found.is_some_and(|found| found.is(own))) << bit;
     }
-    // An interpreter without free tags leaves the tag at 0, and the methods are looked up each time.
+    // An interpreter that has no free version tags leaves the tag at 0. The methods are looked up each time then.
     let looked = u64::from(tag()) << 32 | u64::from(replaced);
     types.last_look.store(looked, Ordering::Relaxed);
     Ok(replaced)
@@ -122,7 +124,7 @@ fn names_of_replaced(py: Python<'_>) -> PyResult<Bound<'_, PyTuple>> {
     PyTuple::new(py, names.collect::<Vec<_>>())
 }
 
-/// Records the original methods at import, before the program replaces them.
+/// Stores the original methods at import, before the program can replace them.
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     socket_types(m.py())?;
     m.add_function(wrap_pyfunction!(names_of_replaced, m)?)
@@ -134,7 +136,8 @@ pub fn socket_types(py: Python<'_>) -> PyResult<&SocketTypes> {
         let class = py.import("socket")?.getattr("socket")?;
         let base = py.import("_socket")?.getattr("socket")?;
         let own = |name: &str| match name {
-            // This method is written in Python, to make an object of the class.
+            // `socket.accept` is written in Python, because it makes a `socket.socket`. The other methods are those of
+            // the C class.
             "accept" => class.getattr(name),
             _ => base.getattr(name),
         };
@@ -152,7 +155,7 @@ pub fn socket_types(py: Python<'_>) -> PyResult<&SocketTypes> {
     })
 }
 
-/// `family`, `type` or `proto` of a socket object as a plain number.
+/// Reads `family`, `type` or `proto` of a socket object as a plain number.
 pub fn member(socket: &Bound<'_, PyAny>, name: &str) -> PyResult<i32> {
     let py = socket.py();
     let types = socket_types(py)?;
@@ -174,15 +177,15 @@ pub fn member(socket: &Bound<'_, PyAny>, name: &str) -> PyResult<i32> {
     value.extract()
 }
 
-/// The descriptor of a socket object, -1 if it is closed.
+/// The descriptor of a socket object. -1 if the object is closed.
 pub fn fileno(socket: &Bound<'_, PyAny>) -> PyResult<RawFd> {
     socket
         .call_method0(intern!(socket.py(), "fileno"))?
         .extract()
 }
 
-/// True if `fd` is still the descriptor of a socket object: it was neither closed nor detached. For an object that is not a
-/// socket this cannot be checked.
+/// True if `fd` is still the descriptor of a socket object, which was neither closed nor detached. True also for an
+/// object that is not a socket, because that cannot be checked.
 pub fn stands_for(socket: &Bound<'_, PyAny>, fd: RawFd) -> PyResult<bool> {
     let py = socket.py();
     let number = socket_types(py)?.fileno.bind(py).call1((socket,));

@@ -1,5 +1,5 @@
-//! Python's socket objects over descriptors of the engine. If a step fails, the caller keeps the descriptor. Attributes of
-//! socket objects are read in `plain_socket`.
+//! Makes Python's socket objects over descriptors of the engine. If a step fails, the caller keeps the descriptor.
+//! The attributes of socket objects are read in `socket_attributes`.
 
 use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
 
@@ -16,14 +16,15 @@ pub fn object(py: Python<'_>, fd: OwnedFd) -> PyResult<Bound<'_, PyAny>> {
     Ok(made)
 }
 
-/// Makes a socket object with `arguments`, which owns `fd` from now on.
+/// Makes a socket object with the keyword arguments `arguments`. The object owns `fd` from then on.
 pub fn object_with<'py>(arguments: Bound<'py, PyDict>, fd: OwnedFd) -> PyResult<Bound<'py, PyAny>> {
     let made = make(arguments, fd.as_raw_fd())?;
     let _ = fd.into_raw_fd();
     Ok(made)
 }
 
-/// Makes a non-blocking socket object that owns `number` from now on. If this fails, the caller keeps the descriptor.
+/// Makes a non-blocking socket object that owns the descriptor `number` from then on. If this fails, the caller still
+/// owns it.
 pub fn object_over(py: Python<'_>, number: RawFd) -> PyResult<Bound<'_, PyAny>> {
     let made = make(PyDict::new(py), number)?;
     let set = made.call_method1(intern!(py, "setblocking"), (false,));
@@ -35,20 +36,22 @@ fn make<'py>(arguments: Bound<'py, PyDict>, number: RawFd) -> PyResult<Bound<'py
     let py = arguments.py();
     let class = socket_types(py)?.class.bind(py);
     arguments.set_item(intern!(py, "fileno"), number)?;
-    // In two steps instead of a call of the class, so that the object is at hand if the second one fails.
+    // `__new__` and `__init__` are called one after the other instead of the class, so that the object is accessible if
+    // `__init__` fails.
     let made = class.call_method1(intern!(py, "__new__"), (class,))?;
     let set_up = made.call_method(intern!(py, "__init__"), (), Some(&arguments));
     or_give_back(&made, set_up)?;
     Ok(made)
 }
 
-/// Detaches the descriptor from the object after a failure. `__init__` is Python code, so an exception of a signal handler
-/// may leave it after it has taken the number, which the object would close at its end.
+/// After a failure of `outcome`, detaches the descriptor from the object `made`. `__init__` is Python code: an
+/// exception of a signal handler may leave it after the object has taken the descriptor, and the object would close
+/// it when it dies.
 fn or_give_back(made: &Bound<'_, PyAny>, outcome: PyResult<Bound<'_, PyAny>>) -> PyResult<()> {
     let Err(error) = outcome else {
         return Ok(());
     };
-    // The C class's method, during which no signal is handled.
+    // The C class's own method is called, because no signal is handled while it runs.
     socket_types(made.py())?
         .detach
         .bind(made.py())

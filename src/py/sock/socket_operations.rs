@@ -1,12 +1,12 @@
-//! `sock_*`: receives, sends, accepts and connects of Python's own sockets as operations of the ring.
+//! The `sock_*` calls: receives, sends, accepts and connects of Python's own sockets as operations of the ring.
 //!
-//! Each function here returns one of three things: the result itself, if a system call succeeded at once; a future, if the
-//! operation was queued; or `None`, if the socket or an argument is unusual and asyncio's own code has to handle it (a
-//! subclass, an unusual address family, a wrong argument). The coroutines around them are in `_sock_calls.py`; `cancelled_results` has
-//! results whose waiter was cancelled.
+//! Each function here returns one of three values: the result itself, if a system call succeeded at once; a future,
+//! if the operation was queued; `None`, if the socket or an argument is unusual (a subclass, an unusual address
+//! family, a wrong argument), so that asyncio's own code has to handle the call. The coroutines around these
+//! functions are in `_sockets.py`. `cancelled_results` has the results of cancelled calls.
 //!
-//! The result of a future has one form for each kind of socket, so that it can be kept for any later call: `bytes` from a
-//! stream, `(bytes, address)` from other sockets, and `(socket, address)` from a listener.
+//! The result of a future has one form for each kind of socket, so that it can be kept for any later call: `bytes`
+//! from a stream, `(bytes, address)` from other sockets, `(socket, address)` from a listener.
 
 use std::io;
 use std::os::fd::{OwnedFd, RawFd};
@@ -51,7 +51,7 @@ static SEND_TO: Plan = Plan {
     on_cancelled: operation_futures::drop_result,
 };
 
-/// Receives up to `size` bytes: `bytes` or `(bytes, address)`.
+/// Receives up to `size` bytes. Results: `bytes` from a stream, `(bytes, address)` from other sockets.
 #[pyfunction]
 #[pyo3(name = "_sock_receive")]
 fn receive(
@@ -102,7 +102,7 @@ fn receive(
     queue_receive(r#loop, sock, fd, stream, size).map(Some)
 }
 
-/// Queues a receive that has to wait.
+/// Queues a receive of up to `size` bytes and returns its future.
 fn queue_receive(
     r#loop: &Bound<'_, LoopCore>,
     sock: &Bound<'_, PyAny>,
@@ -119,7 +119,8 @@ fn queue_receive(
     launch(r#loop, &RECEIVE, sock, fd, op)
 }
 
-/// Receives into a buffer: the count, or a future of bytes that `_sock_fill` then copies.
+/// Receives into a buffer. Returns the number of bytes, or a future of `bytes` that `_sock_fill` copies into the
+/// buffer.
 #[pyfunction]
 #[pyo3(name = "_sock_receive_into")]
 fn receive_into(
@@ -165,8 +166,8 @@ fn receive_into(
     queue_receive(r#loop, sock, fd, stream, size).map(Some)
 }
 
-/// Copies received bytes into a buffer and returns the count. Bytes that do not fit, because the buffer shrank while the
-/// operation was in flight, are kept for the next call.
+/// Copies received bytes into a buffer and returns their number. The buffer may have shrunk since the operation was
+/// started; bytes that do not fit are kept for the next call.
 #[pyfunction]
 #[pyo3(name = "_sock_fill")]
 fn fill(
@@ -196,7 +197,7 @@ fn fill(
     Ok(count)
 }
 
-/// Accepts a connection: `(socket, address)`.
+/// Accepts a connection. Result: `(socket, address)`.
 #[pyfunction]
 #[pyo3(name = "_sock_accept")]
 fn accept(r#loop: &Bound<'_, LoopCore>, sock: &Bound<'_, PyAny>) -> PyResult<Option<Py<PyAny>>> {
@@ -231,7 +232,7 @@ fn accept(r#loop: &Bound<'_, LoopCore>, sock: &Bound<'_, PyAny>) -> PyResult<Opt
     launch(r#loop, &ACCEPT, sock, fd, SocketOp::Accept).map(Some)
 }
 
-/// Sends all of `data`: the count if it was sent at once, else a future.
+/// Sends all of `data`. Returns the number of bytes if a system call has sent them at once, else a future.
 #[pyfunction]
 #[pyo3(name = "_sock_send_all")]
 fn send_all(
@@ -271,7 +272,7 @@ fn send_all(
     launch(r#loop, &SEND, sock, fd, SocketOp::Send(rest)).map(Some)
 }
 
-/// Sends one message: the count.
+/// Sends `data` as one message. Result: the number of bytes.
 #[pyfunction]
 #[pyo3(name = "_sock_send_to")]
 fn send_to(
@@ -309,8 +310,8 @@ fn send_to(
     launch(r#loop, &SEND_TO, sock, fd, SocketOp::SendTo(data, Some(to))).map(Some)
 }
 
-/// Connects to a resolved address. The connect begins at once, as in asyncio, and the operation waits for its end. Returns
-/// a number if it succeeded at once.
+/// Connects to a resolved address. The connect begins at once, as in asyncio, and the operation waits for its end.
+/// Returns a number instead of a future if it succeeded at once.
 #[pyfunction]
 #[pyo3(name = "_sock_connect")]
 fn connect(
@@ -329,7 +330,7 @@ fn connect(
     let resumed = cancelled_results::take_connected(this, sock);
     match net::connect(fd, &to) {
         Ok(()) => return Ok(Some(0i32.into_pyobject(py)?.into_any().unbind())),
-        // The operation of a cancelled call has completed the connect.
+        // The operation of a cancelled call has connected the socket, so this call has succeeded.
         Err(error) if resumed && error.raw_os_error() == Some(libc::EISCONN) => {
             return Ok(Some(0i32.into_pyobject(py)?.into_any().unbind()));
         }
@@ -340,7 +341,8 @@ fn connect(
     launch(r#loop, &CONNECT, sock, fd, SocketOp::Connect(to)).map(Some)
 }
 
-/// A future that is done when the socket has room, also below a transport that is sending a file.
+/// Returns a future that is done when the socket can be written to. Also for the socket of a transport that is
+/// sending a file.
 #[pyfunction]
 #[pyo3(name = "_sock_writable")]
 fn writable(r#loop: &Bound<'_, LoopCore>, sock: &Bound<'_, PyAny>) -> PyResult<Option<Py<PyAny>>> {
@@ -352,8 +354,8 @@ fn writable(r#loop: &Bound<'_, LoopCore>, sock: &Bound<'_, PyAny>) -> PyResult<O
     launch(r#loop, &SEND, sock, fd, SocketOp::Writable).map(Some)
 }
 
-/// Cancels the operation of `future`, whose waiter was cancelled. A result that it has already is kept for the next call on
-/// `sock`.
+/// Cancels the operation of `future`, whose call was cancelled. If the operation has a result already, the result is
+/// kept for the next call on `sock`.
 #[pyfunction]
 #[pyo3(name = "_sock_abandon")]
 fn abandon(
@@ -363,7 +365,8 @@ fn abandon(
 ) -> PyResult<()> {
     let py = r#loop.py();
     operation_futures::abandon(r#loop, future)?;
-    // A future is still pending if the loop or the socket was closed, which removed the operation.
+    // The future is still pending if the loop or the socket was closed: the close has removed the operation, so there
+    // is no result.
     if !future.call_method0(intern!(py, "done"))?.is_truthy()?
         || future.call_method0(intern!(py, "cancelled"))?.is_truthy()?
         || !future.call_method0(intern!(py, "exception"))?.is_none()
@@ -382,7 +385,7 @@ fn abandon(
     cancelled_results::give_back(r#loop, sock, result.unbind())
 }
 
-/// Keeps a result that could not be delivered for the next call.
+/// Keeps a result that could not be delivered, for the next call.
 #[pyfunction]
 #[pyo3(name = "_sock_give_back")]
 fn give_back(
@@ -423,16 +426,16 @@ fn connected(
     subject: Subject<'_, '_>,
     outcome: Outcome,
 ) -> PyResult<Py<PyAny>> {
-    // EISCONN: the operation of a cancelled call, before this one in the queue, has connected the socket.
+    // EISCONN: the operation of a cancelled call, which was before this one in the queue, has connected the socket.
     if !matches!(outcome, Outcome::Done(Err(Errno(libc::EISCONN)))) {
         nothing(slf, subject, outcome)?;
     }
-    // `abandon` recognises a connect by this result.
+    // `abandon` recognises the result of a connect by this value.
     Ok(PyBool::new(slf.py(), true).to_owned().into_any().unbind())
 }
 
-/// Keeps the success of a connect whose waiter was cancelled: the next call finds the socket connected, which then is no
-/// error.
+/// Keeps the success of a connect whose call was cancelled. The next call finds the socket connected and takes that
+/// for a success.
 fn keep_connected(
     slf: &Bound<'_, LoopCore>,
     subject: Subject<'_, '_>,
@@ -444,7 +447,7 @@ fn keep_connected(
     }
 }
 
-/// Keeps a result whose waiter was cancelled. Errors and ends of streams are not kept, because the kernel returns them to
+/// Keeps the result of a cancelled call. Errors and ends of streams are not kept, because the kernel returns them to
 /// the next call again.
 fn keep(slf: &Bound<'_, LoopCore>, subject: Subject<'_, '_>, outcome: Outcome) -> PyResult<()> {
     let worth = match &outcome {
@@ -470,7 +473,7 @@ fn pair(py: Python<'_>, incoming: &ReceivedMessage) -> PyResult<Py<PyAny>> {
     Ok((data, from).into_pyobject(py)?.into_any().unbind())
 }
 
-/// Makes the socket object of a new connection, as `socket.accept()` does, non-blocking.
+/// Makes the socket object of an accepted connection, as `socket.accept()` does, and makes it non-blocking.
 fn connection(
     py: Python<'_>,
     listener: &Bound<'_, PyAny>,
@@ -479,7 +482,7 @@ fn connection(
 ) -> PyResult<Py<PyAny>> {
     let arguments = PyDict::new(py);
     arguments.set_item(intern!(py, "family"), member(listener, "family")?)?;
-    // This bit makes the new object a non-blocking one.
+    // With this bit in `type`, `socket.socket` is made non-blocking.
     let kind = member(listener, "type")? | libc::SOCK_NONBLOCK;
     arguments.set_item(intern!(py, "type"), kind)?;
     arguments.set_item(intern!(py, "proto"), member(listener, "proto")?)?;
@@ -488,7 +491,8 @@ fn connection(
     Ok((made, from).into_pyobject(py)?.into_any().unbind())
 }
 
-/// Cuts an orphan to the size of the call. The rest of a stream's bytes stays for the next call.
+/// Cuts a kept result to the size that the call requests. The remaining bytes of a stream are kept for the next call;
+/// those of a datagram are dropped.
 fn cut(
     slf: &Bound<'_, LoopCore>,
     socket: &Bound<'_, PyAny>,
@@ -512,7 +516,7 @@ fn cut(
     Ok(first.into_any().unbind())
 }
 
-/// True if a connect continues in the background. EAGAIN means that a Unix listener's backlog is full.
+/// True if the connect continues in the background. EAGAIN: the backlog of a Unix listener is full.
 fn is_under_way(error: &io::Error) -> bool {
     is_transient(error)
         || matches!(
@@ -542,7 +546,7 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(writable, m)?)
 }
 
-/// The most bytes of one receive, as in asyncio. A buffer of the ring holds less.
+/// The largest number of bytes that one receive takes at once, as in asyncio. A buffer of the ring is smaller.
 const AT_ONCE_MAX: usize = 256 * 1024;
-/// A size that is larger than any message.
+/// The limit of the size that is passed to the kernel, in bytes. No message is larger.
 const SIZE_MAX: usize = 1 << 20;

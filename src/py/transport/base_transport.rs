@@ -2,17 +2,17 @@
 //!
 //! | file | content |
 //! | --- | --- |
-//! | `lifecycle` | the beginning and the end of a transport |
-//! | `protocol_calls` | calls of its protocol: their context, and the exceptions that they raise |
+//! | `lifecycle` | the start and the end of a transport |
+//! | `protocol_calls` | calls of the protocol: their context, and the exceptions that they raise |
 //! | `extra_info` | the values of `get_extra_info` |
 //! | `buffer_limits` | the arguments of `set_write_buffer_limits` and similar methods |
 //!
-//! The subclasses handle bytes and datagrams (`stream`, `datagram`).
+//! The subclasses in `stream` and `datagram` handle the bytes.
 //!
-//! **Rule: the state of a transport is in the engine, and `SharedState` shows it.** While the loop's thread is inside the
-//! kernel, a command of another thread raises `RuntimeError`. The flags (closing, paused) have their only place in the
-//! engine, so a refused command changes nothing. Sizes, limits and `repr` come from `SharedState`, which does not need
-//! the engine.
+//! **Rule: the state of a transport is in the engine, and `SharedState` shows it.** While the loop's thread is inside
+//! the kernel, a command of another thread raises `RuntimeError`. The flags (closing, paused) are only stored in the
+//! engine, so a refused command changes nothing. Sizes, limits and `repr` come from `SharedState`, which can be read
+//! without the engine.
 
 mod buffer_limits;
 mod extra_info;
@@ -37,29 +37,29 @@ use crate::capi::gil_cell::GilCell;
 use crate::event_loop::loop_core::LoopCore;
 use crate::tls::TlsProtocol;
 
-/// The interface by which a stream's protocol gets bytes.
+/// The interface through which a stream's protocol gets received bytes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Receiver {
     /// `data_received(bytes)`
     Bytes,
     /// `get_buffer()` and `buffer_updated()`
     Buffer,
-    /// Our TLS, without a Python object in between.
+    /// Our TLS, which gets the bytes without a Python object.
     Tls,
 }
 
-/// The owner of the descriptor. The engine only uses it.
+/// The descriptor of the socket, with its owner. The engine uses the descriptor and does not own it.
 pub enum Descriptor {
-    /// The transport. The engine closes the descriptor at the end, on the ring.
+    /// The transport owns it. At the end the engine closes it by an operation of the ring.
     Owned(OwnedFd),
-    /// A Python socket, which the transport closes at the end.
+    /// A Python socket owns it. The transport closes that socket at the end.
     Socket(Py<PyAny>),
-    /// The transport has ended.
+    /// The transport has ended, and the descriptor is closed or passed on.
     Gone,
 }
 
 pub struct TransportState {
-    /// `None` before the transport is on the engine, and after `connection_lost`.
+    /// `None` before the transport is in the engine, and after `connection_lost`.
     pub key: Option<Key>,
     pub descriptor: Descriptor,
     pub protocol: Option<Py<PyAny>>,
@@ -67,19 +67,19 @@ pub struct TransportState {
     pub receiver: Receiver,
     pub server: Option<Py<PyAny>>,
     pub extra: Option<Py<PyDict>>,
-    /// Writes after the end, counted as in asyncio.
+    /// The number of writes after the end of the connection, counted as in asyncio.
     pub writes_lost: u32,
     pub given_marks: Given,
-    /// State that few transports have, for a short time.
+    /// State that few transports have, and only for a short time.
     rare: Option<Box<Rare>>,
 }
 
 #[derive(Default)]
 pub struct Rare {
     pub lost_error: Option<Py<PyAny>>,
-    /// The context of `connection_lost`, if it differs from the context of the other callbacks.
+    /// The context of `connection_lost`. `None` if it is the context of the other callbacks.
     pub lost_context: Option<Py<PyAny>>,
-    /// The future of a sendfile that waits for an empty queue.
+    /// The future of a `sendfile` that waits until the write queue is empty.
     pub empty_waiter: Option<Py<PyAny>>,
 }
 
@@ -97,7 +97,7 @@ impl TransportState {
     }
 }
 
-/// The Python class of the transport.
+/// The Python class of the transport, for `repr` and messages.
 #[derive(Clone, Copy)]
 pub enum Class {
     Stream,
@@ -119,7 +119,7 @@ pub struct BaseTransport {
     pub owner: Py<LoopCore>,
     pub fd: RawFd,
     class: Class,
-    /// The engine's view of the transport.
+    /// The flags and sizes that the engine shows of the transport.
     pub shared: SharedState,
     pub state: GilCell<TransportState>,
 }
@@ -134,7 +134,7 @@ impl BaseTransport {
             .with(py, |state| state.protocol.as_ref().map(|p| p.clone_ref(py)))
     }
 
-    /// The future of a sendfile that waits for an empty queue.
+    /// The future of a `sendfile` that waits until the write queue is empty.
     pub fn empty_waiter<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyAny>> {
         self.state
             .with(py, |state| state.empty_waiter().map(|w| w.bind(py).clone()))
@@ -144,7 +144,8 @@ impl BaseTransport {
         self.owner.get().with_engine(py, run)
     }
 
-    /// Checks that precede any write, as in asyncio. `None` if the connection has ended and the bytes are dropped.
+    /// The checks before any write, as in asyncio. Returns `None` if the connection has ended, so that the bytes are
+    /// dropped.
     pub fn writable(&self, py: Python<'_>) -> PyResult<Option<Key>> {
         let (key, lost) = self.state.with(py, |state| {
             let key = state.key.filter(|_| !self.is_ending());
@@ -160,12 +161,12 @@ impl BaseTransport {
         Ok(key)
     }
 
-    /// True if programs see the transport as closing: as in asyncio, from the failed write on.
+    /// True if programs see the transport as closing. As in asyncio, a failed write makes it so.
     pub fn is_ending(&self) -> bool {
         self.shared.is_closing() || self.shared.has_failed()
     }
 
-    /// The number of callbacks that the loop has to run. It rises if a callback schedules another one.
+    /// The number of callbacks that are ready to run. A caller detects by it that a callback has scheduled another one.
     pub fn scheduled(&self, py: Python<'_>) -> usize {
         self.owner.get().ready.with(py, |ready| ready.len())
     }
@@ -184,8 +185,8 @@ impl BaseTransport {
 
 #[pymethods]
 impl BaseTransport {
-    /// `isinstance(transport, asyncio.Transport)` has to be true, but an extension class cannot derive from a Python class
-    /// with slots. So, like a mock, the object returns the class that it replaces.
+    /// asyncio's class, so that `isinstance(transport, asyncio.Transport)` is true. An extension class cannot derive
+    /// from a Python class with slots, so the object returns that class as its `__class__`, as a mock does.
     #[getter(__class__)]
     fn class(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         let module = py.import(intern!(py, "uringcore._transport_classes"))?;
@@ -269,7 +270,7 @@ impl BaseTransport {
         Ok(self.get_write_buffer_limits(py)?.0)
     }
 
-    /// The most bytes that asyncio's transports receive at once.
+    /// The largest number of bytes that asyncio's transports receive at once.
     #[classattr]
     fn max_size() -> usize {
         256 * 1024
@@ -304,7 +305,8 @@ impl BaseTransport {
 
     fn set_protocol(&self, py: Python<'_>, protocol: Py<PyAny>) -> PyResult<()> {
         let receiver = Receiver::of(protocol.bind(py))?;
-        // The new protocol got no pause_writing(), so it must not get resume_writing(). A closed loop calls neither.
+        // The new protocol must not get a `resume_writing()`, because it got no `pause_writing()`. Neither is called on
+        // a closed loop.
         if self.shared.is_above()
             && self.owner.get().check_closed().is_ok()
             && let Some(key) = self.key(py)
@@ -333,7 +335,7 @@ impl BaseTransport {
         self.is_ending()
     }
 
-    /// Closes after all written bytes are sent. connection_lost(None) follows.
+    /// Closes the transport when all written bytes are sent. ``connection_lost(None)`` follows.
     pub fn close(slf: &Bound<'_, Self>) -> PyResult<()> {
         let py = slf.py();
         let this = slf.get();
@@ -345,7 +347,7 @@ impl BaseTransport {
         }
     }
 
-    /// Closes at once. Unsent bytes are lost.
+    /// Closes the transport at once. Unsent bytes are lost.
     fn abort(slf: &Bound<'_, Self>) -> PyResult<()> {
         Self::force_close(slf, None)
     }
@@ -405,7 +407,7 @@ impl BaseTransport {
                     this.command(py, |engine| engine.transports().set_marks(key, low, high))?;
                 (outcome, marks.given)
             }
-            // The engine has released the transport, and its marks stay.
+            // The engine has released the transport, so the marks are only stored.
             None => (WriteOutcome::Lost, marks.into_given(py)?),
         };
         let old = this
@@ -418,7 +420,7 @@ impl BaseTransport {
         }
     }
 
-    /// `(low, high)` in bytes.
+    /// The tuple ``(low, high)`` in bytes.
     fn get_write_buffer_limits<'py>(
         &self,
         py: Python<'py>,
@@ -428,12 +430,14 @@ impl BaseTransport {
             .with(py, |state| state.given_marks.to_python(py, low, high))
     }
 
-    /// The number of bytes that the kernel has not taken. Held bytes are sent first.
+    /// The number of written bytes that the kernel has not taken. Bytes that are held until the end of the turn are
+    /// sent first.
     fn get_write_buffer_size(&self, py: Python<'_>) -> usize {
         if self.shared.queued() > 0
             && let Some(key) = self.key(py)
         {
-            // If the engine is out of reach, its turn has ended, which has sent held bytes already.
+            // The command fails while the loop is inside the kernel. Its turn has ended then and has sent held bytes
+            // already.
             let _ = self.command(py, |engine| engine.transports().send_held(key));
         }
         self.shared.queued()
@@ -497,10 +501,10 @@ impl BaseTransport {
     }
 }
 
-/// asyncio's `__del__`: warns of a transport that was not closed.
+/// asyncio's `__del__`: warns that a transport was not closed.
 impl Drop for BaseTransport {
     fn drop(&mut self) {
-        // An interpreter at its end is not attached.
+        // At the interpreter's end the thread cannot attach, and no warning is issued.
         Python::try_attach(|py| {
             if self.state.with(py, |state| state.key.is_none()) {
                 return;
@@ -533,7 +537,8 @@ pub fn is_buffered(protocol: &Bound<'_, PyAny>) -> PyResult<bool> {
     protocol.is_instance(class.bind(py))
 }
 
-/// asyncio's LOG_THRESHOLD_FOR_CONNLOST_WRITES.
+/// The number of writes after the end of the connection from which on each one is logged. In asyncio:
+/// LOG_THRESHOLD_FOR_CONNLOST_WRITES.
 const WRITES_LOST_BEFORE_WARNING: u32 = 5;
 
 /// The arguments of a new transport.

@@ -1,7 +1,7 @@
-//! The datagram transport: asyncio.DatagramTransport's behaviour over one socket of the engine.
+//! The datagram transport: the behaviour of asyncio.DatagramTransport over one socket of the engine.
 //!
-//! It serves Internet and Unix sockets; `_loop.py` leaves other families to asyncio's own transport. The parts that
-//! streams share, such as flow control and closing, are in `base`.
+//! It serves Internet and Unix sockets. `_loop.py` leaves other families to asyncio's own transport. The parts in
+//! common with streams, such as flow control and closing, are in `base_transport`.
 
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
@@ -25,15 +25,16 @@ use crate::event_loop::loop_core::LoopCore;
 use crate::event_loop::ready_queue::Ready;
 use crate::transport::base_transport::{BaseTransport, Class, Descriptor, Method, Parts};
 
-/// An address in both forms. An answer to a known peer converts neither.
+/// An address as the kernel's structure and as a Python object. With it, a reply to a known sender needs no
+/// conversion.
 type KnownAddress = (SocketAddr, Py<PyAny>);
 
-/// Known addresses.
+/// The caches of addresses.
 #[derive(Default)]
 struct Known {
-    /// Senders, by their address.
+    /// The addresses of senders, found by the kernel's structure.
     senders: DirectMappedCache<KnownAddress>,
-    /// Senders and other targets, by the identity of the Python object.
+    /// The addresses of senders and other targets, found by the identity of the Python object.
     targets: DirectMappedCache<KnownAddress>,
 }
 
@@ -41,10 +42,12 @@ struct Known {
 #[pyclass(frozen, subclass, extends = BaseTransport, module = "uringcore._uringcore")]
 pub struct DatagramTransport {
     family: i32,
-    /// True if the socket was opened as a shared one. A socket that a fork has made shared receives once in each turn.
+    /// True if other processes or threads receive from the socket too. A socket that became shared later, by a fork,
+    /// receives once in each turn.
     is_shared: bool,
     is_connected: bool,
-    /// `remote_addr` of create_datagram_endpoint: the only target.
+    /// The argument `remote_addr` of create_datagram_endpoint. If present, it is the only address to which datagrams
+    /// are sent.
     remote: Option<Py<PyAny>>,
     known: GilCell<Known>,
 }
@@ -59,9 +62,10 @@ impl ClassWithDict for DatagramTransport {
 impl DatagramTransport {
     // Events, called by dispatch -----------------------------------------------------------------
 
-    /// Delivers a datagram. A shared socket may deliver several in one turn: each is received after the callback of the one
-    /// before. That ends if a callback schedules another one, which has to run before the next datagram, or if the turn
-    /// becomes long, because its end sends what the callbacks wrote.
+    /// Delivers a datagram. On a shared socket, further datagrams are received and delivered in the same turn, each
+    /// after the callback of the previous one. This ends when a callback schedules another callback, which has to run
+    /// before the next datagram, or after [`SHARED_TURN_MAX`], because the end of the turn sends what the callbacks
+    /// have written.
     pub fn received(slf: &Bound<'_, Self>, datagram: Received) -> PyResult<()> {
         if !slf.get().is_shared {
             return Self::deliver(slf, datagram);
@@ -130,7 +134,7 @@ impl DatagramTransport {
         drop(old);
     }
 
-    /// The kernel's form of the Python address `addr`.
+    /// Converts the Python address `addr` for the kernel.
     fn target(&self, addr: &Bound<'_, PyAny>) -> PyResult<SockAddr> {
         let py = addr.py();
         let known = self.known.with(py, |known| {
@@ -141,7 +145,7 @@ impl DatagramTransport {
             return Ok(address::to_kernel(target));
         }
         let target = address::from_python(self.family, addr)?;
-        // Only numeric addresses are cached, in immutable objects. A name is resolved each time.
+        // Only numeric addresses are cached, because a name has to be resolved each time.
         if address::is_literal(addr)
             && let Some(inet) = address::from_kernel(&target)
         {
@@ -150,7 +154,7 @@ impl DatagramTransport {
         Ok(target)
     }
 
-    /// A datagram cannot be sent. As in asyncio, the protocol gets an OSError, and any other exception is fatal.
+    /// Handles a failed send. As in asyncio, the protocol gets an OSError, and any other exception ends the transport.
     fn send_failed(slf: &Bound<'_, Self>, error: PyErr) -> PyResult<()> {
         let py = slf.py();
         let base = slf.as_super();
@@ -170,10 +174,10 @@ impl DatagramTransport {
 
 #[pymethods]
 impl DatagramTransport {
-    /// Makes a transport over a bound or connected, non-blocking Python socket, which it closes at its end.
-    #[new]
+    /// Makes a transport over a bound or connected, non-blocking Python socket, which the transport closes at its end.
     ///
-    /// With `is_shared` other processes or threads may receive from the socket, too.
+    /// With ``is_shared``, other processes or threads may receive from the same socket.
+    #[new]
     #[pyo3(signature = (owner, socket, protocol, address = None, waiter = None, extra = None, *, is_shared = false))]
     fn new(
         owner: &Bound<'_, LoopCore>,
@@ -236,7 +240,7 @@ impl DatagramTransport {
         self.remote.as_ref().map(|remote| remote.clone_ref(py))
     }
 
-    /// Sends one datagram, to `addr` or to the endpoint's remote address.
+    /// Sends one datagram to `addr`, or to the remote address of a connected socket.
     #[pyo3(signature = (data, addr = None))]
     fn sendto(
         slf: &Bound<'_, Self>,
@@ -285,14 +289,14 @@ impl DatagramTransport {
         }
     }
 
-    // By its base classes asyncio's datagram transport has these methods of streams, which raise.
+    // asyncio's datagram transport inherits these methods of streams from its base classes. They raise.
 
     #[expect(unused_variables, reason = "the name is asyncio's, and a keyword")]
     fn write(&self, data: &Bound<'_, PyAny>) -> PyResult<()> {
         Err(PyNotImplementedError::new_err(()))
     }
 
-    /// Calls write() with all data, as in asyncio's base class.
+    /// Calls write() with the joined data, as asyncio's base class does.
     fn writelines(slf: &Bound<'_, Self>, list_of_data: &Bound<'_, PyAny>) -> PyResult<()> {
         let py = slf.py();
         let data = PyBytes::new(py, b"").call_method1(intern!(py, "join"), (list_of_data,))?;
@@ -329,7 +333,7 @@ fn hash(addr: SocketAddr) -> usize {
         std::net::IpAddr::V4(ip) => u64::from(ip.to_bits()),
         std::net::IpAddr::V6(ip) => ip.to_bits() as u64 ^ (ip.to_bits() >> 64) as u64,
     };
-    // Clients of one host often have successive ports, which get different slots.
+    // Clients on one host often have successive ports. Adding the port puts them into different slots.
     (host.wrapping_mul(HASH_FACTOR) >> 32) as usize + usize::from(addr.port())
 }
 
@@ -337,8 +341,8 @@ fn hash_object(object: *mut pyo3::ffi::PyObject) -> usize {
     ((object as u64 >> 4).wrapping_mul(HASH_FACTOR) >> 32) as usize
 }
 
-/// 2^64 divided by the golden ratio, which scatters successive numbers.
+/// 2^64 divided by the golden ratio. A multiplication by it scatters successive numbers.
 const HASH_FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// The longest time for which a turn receives from a shared socket: a few datagrams with short callbacks.
+/// The longest time for which one turn receives from a shared socket. It allows a few datagrams with short callbacks.
 const SHARED_TURN_MAX: Duration = Duration::from_micros(100);

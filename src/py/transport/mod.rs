@@ -1,8 +1,8 @@
-//! Transports: the Python side of the engine's streams and datagram sockets.
+//! Transports: the Python classes over the engine's streams and datagram sockets.
 //!
 //! | file | content |
 //! | --- | --- |
-//! | `base_transport` | the common part: protocol, context, end |
+//! | `base_transport` | what stream and datagram transports have in common: protocol, context, lifecycle |
 //! | `stream` | the stream transport |
 //! | `datagram` | the datagram transport |
 

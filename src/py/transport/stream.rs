@@ -1,12 +1,13 @@
-//! The stream transport: asyncio.Transport's behaviour over one stream of the engine.
+//! The stream transport: the behaviour of asyncio.Transport over one stream of the engine.
 //!
 //! | file | content |
 //! | --- | --- |
-//! | `engine_events` | engine events to protocol calls |
+//! | `engine_events` | converts the engine's events to calls of the protocol |
 //! | `below_tls` | the methods that TLS calls on the transport below it |
 //!
-//! This file has the exceptions and log messages of writes; the rules about bytes are in the engine's `transport::stream`.
-//! The parts that datagrams share, such as flow control and closing, are in `base`.
+//! This file has the exceptions and log messages of writes; the rules about bytes are in the engine's
+//! `transport::stream`. The parts in common with datagrams, such as flow control and closing, are in
+//! `base_transport`.
 
 mod below_tls;
 mod engine_events;
@@ -42,7 +43,7 @@ impl ClassWithDict for StreamTransport {
 }
 
 impl StreamTransport {
-    /// Adds a connected socket to the loop. The caller schedules its start.
+    /// Adds a connected socket to the engine. The caller schedules `connection_made` and the first read.
     pub fn open(
         owner: &Bound<'_, LoopCore>,
         fd: RawFd,
@@ -65,7 +66,7 @@ impl StreamTransport {
                 context,
             },
         )?;
-        // Not every stream is TCP.
+        // An error is ignored, because a stream that is not TCP does not have this option.
         let _ = net::set_nodelay(fd, true);
         let transport =
             class_with_dict::instance(py, PyClassInitializer::from(base).add_subclass(Self {}))?;
@@ -76,7 +77,7 @@ impl StreamTransport {
         Ok(transport)
     }
 
-    /// Refuses a write after `write_eof`, and while sendfile uses the socket.
+    /// Fails for a write after `write_eof`, and while `sendfile` uses the socket.
     fn refuse(base: &BaseTransport, py: Python<'_>, call: &str) -> PyResult<()> {
         let sendfile = base.state.with(py, |state| state.empty_waiter().is_some());
         let text = match (base.shared.is_finished(), sendfile) {
@@ -87,7 +88,8 @@ impl StreamTransport {
         Err(PyRuntimeError::new_err(text))
     }
 
-    /// Queues bytes on the stream, and pauses the protocol if the queue rises above its high mark.
+    /// Queues bytes on the stream. If the queue is above its high-water mark then, calls the protocol's
+    /// `pause_writing`.
     fn queue(base: &Bound<'_, BaseTransport>, key: Key, data: Outgoing<'_>) -> PyResult<()> {
         let outcome = base.get().command(base.py(), |engine| match data {
             Outgoing::Copied(bytes) => engine.transports().write_copy(key, bytes),
@@ -106,7 +108,7 @@ impl StreamTransport {
 
 #[pymethods]
 impl StreamTransport {
-    /// Makes a transport over a connected, non-blocking Python socket, which it closes at its end.
+    /// Makes a transport over a connected, non-blocking Python socket, which the transport closes at its end.
     #[new]
     #[pyo3(signature = (
         owner, socket, protocol, waiter = None, extra = None, server = None, context = None
@@ -143,13 +145,13 @@ impl StreamTransport {
         Ok(transport)
     }
 
-    /// loop.start_tls() may put TLS on this transport.
+    /// True: `loop.start_tls()` may add TLS to this transport.
     #[classattr]
     fn _start_tls_compatible() -> bool {
         true
     }
 
-    /// loop.sendfile() may use sendfile(2) on this transport's socket.
+    /// The mode for `loop.sendfile()`: sendfile(2) may be called on this transport's socket.
     #[classattr]
     fn _sendfile_compatible(py: Python<'_>) -> PyResult<Py<PyAny>> {
         let modes = py.import("asyncio.constants")?.getattr("_SendfileMode")?;
@@ -184,7 +186,7 @@ impl StreamTransport {
     fn writelines(slf: &Bound<'_, Self>, list_of_data: &Bound<'_, PyAny>) -> PyResult<()> {
         let py = slf.py();
         let base = slf.as_super();
-        // Before 3.12 writelines() called write() with all data.
+        // Before CPython 3.12, asyncio's writelines() called write() with the joined data, and errors name that method.
         let name = if py.version_info() >= (3, 12) {
             "writelines"
         } else {
@@ -194,7 +196,7 @@ impl StreamTransport {
         let mut items = Vec::new();
         for item in list_of_data.try_iter()? {
             let item = item?;
-            // Each item is checked before the next one is taken, because a wrong iterable may be endless.
+            // Each item is checked before the next one is read, because a wrong iterable may be endless.
             buffer::check(&item)?;
             items.push(item);
         }
@@ -234,7 +236,7 @@ impl StreamTransport {
         outcome.map_err(|error| error::io_error(&error))
     }
 
-    /// Makes a future that is done when the kernel has taken all written bytes. sendfile waits for it.
+    /// Makes a future that is done when the kernel has taken all written bytes. `sendfile` waits for it.
     fn _make_empty_waiter(slf: &Bound<'_, Self>) -> PyResult<Py<PyAny>> {
         let py = slf.py();
         let base = slf.as_super().get();

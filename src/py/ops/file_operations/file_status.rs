@@ -1,4 +1,4 @@
-//! The kernel's status of a file as Python objects. Calls that may block are elsewhere.
+//! The status of a file as Python objects. Not here: calls that may block.
 
 use std::os::fd::RawFd;
 
@@ -8,7 +8,7 @@ use uringcore_io::describe;
 
 use crate::capi::error;
 
-/// The nineteen fields of `os.stat_result` on Linux, in its order.
+/// The 19 fields of `os.stat_result` on Linux, in the order of that class.
 pub fn stat_fields<'py>(py: Python<'py>, stat: &libc::statx) -> PyResult<Bound<'py, PyTuple>> {
     let seconds = |at: &libc::statx_timestamp| at.tv_sec;
     let float = |at: &libc::statx_timestamp| at.tv_sec as f64 + 1e-9 * f64::from(at.tv_nsec);
@@ -47,8 +47,8 @@ pub fn stat_fields<'py>(py: Python<'py>, stat: &libc::statx) -> PyResult<Bound<'
         .cast_into::<PyTuple>()?)
 }
 
-/// ``(mode, size, block_size, position)`` of an open file, as far as the kernel has it without a request to a disk or a
-/// server. ``position`` is None for files that have none.
+/// ``(mode, size, block_size, position)`` of an open file, as far as the kernel has these values without a request to
+/// a disk or a server. ``position`` is None for files without a position.
 #[pyfunction]
 pub fn file_describe(fd: RawFd) -> PyResult<(u32, u64, u32, Option<u64>)> {
     let known = describe(fd).map_err(|error| error::io_error(&error))?;

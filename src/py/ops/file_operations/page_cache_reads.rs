@@ -1,11 +1,11 @@
-//! Reads that need not wait: bytes of the page cache, taken without a turn of the loop.
+//! [`PageCacheReads`]: reads of bytes that are in the page cache, in one system call that never blocks.
 //!
-//! A coroutine that only makes such reads never suspends, so [`PageCacheReads`] makes it suspend from time to time, to let
-//! others run. No call here blocks.
+//! A coroutine that makes only such reads would never suspend. So [`PageCacheReads`] limits the time for which it may
+//! run; after that it must suspend once, to let other coroutines run.
 //!
-//! Other reads go to the ring and fill the `bytes` object that the caller gets; the operation's slot owns the object until
-//! the completion. Above 256 KiB the ring copies in a kernel thread, because it would copy a cached read inside the loop's
-//! `enter`.
+//! All other reads go to the ring. They fill the `bytes` object that the caller gets; the operation's slot owns the
+//! object until the completion. Above 256 KiB the ring copies in a kernel thread, because it would copy a cached read
+//! inside the loop's `enter`.
 
 use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
@@ -21,15 +21,15 @@ use crate::capi::fresh_bytes::FreshBytes;
 use crate::capi::gil_cell::GilCell;
 use crate::event_loop::loop_core::LoopCore;
 
-/// Direct reads of the files of one loop.
+/// Reads from the page cache for the files of one loop.
 #[pyclass(frozen, module = "uringcore._uringcore")]
 pub struct PageCacheReads {
-    /// The loop, if it is one of this package: the number of its turns shows if others have run.
+    /// The loop, if it is one of this package. The number of its turns shows whether other coroutines have run.
     owner: GilCell<Option<Py<LoopCore>>>,
     slice: GilCell<Slice>,
 }
 
-/// The time since other coroutines could last run.
+/// The time slice of the running coroutine: the loop's turn in which it began, and the time.
 struct Slice {
     turn: u64,
     began: Instant,
@@ -49,10 +49,11 @@ impl PageCacheReads {
         }
     }
 
-    /// Reads up to ``size`` bytes at ``offset``, or at the file's position if that is negative.
+    /// Reads up to ``size`` bytes at ``offset``, or at the file's position if ``offset`` is negative.
     ///
-    /// Returns ``bytes``, empty at the end of the file; ``None`` if the read would have to wait; ``False`` if this kind of
-    /// file does not support such reads; ``True`` if nothing was tried because others have to run first.
+    /// Returns ``bytes``, which are empty at the end of the file; ``None`` if the bytes are not in the page cache;
+    /// ``False`` if this kind of file does not support such reads; ``True`` if nothing was tried, because other
+    /// coroutines have to run first.
     fn read<'py>(
         &self,
         py: Python<'py>,
@@ -85,12 +86,12 @@ impl PageCacheReads {
         }
     }
 
-    /// True if others have to run.
+    /// True if other coroutines have to run.
     fn is_due(&self, py: Python<'_>) -> bool {
         self.is_over(py)
     }
 
-    /// Others have run. A new slice of time begins.
+    /// Begins a new time slice, after other coroutines have run.
     fn rested(&self, py: Python<'_>) {
         self.slice.with(py, |slice| slice.began = Instant::now());
     }
@@ -125,7 +126,8 @@ impl PageCacheReads {
     }
 }
 
-/// A copy of this size takes less than a hundredth of the interpreter's switch interval.
+/// The largest read in bytes that keeps the interpreter lock. Its copy takes less than a hundredth of the
+/// interpreter's switch interval.
 const WITH_LOCK_MAX: usize = 64 * 1024;
-/// The longest time that a coroutine runs without suspending.
+/// The longest time for which a coroutine reads without suspending.
 const SLICE: Duration = Duration::from_micros(500);

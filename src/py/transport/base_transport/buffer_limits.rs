@@ -1,12 +1,13 @@
-//! The marks of a queue, as `set_write_buffer_limits` and similar methods take and return them. The engine and TLS apply
-//! them.
+//! The low-water and high-water marks of a queue, as `set_write_buffer_limits` and similar methods take and return
+//! them. The engine and TLS apply them.
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyInt;
 use pyo3::{PyTraverseError, PyVisit};
 
-/// A low and a high mark in bytes: whole numbers that compare with a size as the given numbers do.
+/// A low-water and a high-water mark in bytes. If the program's numbers are no whole sizes, they are rounded such
+/// that a comparison with a size has the result that the numbers would have.
 #[derive(Default)]
 pub struct Marks {
     pub low: usize,
@@ -14,22 +15,22 @@ pub struct Marks {
     pub given: Given,
 }
 
-/// The low and the high mark as given, if they are not two sizes. asyncio accepts any object that compares with numbers,
-/// and returns it.
+/// The marks as the program has given them, unless they are two whole sizes. asyncio accepts any objects that can be
+/// compared with numbers, and returns the same objects.
 #[derive(Default)]
 pub struct Given(Option<Box<(Py<PyAny>, Py<PyAny>)>>);
 
-/// The comparison by which a size is too large, which decides how a fraction of a byte counts.
+/// The comparison by which a queue is too long. It decides how a fraction of a byte is rounded.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Pause {
-    /// Above the high mark: asyncio's transports over sockets.
+    /// The queue is longer than the high-water mark, as in asyncio's transports over sockets.
     Above,
-    /// Pause at the high mark already, like asyncio's TLS.
+    /// The queue is as long as the high-water mark or longer, as in asyncio's TLS.
     At,
 }
 
 impl Marks {
-    /// asyncio's default low mark for a high one.
+    /// The marks for the high-water mark `high`, with asyncio's default for the low one.
     pub const fn below(high: usize) -> Self {
         Self {
             low: high / 4,
@@ -38,7 +39,7 @@ impl Marks {
         }
     }
 
-    /// Marks of `high` and `low`, with asyncio's defaults and errors.
+    /// The marks for the arguments `high` and `low`, with asyncio's defaults and errors.
     pub fn new(
         high: Option<&Bound<'_, PyAny>>,
         low: Option<&Bound<'_, PyAny>>,
@@ -75,7 +76,7 @@ impl Marks {
         })
     }
 
-    /// `(low, high)` for Python.
+    /// The tuple `(low, high)` for Python.
     pub fn to_python<'py>(
         &self,
         py: Python<'py>,
@@ -83,7 +84,7 @@ impl Marks {
         self.given.to_python(py, self.low, self.high)
     }
 
-    /// Marks to be kept as objects, if the sizes are not kept elsewhere.
+    /// The marks as Python objects, for an owner that keeps no sizes.
     pub fn into_given(self, py: Python<'_>) -> PyResult<Given> {
         let (low, high) = self.to_python(py)?;
         Ok(Given(Some(Box::new((low.unbind(), high.unbind())))))
@@ -102,7 +103,7 @@ impl Given {
         }
     }
 
-    /// `(low, high)` for Python: the given objects, or the sizes.
+    /// The tuple `(low, high)` for Python: the given objects if there are any, else the sizes.
     pub fn to_python<'py>(
         &self,
         py: Python<'py>,
@@ -123,7 +124,7 @@ fn is_size(number: &Bound<'_, PyAny>) -> bool {
     number.is_exact_instance_of::<PyInt>() && number.extract::<usize>().is_ok()
 }
 
-/// Converts a number that is not negative to whole bytes, at most the largest size.
+/// Converts a number of 0 or more to whole bytes. Larger numbers become `usize::MAX`.
 fn whole(number: &Bound<'_, PyAny>, round: fn(f64) -> f64) -> PyResult<usize> {
     if let Ok(size) = number.extract::<usize>() {
         return Ok(size);

@@ -1,9 +1,8 @@
-//! The data behind `get_extra_info`: a transport's dictionary, its addresses, and the Python socket over its descriptor.
+//! The data behind `get_extra_info`: a transport's dictionary, its addresses, and the Python socket over its
+//! descriptor. `_extra_info.py` makes the values from them.
 //!
-//! `_extra_info.py` makes the values from it.
-//!
-//! Addresses are read when a program first requests them, or before the descriptor is closed if the program still has the
-//! transport then. `SO_PEERNAME` has the address of a peer that has reset the connection.
+//! Addresses are read when a program first requests them. If a program still has the transport when the descriptor is
+//! closed, they are read before that. `SO_PEERNAME` still has the address of a peer that has reset the connection.
 
 use std::os::fd::{AsRawFd, IntoRawFd};
 
@@ -17,7 +16,7 @@ use super::{BaseTransport, Descriptor};
 use crate::capi::address;
 use crate::sock::socket_object;
 
-/// The module `_extra_info.py`, which `uringcore._loop` has imported.
+/// The Python module `_extra_info.py`, which `uringcore._loop` has imported.
 pub fn answers(py: Python<'_>) -> PyResult<&Bound<'_, PyModule>> {
     static MODULE: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
     let module =
@@ -25,8 +24,8 @@ pub fn answers(py: Python<'_>) -> PyResult<&Bound<'_, PyModule>> {
     Ok(module.bind(py))
 }
 
-/// The Python socket: the program's own, or one that is made at the first call and owns the descriptor from then on.
-/// `None` after the end.
+/// The Python socket of the transport: the one that the program has passed, or one that is made at the first call and
+/// owns the descriptor from then on. `None` after the transport's end.
 pub fn socket<'py>(slf: &Bound<'py, BaseTransport>) -> PyResult<Option<Bound<'py, PyAny>>> {
     let py = slf.py();
     let this = slf.get();
@@ -47,7 +46,8 @@ pub fn socket<'py>(slf: &Bound<'py, BaseTransport>) -> PyResult<Option<Bound<'py
     };
     let made = socket_object::object_over(py, number)?;
     let kept = made.clone().unbind();
-    // Another thread may have made the socket, or the transport may have ended meanwhile.
+    // Python code ran while the socket was made. Meanwhile another thread may have made the socket, or the transport
+    // may have ended.
     let taken = this.state.with(py, |state| {
         match std::mem::replace(&mut state.descriptor, Descriptor::Gone) {
             Descriptor::Owned(fd) => {
@@ -81,9 +81,10 @@ pub fn keep_addresses(slf: &Bound<'_, BaseTransport>) -> PyResult<()> {
     Ok(())
 }
 
-/// `None` if there is no such address, or if the descriptor was closed before it was read.
+/// The address `name`, "sockname" or "peername". `None` if there is no such address, or if the descriptor was closed
+/// before the address was read.
 pub fn address(this: &BaseTransport, py: Python<'_>, name: &str) -> PyResult<Option<Py<PyAny>>> {
-    // The descriptor is not closed during this call.
+    // The cell is borrowed during this call, so the descriptor cannot be closed meanwhile.
     let found = this
         .state
         .with(py, |state| match (&state.descriptor, name) {
@@ -94,5 +95,6 @@ pub fn address(this: &BaseTransport, py: Python<'_>, name: &str) -> PyResult<Opt
     found.map(|addr| address::to_python(py, &addr)).transpose()
 }
 
-/// The references at a transport's end: the loop's, and its last callback's.
+/// The number of references that the loop and the last callback have at a transport's end. Any further one is the
+/// program's.
 const OUR_REFERENCES: isize = 2;

@@ -1,8 +1,8 @@
-//! The beginning and the end of a transport.
+//! The start and the end of a transport, in asyncio's exact order.
 //!
-//! asyncio's order is kept exactly. `connection_made` comes before the first byte and before the waiter of
-//! `create_connection`. `connection_lost` comes with the engine's event, in the position of the command or failure among
-//! the other callbacks, and the socket is open until that call returns.
+//! `connection_made` comes before the first byte and before the waiter of `create_connection`. `connection_lost`
+//! comes when the loop handles the engine's event, so it has the position of the command or failure among the other
+//! callbacks. The socket stays open until `connection_lost` returns.
 
 use pyo3::exceptions::PyConnectionError;
 use pyo3::intern;
@@ -20,7 +20,7 @@ use crate::event_loop::engine_objects::{insert_at, take_at};
 use crate::event_loop::loop_core::LoopCore;
 
 impl BaseTransport {
-    /// Makes a transport that is not on the engine yet.
+    /// Makes a transport that is not in the engine yet.
     pub fn build(owner: &Bound<'_, LoopCore>, parts: Parts) -> PyResult<Self> {
         let py = owner.py();
         let protocol = parts.protocol.bind(py);
@@ -28,7 +28,7 @@ impl BaseTransport {
         if receiver != Receiver::Tls {
             check_protocol(protocol)?;
         }
-        // Created now, because at the interpreter's end, when a program may still read it, the module has
+        // The module is loaded now, because a program may read extra info at the interpreter's end, when modules are
         // gone from `sys.modules`.
         extra_info::answers(py)?;
         Ok(Self {
@@ -51,8 +51,8 @@ impl BaseTransport {
         })
     }
 
-    /// Adds the transport to the engine by `open`. If this fails, nothing of it stays there, and the caller keeps a Python
-    /// socket.
+    /// Adds the transport to the engine by calling `open`. If this fails, the engine has nothing of the transport, and
+    /// the caller still owns a Python socket.
     pub fn attach(
         slf: &Bound<'_, Self>,
         open: impl FnOnce(&mut Engine, SharedState) -> Key,
@@ -84,15 +84,15 @@ impl BaseTransport {
         }
     }
 
-    /// Calls `connection_made`, begins to read, and wakes the waiter, which asyncio schedules as three callbacks.
+    /// Calls `connection_made`, begins to read, and wakes the waiter. asyncio schedules these steps as three callbacks.
     pub fn start(slf: &Bound<'_, Self>, waiter: Option<&Py<PyAny>>) -> PyResult<()> {
         let py = slf.py();
         let this = slf.get();
         let name = intern!(py, "connection_made");
         let method = Method(name, "Exception in protocol.connection_made()");
         let made = Self::call_protocol(slf, method, (slf,));
-        // An exception that must end the loop (`KeyboardInterrupt`) is raised after the other steps: asyncio too runs them,
-        // in its next turn.
+        // If `connection_made` raises an exception that must end the loop (`KeyboardInterrupt`), the exception is
+        // returned after the other steps. asyncio too executes those, in its next turn.
         if let Some(key) = this.key(py) {
             this.command(py, |engine| engine.transports().start(key))?;
         }
@@ -105,7 +105,7 @@ impl BaseTransport {
         made
     }
 
-    /// Ends the transport with `error` (None for an abort), unless it is ending already.
+    /// Ends the transport at once, unless it is ending already. `connection_lost` gets `error`, or None for an abort.
     pub fn force_close(slf: &Bound<'_, Self>, error: Option<Py<PyAny>>) -> PyResult<()> {
         let py = slf.py();
         let this = slf.get();
@@ -117,8 +117,9 @@ impl BaseTransport {
         }
     }
 
-    /// Runs a command that ends the transport. The engine's events of the end come after the callbacks that are ready now.
-    /// `connection_lost` gets `error`. It runs in a copy of the current context, unless the transport's own is for that.
+    /// Executes a command that ends the transport. The engine's events of the end come after the callbacks that are
+    /// ready now. `connection_lost` gets `error`; it runs in a copy of the current context, unless the transport has a
+    /// context for all callbacks (see `CallbackContext`).
     pub(super) fn end(
         &self,
         py: Python<'_>,
@@ -146,7 +147,7 @@ impl BaseTransport {
         Ok(())
     }
 
-    /// A receive or a send has failed, which ends the transport.
+    /// Ends the transport because a receive or a send has failed, and logs the error.
     pub fn socket_failed(slf: &Bound<'_, Self>, errno: Errno, message: &str) -> PyResult<()> {
         let py = slf.py();
         let error = error::os_error(errno).into_value(py);
@@ -155,7 +156,7 @@ impl BaseTransport {
         Self::log_error(slf, message, error.bind(py))
     }
 
-    /// Calls `connection_lost` and releases everything.
+    /// Calls `connection_lost` and releases everything that the transport holds.
     pub fn lose(slf: &Bound<'_, Self>) -> PyResult<()> {
         let py = slf.py();
         let (protocol, error, context) = slf.get().state.with(py, |state| {
@@ -186,7 +187,8 @@ impl BaseTransport {
                 Self::report(slf, message, error, &protocol)
             }
         };
-        // The close of a Python socket may fail, and the report names the protocol. Other objects are released first.
+        // The close of a Python socket may fail, and the report of that names the protocol. Without a Python socket,
+        // the protocol is dropped first.
         let reported = slf.get().has_python_socket(py).then_some(protocol);
         let ended = Self::let_go(slf);
         let ended = match (ended, reported) {
@@ -232,8 +234,8 @@ impl BaseTransport {
         kept
     }
 
-    /// Closes the descriptor: the engine closes its own on the ring, and a Python socket is closed when no operation is in
-    /// flight on it.
+    /// Closes the descriptor. The engine closes its own descriptors by an operation of the ring. A Python socket is
+    /// closed when no operation is in flight on it.
     fn release(&self, py: Python<'_>, key: Key, descriptor: Descriptor) -> PyResult<()> {
         let (fd, socket) = match descriptor {
             Descriptor::Owned(fd) => (Some(fd), None),
@@ -241,7 +243,7 @@ impl BaseTransport {
             Descriptor::Gone => (None, None),
         };
         let ended = self.command(py, |engine| engine.transports().release(key, fd));
-        // A loop that is closed has no operation in flight.
+        // The command fails only on a closed loop, which has no operation in flight.
         let ended = ended.unwrap_or(true);
         match socket {
             Some(socket) if !ended => {
@@ -258,7 +260,8 @@ impl BaseTransport {
         Ok(())
     }
 
-    /// The engine's last event: no operation is in flight on the descriptor.
+    /// Handles the engine's last event for this transport: no operation is in flight on the descriptor, so it can be
+    /// closed.
     pub fn closed(slf: &Bound<'_, Self>, key: Key) -> PyResult<()> {
         let py = slf.py();
         slf.get().forget(py, key);
@@ -268,7 +271,7 @@ impl BaseTransport {
         }
     }
 
-    /// The loop has closed: closes a socket that waited for the engine.
+    /// Closes a socket whose close was waiting for the engine. Called when the loop has closed.
     pub fn loop_closed(&self, py: Python<'_>) -> PyResult<()> {
         if self.state.with(py, |state| state.protocol.is_none()) {
             self.close_socket(py)
@@ -293,8 +296,9 @@ impl BaseTransport {
     }
 }
 
-/// Fails if the factory made no protocol. As in asyncio, the error comes when the transport is made and not in a later
-/// turn. The method is looked up again when it is called, because the protocol may have been replaced by then.
+/// Fails if the factory has returned an object that is no protocol. As in asyncio, this fails when the transport is
+/// made and not in a later turn. The method is looked up again when it is called, because the program may have
+/// replaced the protocol by then.
 pub fn check_protocol(protocol: &Bound<'_, PyAny>) -> PyResult<()> {
     protocol
         .getattr(intern!(protocol.py(), "connection_made"))
@@ -309,7 +313,7 @@ pub fn fail_waiter(waiter: &Bound<'_, PyAny>, error: Py<PyAny>) -> PyResult<()> 
     Ok(())
 }
 
-/// In most cases the program has closed the descriptor by `os.close`.
+/// The most frequent cause: the program has closed the descriptor by `os.close`.
 const CLOSE_FAILED: &str = "Exception when a transport closed its socket";
 
 fn connection_error(py: Python<'_>) -> Py<PyAny> {

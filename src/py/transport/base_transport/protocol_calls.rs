@@ -1,12 +1,14 @@
 //! Calls of a transport's protocol: their context, and the exceptions that they raise.
 //!
-//! A protocol may raise anything. `SystemExit` and `KeyboardInterrupt` leave the loop, and are the only errors that
-//! functions here return. Other exceptions go to the loop's exception handler, which runs in no transport's context.
+//! A protocol may raise any exception. `SystemExit` and `KeyboardInterrupt` leave the loop; functions here return
+//! these two errors only. All others go to the loop's exception handler, which runs outside of the transport's
+//! context.
 //!
-//! Each transport has one context in which its protocol is called: a copy of its maker's, or, for an accepted
-//! connection, of the server's, in which the protocol is made too. From CPython 3.15 on asyncio passes it in
-//! (`_start_serving` and the makers of transports take a `context`), and `connection_lost` runs in it as well;
-//! before, `connection_lost` runs in a copy of the closer's context.
+//! Each transport has one context in which the methods of its protocol are called. It is a copy of the context in
+//! which the transport was created; for an accepted connection, a copy of the server's context, in which the protocol
+//! is made too. From CPython 3.15 on asyncio passes the context (`_start_serving` and the methods that make
+//! transports have an argument `context`), and `connection_lost` also runs in it. On older versions,
+//! `connection_lost` runs in a copy of the context in which the transport was closed.
 
 use pyo3::call::PyCallArgs;
 use pyo3::exceptions::{PyBaseException, PyOSError};
@@ -18,12 +20,12 @@ use super::BaseTransport;
 use crate::capi::context::{CallbackContext, Inside};
 use crate::capi::error;
 
-/// A protocol's method by its name, and the message for its exceptions.
+/// The name of a protocol's method, and the message with which its exceptions are reported.
 #[derive(Clone, Copy)]
 pub struct Method<'a, 'py>(pub &'a Bound<'py, PyString>, pub &'static str);
 
 impl BaseTransport {
-    /// Enters the transport's context. Returns it with the protocol; `None` after the end.
+    /// Enters the transport's context. Returns the protocol and the entered context; `None` after the transport's end.
     pub fn enter<'py>(
         &self,
         py: Python<'py>,
@@ -41,7 +43,7 @@ impl BaseTransport {
         }
     }
 
-    /// Calls a method of the protocol, and reports its exception.
+    /// Calls a method of the protocol and reports its exception.
     pub fn call_protocol<'py>(
         slf: &Bound<'py, Self>,
         method: Method<'_, 'py>,
@@ -58,7 +60,7 @@ impl BaseTransport {
         }
     }
 
-    /// Passes an exception of the protocol to the exception handler, unless it has to leave the loop.
+    /// Passes an exception of the protocol to the exception handler. Returns it if it must leave the loop.
     pub fn report(
         slf: &Bound<'_, Self>,
         message: &str,
@@ -78,7 +80,7 @@ impl BaseTransport {
         Ok(())
     }
 
-    /// asyncio's `_fatal_error`: reports the exception, unless it is an error of the network, and ends the connection.
+    /// asyncio's `_fatal_error`: reports the exception, unless it is an error of the network, and ends the transport.
     pub fn fatal(slf: &Bound<'_, Self>, error: PyErr, message: &str) -> PyResult<()> {
         let py = slf.py();
         let error = error::made(py, error);
@@ -91,7 +93,7 @@ impl BaseTransport {
         Self::force_close(slf, Some(error.into_value(py).into_any()))
     }
 
-    /// Logs an error in debug mode.
+    /// Logs an error, in debug mode only.
     pub fn log_error(
         slf: &Bound<'_, Self>,
         message: &str,
@@ -108,7 +110,7 @@ impl BaseTransport {
 
     // Flow control -------------------------------------------------------------------------------
 
-    /// Calls `pause_writing` of the protocol, in the context of the write that filled the queue.
+    /// Calls `pause_writing` of the protocol, in the context of the caller whose write has filled the queue.
     pub fn pause_writing(slf: &Bound<'_, Self>) -> PyResult<()> {
         let py = slf.py();
         let Some(protocol) = slf.get().protocol(py) else {

@@ -1,6 +1,6 @@
-//! The methods of a stream transport for TLS above it: a write of records, and an end after a last alert.
+//! The methods of a stream transport that TLS above it calls: a write of records, and an end after a last alert.
 //!
-//! TLS has accepted the bytes already, so these have none of the checks of write().
+//! TLS has accepted and encrypted the bytes already, so these methods have none of the checks of `write()`.
 
 use pyo3::prelude::*;
 
@@ -9,7 +9,7 @@ use crate::capi::buffer::Outgoing;
 use crate::transport::base_transport::BaseTransport;
 
 impl StreamTransport {
-    /// Writes records of TLS, which has accepted the bytes already.
+    /// Writes TLS records.
     pub fn write_records(slf: &Bound<'_, Self>, records: Outgoing<'_>) -> PyResult<()> {
         let base = slf.as_super();
         match base.get().writable(slf.py())? {
@@ -18,8 +18,8 @@ impl StreamTransport {
         }
     }
 
-    /// Fails if the engine is out of reach, because the loop is inside the kernel on another thread. False after the end of
-    /// the transport or of its loop.
+    /// Fails if the loop is inside the kernel on another thread, so that the engine cannot be used. Returns false after
+    /// the end of the transport or of its loop.
     pub fn check_reachable(slf: &Bound<'_, Self>) -> PyResult<bool> {
         let base = slf.as_super().get();
         match base.key(slf.py()) {
@@ -32,7 +32,7 @@ impl StreamTransport {
         slf.as_super().get().shared.queued()
     }
 
-    /// Sends queued bytes, then ends the connection with `error`.
+    /// Closes the connection with `error` when all queued bytes are sent.
     pub fn close_with(slf: &Bound<'_, Self>, error: Option<Py<PyAny>>) -> PyResult<()> {
         let base = slf.as_super();
         BaseTransport::close(base)?;

@@ -1,14 +1,15 @@
-//! Events of a stream from the engine, as calls of its protocol in the transport's context.
+//! Converts the engine's events of a stream to calls of its protocol, in the transport's context.
 //!
-//! `dispatch` calls these functions. An exception of the protocol is reported, and for received data it also ends the
-//! connection, as in asyncio.
+//! `event_dispatch` calls these functions. An exception of the protocol is reported. If the protocol was getting
+//! received data, the exception also ends the connection, as in asyncio.
 //!
-//! A buffer of the ring returns before the callback with its bytes runs: `data_received`, `buffer_updated`,
-//! `datagram_received`, those of TLS and QUIC. Two kinds of Python code run while a buffer is in use: `get_buffer()`,
-//! which returns the target of the bytes, and callbacks of OpenSSL during decryption (a server name at a renegotiation).
+//! A buffer of the ring returns to the ring before the callback that gets its bytes runs: `data_received`,
+//! `buffer_updated`, `datagram_received`, and the callbacks of TLS and QUIC. Two kinds of Python code run while a
+//! buffer is in use: `get_buffer()`, which returns the memory for the bytes, and callbacks of OpenSSL during
+//! decryption (a server name at a renegotiation).
 //!
-//! A callback that `buffer_updated` schedules may be the one that empties the buffer. So it runs before the next bytes are
-//! delivered, as in asyncio, where each receive is a turn of its own (`wait_a_turn`).
+//! A callback that `buffer_updated` schedules may be the one that empties the protocol's buffer. So it runs before
+//! the next bytes are delivered (`wait_a_turn`), as in asyncio, where each receive is a turn of its own.
 
 use std::cell::Cell;
 use std::io;
@@ -39,7 +40,7 @@ impl StreamTransport {
         }
     }
 
-    /// Decrypts records. `give_back` gets the memory of the bytes before Python code runs.
+    /// Passes records to TLS, which decrypts them. Then returns their memory by `give_back`, before Python code runs.
     fn give_records<D: Deref<Target = [u8]>>(
         base: &Bound<'_, BaseTransport>,
         data: D,
@@ -56,11 +57,11 @@ impl StreamTransport {
         TlsProtocol::taken(tls, taken, more_follow)
     }
 
-    /// The socket has bytes or its end: receives directly into the object that the protocol gets.
+    /// Receives from a readable socket directly into the object that the protocol gets.
     pub fn readable(base: &Bound<'_, BaseTransport>, fd: RawFd) -> PyResult<()> {
         let py = base.py();
         if !Self::still_has(base.get(), py, fd)? {
-            // asyncio's receive would fail with this error.
+            // EBADF is the error of asyncio's receive in this case.
             let closed = io::Error::from_raw_os_error(libc::EBADF);
             let next = NextReceive::WhenReadable;
             return Self::note_received(base.get(), py, Err(&closed), next).map(drop);
@@ -77,15 +78,15 @@ impl StreamTransport {
         match received {
             Ok(bytes) if bytes.as_bytes().is_empty() => Ok(()),
             Ok(bytes) => Self::give(base, bytes),
-            // The engine queues the event of this error.
+            // The engine has queued the event of this error, which ends the connection.
             Err(_) => Ok(()),
         }
     }
 
-    /// Receives for TLS, into a buffer of this thread, from which OpenSSL reads or copies.
+    /// Receives records into a buffer of this thread. OpenSSL reads them there or copies them.
     fn receive_records(base: &Bound<'_, BaseTransport>, fd: RawFd) -> PyResult<()> {
         let py = base.py();
-        // A callback of OpenSSL that gets here again finds an empty buffer and makes its own.
+        // If a callback of OpenSSL calls this function again, it finds an empty buffer and allocates another.
         let mut records = RECORDS.take();
         let result = net::recv_to(fd, &mut records, RECEIVE_MAX);
         let count = result.as_ref().copied();
@@ -99,8 +100,8 @@ impl StreamTransport {
         }
     }
 
-    /// True if the descriptor is still the stream's. The receive uses the number, which may have another owner if the
-    /// program has closed its socket under the transport.
+    /// True if the descriptor still belongs to the stream. If the program has closed its socket object under the
+    /// transport, the descriptor's number may have a new owner, from which this must not receive.
     fn still_has(base: &BaseTransport, py: Python<'_>, fd: RawFd) -> PyResult<bool> {
         let socket = base.state.with(py, |state| match &state.descriptor {
             Descriptor::Socket(socket) => Ok(socket.clone_ref(py)),
@@ -113,7 +114,7 @@ impl StreamTransport {
         }
     }
 
-    /// Receives for a protocol with its own buffer.
+    /// Receives into the buffer of the protocol's `get_buffer()`.
     fn receive_into_buffer(base: &Bound<'_, BaseTransport>, fd: RawFd) -> PyResult<()> {
         let (py, this) = (base.py(), base.get());
         let Some((protocol, inside)) = this.enter(py)? else {
@@ -121,7 +122,7 @@ impl StreamTransport {
         };
         let target = protocol.call_method1(intern!(py, "get_buffer"), (-1,));
         let received = match &target {
-            // get_buffer() may have ended the connection.
+            // The protocol has ended the connection in get_buffer().
             _ if this.shared.is_closing() => return Ok(()),
             Ok(target) => buffer::receive_into(target, fd),
             Err(error) => Err(error.clone_ref(py)),
@@ -147,15 +148,15 @@ impl StreamTransport {
         };
         let is_due = this.command(py, |engine| engine.transports().receives_again(key))?;
         match reported {
-            // The protocol may have been replaced.
+            // The next receive starts anew, because the program may have replaced the protocol.
             Ok(()) if is_due => Self::readable(base, fd),
             reported => reported,
         }
     }
 
-    /// Calls `buffer_updated` for bytes in the protocol's buffer. True if it raised nothing.
+    /// Calls `buffer_updated` for `count` bytes in the protocol's buffer. Returns true if it raised no exception.
     ///
-    /// A callback that it schedules may empty the buffer, and runs before the next delivery.
+    /// If it schedules a callback, which may empty the buffer, that callback runs before the next bytes are delivered.
     fn filled(
         base: &Bound<'_, BaseTransport>,
         protocol: &Bound<'_, PyAny>,
@@ -176,7 +177,7 @@ impl StreamTransport {
         Self::end_if_failed(base, called, message).map(|()| took)
     }
 
-    /// Ends the connection if a method of the protocol that got bytes has raised.
+    /// Ends the connection if a method of the protocol that gets bytes has raised an exception.
     fn end_if_failed(
         base: &Bound<'_, BaseTransport>,
         called: PyResult<Bound<'_, PyAny>>,
@@ -188,8 +189,8 @@ impl StreamTransport {
         }
     }
 
-    /// Reports the result of a receive to the engine, which queues an event of an end or an error. True if another receive
-    /// follows at once.
+    /// Reports the result of a receive to the engine, which queues an event for the end of the stream or an error.
+    /// Returns true if another receive follows at once.
     fn note_received(
         base: &BaseTransport,
         py: Python<'_>,
@@ -209,7 +210,7 @@ impl StreamTransport {
 
     fn deliver(base: &Bound<'_, BaseTransport>, data: StreamBytes) -> PyResult<()> {
         let bytes = PyBytes::new(base.py(), &data);
-        // The buffer of the ring returns before Python code runs.
+        // The buffer returns to the ring before Python code runs.
         drop(data);
         Self::give(base, bytes)
     }
@@ -225,12 +226,12 @@ impl StreamTransport {
         Self::end_if_failed(base, called, message)
     }
 
-    /// Calls get_buffer() and buffer_updated() until the piece is used up. In asyncio each pair is a turn of its own, so
-    /// commands of the protocol in between affect the rest: it may pause, close, set another protocol, or run the next
-    /// turns of the loop.
+    /// Calls `get_buffer()` and `buffer_updated()` until all of `data` is delivered. In asyncio each pair of calls is a
+    /// turn of its own, so a command of the protocol between two pairs affects the bytes that are left: the protocol
+    /// may pause or close, the program may set another protocol or run the next turns of the loop.
     ///
-    /// The buffer of the ring is in use during get_buffer() and returns before buffer_updated(). Bytes that did not fit
-    /// into a small buffer wait in the engine meanwhile.
+    /// The buffer of the ring is in use during `get_buffer()` and returns to the ring before `buffer_updated()`. Bytes
+    /// that do not fit into the protocol's buffer wait in the engine meanwhile.
     fn buffer_updated(base: &Bound<'_, BaseTransport>, mut data: StreamBytes) -> PyResult<()> {
         let py = base.py();
         let this = base.get();
@@ -271,7 +272,7 @@ impl StreamTransport {
         Ok(())
     }
 
-    /// Takes the bytes that wait for the reader, if it still reads.
+    /// Takes the bytes that wait in the engine back, if the transport is still reading.
     fn take_back(
         base: &BaseTransport,
         py: Python<'_>,
@@ -283,7 +284,7 @@ impl StreamTransport {
         }
     }
 
-    /// True if the next event of the engine is more data of this stream.
+    /// True if the engine's next event is more data of this stream.
     fn data_follows(base: &BaseTransport, py: Python<'_>) -> PyResult<bool> {
         match base.key(py) {
             Some(key) => base.command(py, |engine| engine.next_is_data_of(key)),
@@ -349,6 +350,7 @@ thread_local! {
     static RECORDS: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-/// Blocks of less than 128 KiB always come from the heap. glibc may map a larger one anew each time.
+/// The largest receive in bytes. Blocks below 128 KiB always come from the heap; glibc may map a larger one anew each
+/// time.
 const RECEIVE_MAX: usize = 120 * 1024;
 const GET_BUFFER_FAILED: &str = "Fatal error: protocol.get_buffer() call failed.";
