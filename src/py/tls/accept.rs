@@ -1,4 +1,4 @@
-//! Connections of a TLS server: from an accepted descriptor to a handshake, without a task per connection.
+//! Connections of a TLS server: starts the handshake on an accepted descriptor, without a task for each connection.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
@@ -12,7 +12,8 @@ use crate::event_loop::ready_queue::Ready;
 use crate::transport::base_transport::Descriptor;
 use crate::transport::stream::StreamTransport;
 
-/// Starts TLS on an accepted connection. `tls` is the argument of `_start_serving`: the context and the time-outs.
+/// Starts TLS on an accepted connection. `tls` is the tuple of the SSL context and the time-outs that
+/// `_start_serving` got.
 pub fn accepted(
     owner: &Bound<'_, LoopCore>,
     fd: OwnedFd,
@@ -49,7 +50,7 @@ pub fn accepted(
     let transport = match opened {
         Ok(transport) => transport,
         Err(error) => {
-            // The two halves of the connection refer to each other. No other code breaks that cycle.
+            // The protocol and its transport refer to each other. No other code breaks this cycle.
             TlsProtocol::lower_lost(&protocol, None)?;
             return Err(error);
         }

@@ -1,4 +1,5 @@
-//! Decrypts the peer's records for the application, and pauses and resumes reading on both sides.
+//! Decrypts the peer's records for the application, and pauses and resumes reading: the application's from TLS, and
+//! that of TLS from the transport beneath.
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::intern;
@@ -12,23 +13,23 @@ use crate::capi::error;
 use crate::capi::fresh_bytes::FreshBytes;
 use crate::capi::lent_memory::Target;
 
-/// The reason why a round of reading ended.
+/// The reason for which reading from OpenSSL has stopped.
 enum End {
-    /// OpenSSL has no more whole records, or the application paused reading.
+    /// OpenSSL has no further whole record, or the application has paused reading.
     Dry,
     CloseNotify,
-    /// Bytes that were decrypted before the failure are delivered before it is reported.
+    /// OpenSSL reported an error. Bytes that were decrypted before it are delivered before it is reported.
     Failed(PyErr),
 }
 
-/// Plaintext of a turn's first pieces, while the last ones have not come yet. Each piece is decrypted where the
-/// kernel put it.
+/// Plaintext of the first pieces of a turn, kept until the last piece has come. Each piece is decrypted where the
+/// kernel has put it.
 #[derive(Default)]
 pub struct ReadAhead {
     bytes: Option<FreshBytes>,
     /// Never [`End::Dry`].
     end: Option<End>,
-    /// The number of bytes that the last turn of several pieces brought. The buffer of the next turn gets that
+    /// The number of bytes in the last turn that had several pieces. The buffer of the next such turn gets this
     /// capacity.
     expected: usize,
 }
@@ -44,8 +45,8 @@ impl ReadAhead {
 }
 
 impl TlsProtocol {
-    /// Passes bytes of the peer to OpenSSL, possibly from a buffer of the kernel. Nothing is delivered yet.
-    /// `more_follow` is the argument of `taken`.
+    /// Passes bytes of the peer to OpenSSL; they may be in a buffer of the kernel. Nothing is delivered to the
+    /// application yet. `more_follow` is true if this turn brings more bytes of this connection (see `taken`).
     pub fn take(slf: &Bound<'_, Self>, data: &[u8], more_follow: bool) -> PyResult<()> {
         let py = slf.py();
         let this = slf.get();
@@ -72,7 +73,7 @@ impl TlsProtocol {
         }
     }
 
-    /// Decrypts everything that is available, into one object for the pieces of a turn.
+    /// Decrypts everything that OpenSSL can decrypt now, into one object for all pieces of a turn.
     fn read_ahead(&self, py: Python<'_>, more_follow: bool) -> PyResult<()> {
         let (mut gathered, expected) = self
             .state
@@ -81,7 +82,8 @@ impl TlsProtocol {
         loop {
             let incoming = self.ssl.incoming_bytes(py)?;
             let length = gathered.as_ref().map_or(0, FreshBytes::len);
-            // OpenSSL buffers the beginning of a record. That is cheaper than to copy it twice.
+            // A large part of a record is worth a call too: OpenSSL buffers the part, which costs less than copying it
+            // twice.
             let is_worth_a_call =
                 self.has_more(py, incoming) || (gathered.is_some() && incoming >= PART_BYTES);
             if !is_worth_a_call || length >= GATHER_BYTES_MAX {
@@ -120,8 +122,8 @@ impl TlsProtocol {
         Ok(())
     }
 
-    /// An upper bound of the plaintext. Records shrink when they are decrypted, but OpenSSL may hold the beginning of
-    /// one.
+    /// An upper bound of the plaintext that can be read now, in bytes. Records shrink when they are decrypted, but
+    /// OpenSSL may already hold the beginning of one.
     fn bound(&self, py: Python<'_>, incoming: usize) -> usize {
         let inside = self.state.with(py, |state| {
             state.more_inside || state.records.is_inside_record(incoming)
@@ -129,14 +131,14 @@ impl TlsProtocol {
         incoming + if inside { RECORD_BYTES_MAX } else { 0 }
     }
 
-    /// The number of the peer's bytes that the application did not get.
+    /// The number of bytes of the peer that the application has not got.
     pub(super) fn unread_bytes(&self, py: Python<'_>) -> PyResult<usize> {
         let ahead = self.state.with(py, |state| state.ahead.len());
         Ok(self.ssl.incoming_bytes(py)? + ahead)
     }
 
-    /// Acts on the result of `take`. If `more_follow` is set, this turn brings more, and it is better to decrypt and
-    /// deliver all at once.
+    /// Delivers what `take` has decrypted, or reports its error. If `more_follow` is true, the delivery waits for the
+    /// next piece of the turn, because one delivery costs less than several.
     pub fn taken(slf: &Bound<'_, Self>, taken: PyResult<()>, more_follow: bool) -> PyResult<()> {
         let py = slf.py();
         let this = slf.get();
@@ -150,7 +152,7 @@ impl TlsProtocol {
         if wait { Ok(()) } else { Self::go_on(slf) }
     }
 
-    /// Reads the bytes that were left for the next piece of the turn, if that piece never came.
+    /// Reads and delivers bytes that were kept for the next piece of the turn, if that piece has not come.
     pub(super) fn read_the_unread(slf: &Bound<'_, Self>) -> PyResult<()> {
         let unread = slf
             .get()
@@ -159,7 +161,8 @@ impl TlsProtocol {
         if unread { Self::go_on(slf) } else { Ok(()) }
     }
 
-    /// Continues as the phase requires, after new bytes or when the application resumes reading.
+    /// Continues with the handshake, with reading or with the shutdown, as the phase requires. Called after new bytes
+    /// and when the application resumes reading.
     pub(super) fn go_on(slf: &Bound<'_, Self>) -> PyResult<()> {
         let (phase, in_ssl) = slf
             .get()
@@ -200,12 +203,14 @@ impl TlsProtocol {
                 }
             }
         }
-        // This also happens while reading is paused, because the last flight of the handshake is among these bytes.
+        // The bytes are processed even while the application has paused reading, because the last flight of the
+        // handshake may be among them.
         Self::write_backlog(slf)?;
         Self::control_lower_reading(slf)
     }
 
-    /// `(the application paused reading, its protocol has get_buffer())`, or None if nothing may be read now.
+    /// Returns `(the application has paused reading, its protocol has get_buffer())`. `None` in phases in which nothing
+    /// may be read.
     fn readable(&self, py: Python<'_>) -> Option<(bool, bool)> {
         self.state.with(py, |state| {
             let open = matches!(state.phase, TlsPhase::Wrapped | TlsPhase::Flushing);
@@ -213,7 +218,7 @@ impl TlsProtocol {
         })
     }
 
-    /// True if a read of OpenSSL can return data. A read without data costs an exception.
+    /// True if a read from OpenSSL can return data. Without this check, each read without data would cost an exception.
     fn has_more(&self, py: Python<'_>, incoming: usize) -> bool {
         self.state.with(py, |state| {
             state.more_inside || state.records.has_whole_record(incoming)
@@ -236,7 +241,7 @@ impl TlsProtocol {
             if let Some(end) = ended {
                 return Ok(end);
             }
-            // Another round is useful only if the application's buffers were the limit.
+            // A second round is only useful if the application's buffer was full in the first.
             match this.readable(py) {
                 Some((false, false)) => {}
                 _ => return Ok(End::Dry),
@@ -244,7 +249,8 @@ impl TlsProtocol {
         }
     }
 
-    /// All that can be decrypted now, in one object. `ended` is set if nothing is left.
+    /// Reads everything that can be decrypted now, up to [`ROUND_BYTES_MAX`], into one object. Sets `ended` if OpenSSL
+    /// has no more or the stream has ended.
     fn read_round<'py>(
         &self,
         py: Python<'py>,
@@ -304,7 +310,8 @@ impl TlsProtocol {
         gathered.finish(py).map(Some)
     }
 
-    /// The number of bytes of a read into `space`, and an end if no further read can bring more now.
+    /// Returns the number of bytes that a read into `space` bytes has returned. Sets an end if no further read can
+    /// return bytes now.
     fn after_read(
         &self,
         py: Python<'_>,
@@ -323,7 +330,7 @@ impl TlsProtocol {
         Ok((count, end.or(is_dry.then_some(End::Dry))))
     }
 
-    /// The bytes that were read ahead, if any. `ended` is as in `read_round`.
+    /// Takes the bytes that were read ahead, if there are any. Sets `ended` as `read_round` does.
     fn take_ahead<'py>(
         &self,
         py: Python<'py>,
@@ -348,7 +355,7 @@ impl TlsProtocol {
         }
     }
 
-    /// Delivers the bytes that were read ahead to a protocol that has become a `BufferedProtocol`.
+    /// Delivers the bytes that were read ahead to a protocol that has become a `BufferedProtocol` since.
     fn deliver_ahead(&self, py: Python<'_>, ended: &mut Option<End>) -> PyResult<()> {
         let (Some(bytes), Some(app)) = (self.take_ahead(py, ended)?, self.app(py)) else {
             return Ok(());
@@ -400,7 +407,7 @@ impl TlsProtocol {
         }
     }
 
-    /// Decrypts into the application's buffer until it is full or nothing is left.
+    /// Decrypts into the application's buffer until the buffer is full or OpenSSL has no more.
     fn fill_buffer(&self, target: &Bound<'_, PyAny>, end: &mut Option<End>) -> PyResult<usize> {
         let py = target.py();
         let target = Target::get(target)?;
@@ -422,7 +429,7 @@ impl TlsProtocol {
         Ok(filled)
     }
 
-    /// Calls the application's `eof_received()`, once.
+    /// Calls the application's `eof_received()`, at most once.
     pub(super) fn tell_eof(slf: &Bound<'_, Self>) -> PyResult<()> {
         let py = slf.py();
         let this = slf.get();
@@ -469,13 +476,14 @@ impl TlsProtocol {
         Ok(())
     }
 
-    /// Pauses the transport beneath while its bytes are not read.
+    /// Pauses reading from the transport beneath when the bytes that wait here reach the high-water mark. Resumes it at the
+    /// low-water mark.
     pub(super) fn control_lower_reading(slf: &Bound<'_, Self>) -> PyResult<()> {
         let py = slf.py();
         let this = slf.get();
         let incoming = this.ssl.incoming_bytes(py)?;
         let pause = this.state.with(py, |state| {
-            // The beginning of a record waits for its rest, which must not be held back.
+            // Only whole records count. The beginning of a record waits for its end, which a pause would hold back.
             let size = state.records.whole_bytes(incoming) + state.ahead.len();
             let pause = if size >= state.read_marks.high && !state.lower_reading_paused {
                 true
@@ -504,16 +512,18 @@ impl TlsProtocol {
     }
 }
 
-/// Bytes of one turn that are decrypted together: as many as asyncio reads from a socket at once.
+/// The largest number of bytes of one turn that are decrypted together: as many as asyncio reads from a socket at
+/// once.
 const GATHER_BYTES_MAX: usize = 256 * 1024;
-/// The maximum number of bytes that one `data_received` gets.
+/// The largest number of bytes that one `data_received` gets.
 const ROUND_BYTES_MAX: usize = 1024 * 1024;
-/// Up to this size, the object that OpenSSL filled is passed on. Above it, several records share one object.
+/// Up to this number of bytes, the object that OpenSSL has filled is delivered itself. Above it, several records
+/// share one object.
 const ONE_READ_BYTES_MAX: usize = 4 * 1024;
-/// An incomplete record of at least this size is passed to OpenSSL at once.
+/// An incomplete record of this number of bytes or more is passed to OpenSSL at once.
 const PART_BYTES: usize = 2 * 1024;
-/// Space that stays free after a read, which shows that OpenSSL has no more of the last record.
+/// The free space in bytes after a read that shows that OpenSSL has no more of the last record.
 const SPARE_BYTES: usize = 64;
 const EMPTY_BUFFER: &str = "get_buffer() returned an empty buffer";
-/// The longest plaintext of a record (RFC 8446, section 5.1).
+/// The longest plaintext of a record in bytes (RFC 8446 section 5.1).
 const RECORD_BYTES_MAX: usize = 1 << 14;

@@ -1,7 +1,7 @@
-//! The key of a development certificate: generation and signature.
+//! Generates the key of a development certificate, and signs with it.
 //!
-//! `python/uringcore/devcert.py` assembles the certificate itself, which is text and is made once per run. Python's
-//! standard library has no ECDSA. The crypto library that TLS uses already has it.
+//! `python/uringcore/devcert.py` assembles the certificate itself, once per run. Python's standard library has no
+//! ECDSA; the crypto library that QUIC uses has it.
 
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, KeyPair};
@@ -14,7 +14,8 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(sign_p256, module)?)
 }
 
-/// A new P-256 key in PKCS #8 (DER), and its public point, uncompressed (RFC 5480 section 2.2).
+/// Makes a P-256 key. Returns it in PKCS #8 (DER), with its public point in the uncompressed form (RFC 5480 section
+/// 2.2).
 #[pyfunction]
 fn make_p256_key(py: Python<'_>) -> PyResult<(Bound<'_, PyBytes>, Bound<'_, PyBytes>)> {
     let algorithm = &ECDSA_P256_SHA256_ASN1_SIGNING;
@@ -26,7 +27,8 @@ fn make_p256_key(py: Python<'_>) -> PyResult<(Bound<'_, PyBytes>, Bound<'_, PyBy
     ))
 }
 
-/// An ECDSA signature with SHA-256, in DER. Raises RuntimeError if `key` is not a key of `make_p256_key`.
+/// Signs with ECDSA and SHA-256. Returns the signature in DER. Raises RuntimeError if `key` is not a key of
+/// `make_p256_key`.
 #[pyfunction]
 fn sign_p256<'py>(py: Python<'py>, key: &[u8], message: &[u8]) -> PyResult<Bound<'py, PyBytes>> {
     let key = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_ASN1_SIGNING, key).map_err(failed)?;

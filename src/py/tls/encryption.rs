@@ -1,4 +1,5 @@
-//! Encrypts the application's writes, keeps the backlog, and pauses and resumes writing on both sides.
+//! Encrypts the application's writes, keeps those that wait (the backlog), and pauses and resumes writing: the
+//! application's, and that of TLS to the transport beneath.
 
 use bytes::Bytes;
 use pyo3::exceptions::PyTypeError;
@@ -12,11 +13,11 @@ use crate::capi::buffer;
 use crate::capi::error;
 
 impl TlsProtocol {
-    /// One write of the application: bytes, a bytearray or a memoryview.
+    /// Writes the bytes of the application: `bytes`, a `bytearray` or a `memoryview`.
     pub(super) fn write(slf: &Bound<'_, Self>, data: &Bound<'_, PyAny>) -> PyResult<()> {
         let py = slf.py();
         let this = slf.get();
-        // The common case: the connection is up, nothing waits, and the bytes go through OpenSSL unchanged.
+        // The most frequent case: the connection is open, nothing waits, and OpenSSL gets the `bytes` object itself.
         if let Ok(bytes) = data.cast::<PyBytes>() {
             let slice = bytes.as_bytes();
             if slice.is_empty() {
@@ -31,7 +32,8 @@ impl TlsProtocol {
             if ready && slice.len() <= this.piece_bytes_max() {
                 this.check_reachable(py)?;
                 return match this.in_ssl(py, |ssl| ssl.write(bytes)) {
-                    // Not after_write(): a callback within OpenSSL may have written more.
+                    // `write_backlog` and not `after_write`: a callback of OpenSSL may have written to this connection
+                    // meanwhile.
                     Ok(Step::Done(_)) => Self::write_backlog(slf),
                     Ok(Step::Again) => {
                         this.push(py, buffer::hold_bytes(bytes));
@@ -44,7 +46,7 @@ impl TlsProtocol {
         Self::write_all(slf, vec![buffer::bytes_like(data)?])
     }
 
-    /// Several writes at once: small ones share a record.
+    /// Writes several objects of the application. Small ones share a record.
     pub(super) fn writelines(slf: &Bound<'_, Self>, list: &Bound<'_, PyAny>) -> PyResult<()> {
         let pieces = list
             .try_iter()?
@@ -78,9 +80,9 @@ impl TlsProtocol {
         Self::write_backlog(slf)
     }
 
-    /// Fails if the transport beneath is out of reach (the loop's thread is inside the kernel, and the caller is
-    /// another thread). Nothing may have changed by then, neither here nor in OpenSSL. False if the transport beneath
-    /// or its loop has ended.
+    /// Fails if the loop's thread is inside the kernel and the caller is another thread, so that the transport beneath
+    /// cannot be used. The caller must not have changed anything by then, neither here nor in OpenSSL. Returns false if
+    /// the transport beneath or its loop has ended.
     pub(super) fn check_reachable(&self, py: Python<'_>) -> PyResult<bool> {
         match self.lower(py) {
             Some(lower) => lower.check_reachable(py),
@@ -95,7 +97,7 @@ impl TlsProtocol {
         });
     }
 
-    /// Encrypts the backlog, as much as the transport beneath accepts, and sends the records.
+    /// Encrypts as much of the backlog as the transport beneath accepts, and sends the records.
     pub(super) fn write_backlog(slf: &Bound<'_, Self>) -> PyResult<()> {
         let py = slf.py();
         if Self::may_encrypt(slf, false) {
@@ -128,8 +130,8 @@ impl TlsProtocol {
         })
     }
 
-    /// Encrypts the next piece of the backlog and passes it down. None: OpenSSL has to read first, or the connection
-    /// failed.
+    /// Encrypts the next piece of the backlog and passes the records to the transport beneath. Returns `None` if
+    /// OpenSSL has to read first or the connection has failed.
     fn encrypt_piece(slf: &Bound<'_, Self>) -> PyResult<Option<usize>> {
         let py = slf.py();
         let this = slf.get();
@@ -137,13 +139,13 @@ impl TlsProtocol {
         let Some(front) = front else {
             return Ok(None);
         };
-        // A write that failed with want-read must be repeated with these bytes, so the cut must not depend on
-        // anything else.
+        // If a write fails with want-read, OpenSSL requires that it is repeated with the same bytes. So the length of a
+        // piece depends on nothing that can change.
         let piece = front.slice(..front.len().min(this.piece_bytes_max()));
         let count = match this.in_ssl(py, |ssl| ssl.write_slice(py, &piece)) {
             Ok(Step::Done(count)) => count,
             Ok(Step::Again) => {
-                // OpenSSL read on behalf of the write, so the record boundaries seen so far are no longer valid.
+                // OpenSSL has read records for the write. The record boundaries counted so far are no longer true.
                 this.state.with(py, |state| state.more_inside = true);
                 return Ok(None);
             }
@@ -166,8 +168,8 @@ impl TlsProtocol {
         Ok(Some(count))
     }
 
-    /// The number of bytes that are encrypted at once. It is constant, because a write that failed with want-read is
-    /// repeated unchanged.
+    /// The largest number of bytes that are encrypted at once. It is constant for a connection, because a write that
+    /// failed with want-read is repeated with the same bytes.
     fn piece_bytes_max(&self) -> usize {
         if self.ssl.is_past_the_module() {
             REFILL_BYTES
@@ -181,8 +183,8 @@ impl TlsProtocol {
         Self::control_app_writing(slf)
     }
 
-    /// Passes OpenSSL's records to the transport beneath. If that transport has asked for a pause, records that exist
-    /// are still passed down with `always`.
+    /// Passes OpenSSL's records to the transport beneath. While that transport has paused writing, records are only
+    /// passed on if `always` is true.
     pub(super) fn send_outgoing(slf: &Bound<'_, Self>, always: bool) -> PyResult<()> {
         let py = slf.py();
         let this = slf.get();
@@ -211,7 +213,7 @@ impl TlsProtocol {
 
     // Writing, paused and resumed ------------------------------------------------------------------
 
-    /// The transport beneath has resumed writing.
+    /// The transport beneath has called `resume_writing`: continues to write the backlog.
     pub(super) fn lower_resumed(slf: &Bound<'_, Self>) -> PyResult<()> {
         slf.get()
             .state
@@ -223,8 +225,8 @@ impl TlsProtocol {
         Ok(self.ssl.outgoing_bytes(py)? + self.state.with(py, |state| state.backlog_bytes))
     }
 
-    /// The number of unsent bytes that the application sees. After a close everything is encrypted at once and waits in
-    /// the transport beneath.
+    /// The number of unsent bytes for `get_write_buffer_size`. After `close()` everything is encrypted at once and
+    /// waits in the transport beneath, so its bytes are counted then.
     pub(super) fn unsent_bytes(&self, py: Python<'_>) -> PyResult<usize> {
         let own = self.write_buffer_bytes(py)?;
         let beneath = match self.phase(py) {
@@ -234,7 +236,7 @@ impl TlsProtocol {
         Ok(own + beneath.map_or(0, |lower| lower.queued_bytes(py)))
     }
 
-    /// Calls the application's `pause_writing()` or `resume_writing()`.
+    /// Calls the application's `pause_writing()` or `resume_writing()` if the backlog has crossed a mark.
     pub(super) fn control_app_writing(slf: &Bound<'_, Self>) -> PyResult<()> {
         let py = slf.py();
         let this = slf.get();
@@ -260,8 +262,8 @@ impl TlsProtocol {
             (Some(pause), pause && size <= marks.low)
         });
         if look_again {
-            // As in asyncio, an empty buffer reaches a high-water mark of 0. In asyncio that pause may never end
-            // (CPython's gh-102792).
+            // As in asyncio, an empty backlog reaches a high-water mark of 0. The pause ends with this turn; in asyncio
+            // it may never end (CPython's gh-102792).
             let look = slf.getattr(intern!(py, "_control_app_writing"))?;
             let owner = this.owner.bind(py);
             owner.call_method1(intern!(py, "call_soon"), (look,))?;
@@ -303,7 +305,7 @@ pub(super) fn check_bytes_like(data: &Bound<'_, PyAny>) -> PyResult<()> {
     )))
 }
 
-/// Joins small neighbours up to a record's size, so that each small piece does not cost a record.
+/// Joins adjacent small pieces up to the size of a record, so that not every small piece becomes a record.
 fn joined(pieces: Vec<Bytes>) -> Vec<Bytes> {
     let mut joined: Vec<Bytes> = Vec::with_capacity(pieces.len());
     let mut small: Vec<u8> = Vec::new();
@@ -327,13 +329,15 @@ fn joined(pieces: Vec<Bytes>) -> Vec<Bytes> {
     joined
 }
 
-/// The longest plaintext of a record (RFC 8446, section 5.1).
+/// The longest plaintext of a record in bytes (RFC 8446 section 5.1).
 const RECORD_BYTES_MAX: usize = 1 << 14;
-/// Bytes that are encrypted at once through CPython's memory BIOs: four records, which stay in the processor's cache.
-/// Direct calls write records where they wait for the kernel, so a large write is one send.
+/// The number of bytes that are encrypted at once through CPython's memory BIOs: four records, which stay in the
+/// processor's cache. Direct calls have no such limit, because they write records where the records wait for the
+/// kernel.
 const PIECE_BYTES_MAX: usize = 4 * RECORD_BYTES_MAX;
-/// The least that is encrypted at once after the transport beneath resumes, so that a turn's send is worth its call.
-/// Our stream requests a pause at a quarter of this.
+/// The smallest number of bytes that are encrypted at once after the transport beneath has resumed writing, so that
+/// the send of a turn is worth its system call. Our stream pauses writing at a quarter of this.
 const REFILL_BYTES: usize = 256 * 1024;
-/// asyncio's LOG_THRESHOLD_FOR_CONNLOST_WRITES.
+/// The number of writes after the end of the connection from which on each one is logged. In asyncio:
+/// LOG_THRESHOLD_FOR_CONNLOST_WRITES.
 const WRITES_LOST_BEFORE_WARNING: u32 = 5;

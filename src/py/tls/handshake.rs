@@ -1,4 +1,4 @@
-//! The handshake: from the transport's `connection_made` to the application's.
+//! The handshake: from `connection_made` of the transport beneath to `connection_made` of the application's protocol.
 
 use pyo3::exceptions::{PyConnectionAbortedError, PyConnectionResetError};
 use pyo3::intern;
@@ -33,7 +33,7 @@ impl TlsProtocol {
         let this = slf.get();
         let step = this.in_ssl(py, |ssl| ssl.do_handshake(py));
         if this.phase(py) != TlsPhase::Handshake {
-            // A callback of the context (SNI) closed the connection.
+            // A callback of the SSL context (for SNI) has closed the connection.
             return step_exit(py, step);
         }
         match step {
@@ -78,7 +78,7 @@ impl TlsProtocol {
         Self::do_read(slf)
     }
 
-    /// Adds the results of the handshake to `get_extra_info`.
+    /// Stores the results of the handshake for `get_extra_info`.
     fn note_extra_info(&self, py: Python<'_>) -> PyResult<()> {
         let object = SslObject::public(&self.ssl, py);
         let extra = self.extra(py);
@@ -113,7 +113,7 @@ impl TlsProtocol {
         this.wake_waiter(slf, Some(value))
     }
 
-    /// The transport reported end of file before the handshake ended.
+    /// Fails the handshake, because the transport beneath has reported the end of file.
     pub(super) fn handshake_cut_off(slf: &Bound<'_, Self>) -> PyResult<()> {
         Self::handshake_failed(slf, PyConnectionResetError::new_err(()))
     }
@@ -131,7 +131,7 @@ impl TlsProtocol {
         Self::fatal_error(slf, error, "Fatal error on transport")
     }
 
-    /// Wakes the waiter of this connection, with a failure or without.
+    /// Sets the result of the future that waits for the connection: the error of the handshake, or success.
     pub(super) fn wake_waiter(
         &self,
         slf: &Bound<'_, Self>,
@@ -166,7 +166,7 @@ impl TlsProtocol {
         Ok(())
     }
 
-    /// Writes one line to asyncio's debug log.
+    /// Writes a line to asyncio's debug log.
     pub(super) fn log(
         &self,
         slf: &Bound<'_, Self>,
@@ -181,13 +181,14 @@ impl TlsProtocol {
     }
 }
 
-/// Returns the exception twice: one to report, one to pass on.
+/// Returns the exception as an error to return and as an object to pass on.
 pub(super) fn shared(py: Python<'_>, error: PyErr) -> (PyErr, Py<PyAny>) {
     let value = error.clone_ref(py).into_value(py).into_any();
     (error, value)
 }
 
-/// Discards the result of a step that ended after the connection did. Only exceptions that must leave the loop pass.
+/// Drops the result of a step of OpenSSL if the connection has ended meanwhile. Returns only exceptions that must
+/// leave the loop.
 pub(super) fn step_exit<T>(py: Python<'_>, step: PyResult<T>) -> PyResult<()> {
     match step {
         Err(error) if error::is_exit(py, &error) => Err(error),

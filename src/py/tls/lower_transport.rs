@@ -1,4 +1,5 @@
-//! The transport beneath TLS: our own stream, which is reached without Python, or any other transport.
+//! [`LowerTransport`]: the transport beneath TLS. Our own stream is called without Python; any other transport
+//! through its Python methods.
 
 use pyo3::prelude::*;
 use pyo3::{PyTraverseError, PyVisit, intern};
@@ -8,7 +9,7 @@ use crate::transport::stream::StreamTransport;
 
 pub enum LowerTransport {
     Stream(Py<StreamTransport>),
-    /// TLS in TLS, or a wrapper of another library.
+    /// A transport of another kind: TLS (for TLS in TLS), or a wrapper of another library.
     Other(Py<PyAny>),
 }
 
@@ -34,8 +35,8 @@ impl LowerTransport {
         }
     }
 
-    /// Fails if the transport could not accept a write now. The caller checks this before it encrypts anything, because
-    /// a record that is lost between OpenSSL and the transport breaks the connection. False after the end of the
+    /// Fails if the transport could not accept a write now. The caller checks this before it encrypts, because a record
+    /// that is lost between OpenSSL and the transport breaks the connection. Returns false after the end of the
     /// transport or of its loop.
     pub fn check_reachable(&self, py: Python<'_>) -> PyResult<bool> {
         match self {
@@ -44,7 +45,7 @@ impl LowerTransport {
         }
     }
 
-    /// Takes the memory of large records out of `data`.
+    /// Writes records. The memory of large records is moved out of `data`.
     pub fn write(&self, py: Python<'_>, data: &mut Records<'_>) -> PyResult<()> {
         match self {
             Self::Stream(stream) => {
@@ -58,7 +59,7 @@ impl LowerTransport {
         }
     }
 
-    /// The number of bytes that the transport has accepted and not sent, if it reports one.
+    /// The number of bytes that the transport has accepted and not sent yet. 0 if it does not report a number.
     pub fn queued_bytes(&self, py: Python<'_>) -> usize {
         match self {
             Self::Stream(stream) => StreamTransport::write_queue_bytes(stream.bind(py)),
@@ -71,7 +72,8 @@ impl LowerTransport {
         }
     }
 
-    /// Ends the connection with `error`. Sends `last_words` before that, if it can be done without waiting.
+    /// Ends the connection with `error`. `last_words`, the records of a last alert, are sent before if that is possible
+    /// without waiting.
     pub fn fail(
         &self,
         py: Python<'_>,
@@ -101,8 +103,8 @@ impl LowerTransport {
         }
     }
 
-    /// Closes after everything written is sent, `last_words` included. `error` is the reason, if the transport can
-    /// report one.
+    /// Closes the transport when everything written is sent, including `last_words`, the records of a last alert.
+    /// `error` is the argument of `connection_lost`, if the transport can pass one.
     pub fn finish(
         &self,
         py: Python<'_>,

@@ -1,52 +1,51 @@
-//! TLS over any transport, driven through `ssl.SSLObject` and memory BIOs. It does what asyncio's `sslproto` does,
-//! without Python frames in the path of a byte.
+//! TLS over any transport, through `ssl.SSLObject` and memory BIOs. It replaces asyncio's `sslproto`; the bytes pass
+//! through no Python frames.
 //!
-//! | file | noun |
+//! | file | content |
 //! | --- | --- |
-//! | `protocol` | [`TlsProtocol`]: the protocol of the transport beneath; one connection's state |
-//! | `transport` | [`TlsTransport`]: the transport that the application holds |
+//! | `protocol` | [`TlsProtocol`]: the protocol of the transport beneath; the state of one connection |
+//! | `transport` | [`TlsTransport`]: the transport of the application's protocol |
 //! | `handshake` | from the first byte to the application's `connection_made` |
-//! | `decryption` | records to `data_received` or `buffer_updated`, reading paused and resumed |
-//! | `encryption` | writes to records, the backlog, writing paused and resumed |
+//! | `decryption` | records to `data_received` or `buffer_updated`; reading paused and resumed |
+//! | `encryption` | writes to records, writes that wait; writing paused and resumed |
 //! | `shutdown` | close_notify, ends of file, failures, `connection_lost` |
 //! | `lower_transport` | the transport beneath: our stream, or any other |
 //! | `ssl_object` | calls through Python's `ssl` module, and calls that bypass it |
-//! | `openssl` | the library that `ssl` has loaded, and the layout of its objects |
-//! | `record_bio` | our BIO, which carries the bytes |
+//! | `openssl` | the OpenSSL that `ssl` has loaded, and the layout of its objects |
+//! | `record_bio` | our BIO: the peer's bytes for OpenSSL, and the records that OpenSSL makes |
 //! | `accept` | connections of a TLS server |
 //! | `devcert` | the key of a development certificate |
 //!
-//! Not here: certificates, ciphers, the contents of records. OpenSSL does those, behind Python's `ssl`.
+//! Not here: certificates, ciphers, the contents of records. OpenSSL handles those, through Python's `ssl`.
 //!
-//! **Invariants.** Calls into `ssl` may run Python code, which may call back into this connection. So no borrow of
-//! the state spans such a call, the phase is read again after each one, and writes and closes are only recorded while
-//! one runs (`in_ssl`). Ciphertext is sent in the order in which OpenSSL made it. So bytes that leave the outgoing
-//! BIO are passed down at once or not at all.
+//! **Invariants.** A call into `ssl` may run Python code, which may call this connection again. So no borrow of the
+//! state spans such a call, the phase is read again after it, and writes and closes during it are only recorded
+//! (`in_ssl`). Records are sent in the order in which OpenSSL has made them. So bytes that are taken out of the
+//! outgoing BIO are passed down at once or dropped with the connection.
 //!
-//! The path of a byte: handshake and shutdown go through the `ssl` module. Data goes straight to the OpenSSL that the
-//! module has loaded (`openssl`, `ssl_object`). Our own BIO (`record_bio`) replaces the two memory BIOs: OpenSSL reads
-//! ciphertext where the kernel has put it, decrypts into the object that `data_received` gets, and leaves records in
-//! the memory that waits for the kernel. OpenSSL is called only when a whole record is there
-//! (`uringcore_wire::tls::RecordBoundaries`), because it answers an early call with an exception. The pieces of one
-//! turn are delivered together, up to 256 KiB, each decrypted when it comes. Plaintext waits in the backlog while the
-//! transport beneath is above its high-water mark. Up to 256 KiB are encrypted at once, so a large write is one send.
+//! **The way of the data.** Handshake and shutdown go through the `ssl` module. Data goes directly to the OpenSSL
+//! library that the module has loaded (`openssl`, `ssl_object`). Our own BIO (`record_bio`) replaces the two memory
+//! BIOs: OpenSSL reads ciphertext where the kernel has put it, decrypts into the object that `data_received` gets,
+//! and writes records into the memory in which they wait for the kernel. OpenSSL is called only when a whole record
+//! has come (`uringcore_wire::tls::RecordBoundaries`), because an earlier call fails with an exception. The pieces of
+//! one turn are decrypted one by one and delivered together, up to 256 KiB. While the transport beneath is above its
+//! high-water mark, plaintext waits here. Up to 256 KiB are encrypted at once, so a large write is one send.
 //!
-//! If a check of `openssl` fails, the module's own calls and memory BIOs carry the data. Subclasses of
-//! `ssl.SSLObject`, a context with a message callback, and `URINGCORE_DIRECT_TLS=0` also take that path. Its pieces
-//! are four records. asyncio's logger gets one line that names the reason. A call that OpenSSL refuses is repeated
-//! once through the module: OpenSSL has marked the connection as failed by then and its errors are still queued, so
-//! the module raises its usual exception. The interpreter lock is held during a direct call, about 0.1 ms for 256
-//! KiB.
+//! If a check of `openssl` fails, data goes through the module's own calls and memory BIOs, in pieces of four
+//! records. The same happens for subclasses of `ssl.SSLObject`, for a context with a message callback, and with
+//! `URINGCORE_DIRECT_TLS=0`. asyncio's logger gets one line with the reason. A direct call that OpenSSL refuses is
+//! repeated once through the module: OpenSSL has marked the connection as failed and its errors are still queued, so
+//! the module raises its usual exception. The interpreter lock is held during a direct call, for about 0.1 ms with
+//! 256 KiB.
 //!
-//! Deliberately different from asyncio's `sslproto` (CPython 3.10, whose own `sslproto` has an older design, also
-//! gets this behaviour):
+//! Deliberate differences to asyncio's `sslproto`, also on CPython 3.10, whose `sslproto` has an older design:
 //!
 //! - An alert is sent before a failed connection is closed. Data that was decrypted before a bad record is delivered.
 //! - Data written before `close()` is sent even to a peer that continues to send.
 //! - A reader that is paused in `connection_made` does not hold back the last flight of the handshake.
 //! - `close()` ends a connection whose end of file came while reading was paused.
 //! - Small pieces of one `writelines` share records.
-//! - A pause that a high-water mark of 0 causes while nothing waits ends with the turn.
+//! - With a high-water mark of 0, a pause of writing ends with the turn if nothing waits.
 
 mod accept;
 mod decryption;

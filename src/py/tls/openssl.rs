@@ -1,12 +1,13 @@
-//! The OpenSSL that CPython's `ssl` module has loaded, called without that module.
+//! The OpenSSL library that CPython's `ssl` module has loaded, for calls that bypass the module.
 //!
-//! This file finds the library's functions, describes how `_ssl` lays out its objects, and checks both. `pipe`
-//! carries the bytes of an object that passed the check. `ssl_object` has the path for one that did not.
+//! This file finds the library's functions, describes the layout of `_ssl`'s objects, and checks both. `record_bio`
+//! carries the bytes of an object that has passed the check; `ssl_object` falls back to the module for any other.
 //!
-//! `_ssl` has no API for the contents of its objects, so their layout is a table by version ([`SIZES`]). Nothing is
-//! read by that table before the interpreter's version, the sizes of the classes and the library's version agree.
-//! Then the file compares the BIOs of the object that it found with those of the memory BIOs. Only an object with
-//! these BIOs is used. If anything differs, the reason is kept and every connection takes CPython's own calls.
+//! `_ssl` has no API for the contents of its objects, so their layout is a table with an entry for each version
+//! ([`SIZES`]). The table is used only if the version of the interpreter, the sizes of the classes and the version of
+//! the library agree with it. Then the BIOs of the `SSL` that was found are compared with those of the memory BIOs.
+//! The object is used only if they are the same. If anything differs, the reason is kept, and every connection uses
+//! CPython's own calls.
 
 use std::ffi::{CStr, c_char, c_int, c_long, c_ulong, c_void};
 use std::mem::transmute_copy;
@@ -18,7 +19,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyType;
 
-/// OpenSSL's `SSL`, `BIO` and `BIO_METHOD`. Only their addresses are used here.
+/// OpenSSL's opaque types `SSL`, `BIO` and `BIO_METHOD`. Only their addresses are used here.
 #[repr(C)]
 pub struct Ssl([u8; 0]);
 #[repr(C)]
@@ -33,7 +34,7 @@ pub type BioDestroy = unsafe extern "C" fn(*mut Bio) -> c_int;
 
 macro_rules! functions {
     ($($(#[$note:meta])* $name:ident = $symbol:literal: fn($($argument:ty),*) $(-> $result:ty)?;)*) => {
-        /// The functions of the library, under their names there.
+        /// The functions of the library. The field names are OpenSSL's names in lower case.
         #[derive(Debug)]
         pub struct Functions {
             $($(#[$note])* pub $name: unsafe extern "C" fn($($argument),*) $(-> $result)?,)*
@@ -58,7 +59,7 @@ functions! {
     ssl_get_shutdown = c"SSL_get_shutdown": fn(*const Ssl) -> c_int;
     ssl_get_rbio = c"SSL_get_rbio": fn(*const Ssl) -> *mut Bio;
     ssl_get_wbio = c"SSL_get_wbio": fn(*const Ssl) -> *mut Bio;
-    /// Takes one reference if both arguments are one BIO.
+    /// Takes over one reference if both arguments are the same BIO.
     ssl_set_bio = c"SSL_set_bio": fn(*mut Ssl, *mut Bio, *mut Bio);
     bio_new = c"BIO_new": fn(*const BioMethod) -> *mut Bio;
     bio_set_data = c"BIO_set_data": fn(*mut Bio, *mut c_void);
@@ -77,7 +78,7 @@ functions! {
     openssl_version = c"OpenSSL_version": fn(c_int) -> *const c_char;
 }
 
-/// The library. It exists if the library and the interpreter are as this file expects them.
+/// The library, after all checks have passed.
 #[derive(Debug)]
 pub struct OpenSsl {
     pub functions: Functions,
@@ -86,15 +87,15 @@ pub struct OpenSsl {
 }
 
 impl OpenSsl {
-    /// Err: the reason why CPython's own calls are used instead, as text for the user.
+    /// The library. `Err` has the reason, as text for the user, for which CPython's own calls are used instead.
     pub fn get(py: Python<'_>) -> &'static Result<Self, String> {
         static FOUND: PyOnceLock<Result<OpenSsl, String>> = PyOnceLock::new();
         static IS_ANNOUNCED: AtomicBool = AtomicBool::new(false);
         let found = FOUND.get_or_init(py, || {
             Self::find(py).unwrap_or_else(|error| Err(error.to_string()))
         });
-        // After the lock is released: a program's log handler may open a TLS connection, or wait for one of another
-        // thread.
+        // The line is logged after the lock is released, because a program's log handler may open a TLS connection, or
+        // wait for one of another thread.
         if let Err(reason) = found
             && !IS_ANNOUNCED.swap(true, Ordering::Relaxed)
             && let Err(error) = announce(py, reason)
@@ -120,7 +121,7 @@ impl OpenSsl {
         if let Err(reason) = check_layout(py, sizes) {
             return Ok(Err(reason));
         }
-        // The address of any function of the module shows which file it is in.
+        // The address of any function of `_ssl` identifies the file of the module.
         let inside = module.getattr("RAND_status")?;
         let version: String = module.getattr("OPENSSL_VERSION")?.extract()?;
         Ok(Library::behind(&inside).and_then(|library| {
@@ -134,7 +135,7 @@ impl OpenSsl {
         }))
     }
 
-    /// The `SSL` behind a `_SSLSocket` that was made with these two memory BIOs and has not been used yet.
+    /// The `SSL` of a `_SSLSocket` that was made with these two memory BIOs and has not been used yet.
     pub fn ssl_of(
         &self,
         core: &Bound<'_, PyAny>,
@@ -169,7 +170,7 @@ impl OpenSsl {
     }
 }
 
-/// A pointer field of an object of the interpreter. None for a null pointer.
+/// A pointer field of an object of the interpreter. `None` for a null pointer.
 ///
 /// # Safety
 ///
@@ -199,7 +200,8 @@ fn is_switched_off(py: Python<'_>) -> PyResult<bool> {
 
 fn check_layout(py: Python<'_>, sizes: (usize, usize)) -> Result<(), String> {
     if cfg!(Py_GIL_DISABLED) {
-        // Another thread may be inside this object, and CPython's critical sections are private to it.
+        // CPython locks these objects by critical sections that other code cannot enter, so another thread may be using
+        // this one.
         return Err("a free-threaded interpreter locks these objects itself".to_owned());
     }
     let version = py.version_info();
@@ -207,7 +209,7 @@ fn check_layout(py: Python<'_>, sizes: (usize, usize)) -> Result<(), String> {
         "CPython {}.{}.{}",
         version.major, version.minor, version.patch
     );
-    // This version locks each SSL object around its calls. No version before or after it does.
+    // CPython 3.13.6 locks each SSL object during its calls. No other version does.
     let locks = (version.major, version.minor, version.patch) == (3, 13, 6);
     let known = SIZES.iter().any(|&(minor, socket_bytes)| {
         (version.major, version.minor) == (3, minor) && sizes == (socket_bytes, MEMORY_BIO_BYTES)
@@ -225,7 +227,7 @@ fn check_version(functions: &Functions, expected: &str) -> Result<(), String> {
     // SAFETY: the function returns a constant string for every number.
     let text = unsafe { CStr::from_ptr((functions.openssl_version)(OPENSSL_VERSION)) };
     let text = text.to_string_lossy();
-    // Not LibreSSL, AWS-LC or BoringSSL, whose BIOs differ.
+    // Only OpenSSL itself: the BIOs of LibreSSL, AWS-LC and BoringSSL differ.
     if text == expected && text.starts_with("OpenSSL ") {
         Ok(())
     } else {
@@ -235,11 +237,11 @@ fn check_version(functions: &Functions, expected: &str) -> Result<(), String> {
     }
 }
 
-/// A shared object that is loaded already, with everything that it needs.
+/// A shared object that is already loaded, with the libraries that it was linked with.
 struct Library(NonNull<c_void>);
 
 impl Library {
-    /// The library that contains this C function of Python's.
+    /// Finds the library that contains this C function of Python's.
     fn behind(function: &Bound<'_, PyAny>) -> Result<Self, String> {
         // SAFETY: the check precedes the call, which only returns a field of such an object.
         let address = unsafe {
@@ -265,7 +267,7 @@ impl Library {
             .ok_or_else(|| "CPython's _ssl module is linked into the executable".to_owned())
     }
 
-    /// A symbol of this object or of the libraries that it was linked with. `dlsym` searches nowhere else.
+    /// The address of a symbol of this object or of the libraries that it was linked with. `dlsym` searches no others.
     fn symbol(&self, name: &CStr) -> Result<NonNull<c_void>, String> {
         // SAFETY: a handle that `dlopen` returned and no code closes, and a string that ends in a null byte.
         let found = unsafe { libc::dlsym(self.0.as_ptr(), name.as_ptr()) };
@@ -276,8 +278,8 @@ impl Library {
     }
 }
 
-/// The reason why TLS goes through the `ssl` module in this process. None if it bypasses the module. The check runs
-/// at the first call or TLS connection.
+/// The reason for which TLS goes through the `ssl` module in this process. None if it bypasses the module. The check
+/// runs at the first call of this function or at the first TLS connection.
 #[pyfunction]
 pub fn tls_fallback_reason(py: Python<'_>) -> Option<&'static str> {
     OpenSsl::get(py).as_ref().err().map(String::as_str)
@@ -285,9 +287,9 @@ pub fn tls_fallback_reason(py: Python<'_>) -> Option<&'static str> {
 
 /// The environment variable that makes TLS use CPython's own calls.
 const SWITCH: &str = "URINGCORE_DIRECT_TLS";
-/// Minor versions of CPython, and the size of `PySSLSocket` in each if it begins with the object's header, a
-/// reference and the `SSL` pointer. Later fields vary: three for an exception, one since 3.12; a mutex since 3.13.6;
-/// the last error, gone in 3.15.
+/// The layout of `PySSLSocket`: `(minor version of CPython, size in bytes)`. In all these versions it begins with the
+/// object's header, a reference and the `SSL` pointer. Later fields differ: three for an exception, one since 3.12; a
+/// mutex since 3.13.6; the last error, gone in 3.15.
 const SIZES: &[(u8, usize)] = &[
     (10, 96),
     (11, 96),
@@ -298,8 +300,8 @@ const SIZES: &[(u8, usize)] = &[
     (15, 72),
 ];
 const SSL_OFFSET: usize = size_of::<ffi::PyObject>() + size_of::<usize>();
-/// `PySSLMemoryBIO` is the object's header, the BIO and a number.
+/// The size of `PySSLMemoryBIO`: the object's header, the BIO pointer and a number.
 const MEMORY_BIO_BYTES: usize = size_of::<ffi::PyObject>() + 2 * size_of::<usize>();
 const BIO_OFFSET: usize = size_of::<ffi::PyObject>();
-/// `OpenSSL_version` returns the text of `ssl.OPENSSL_VERSION` for this argument.
+/// The argument with which `OpenSSL_version` returns the text of `ssl.OPENSSL_VERSION`.
 const OPENSSL_VERSION: c_int = 0;

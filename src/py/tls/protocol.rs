@@ -1,7 +1,7 @@
 //! `TlsProtocol`: the protocol of the transport beneath, and the state of one TLS connection.
 //!
-//! This file has the state, the methods that Python calls, and the attributes that libraries use of asyncio's
-//! `SSLProtocol`. The other files of this room have the flows.
+//! This file has the state, the methods that Python calls, and the attributes of asyncio's `SSLProtocol` that
+//! libraries use. The other files of this room have the methods that handle handshake, data and shutdown.
 
 use std::collections::VecDeque;
 
@@ -21,20 +21,20 @@ use crate::capi::gil_cell::GilCell;
 use crate::event_loop::loop_core::LoopCore;
 use crate::transport::base_transport::{Marks, check_protocol, is_buffered};
 
-/// asyncio's SSLProtocolState.
+/// The phase of a connection (asyncio's SSLProtocolState).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TlsPhase {
     /// Before the start, or after the end.
     Unwrapped,
     Handshake,
     Wrapped,
-    /// The remaining bytes are delivered and sent before close_notify.
+    /// The remaining bytes are delivered and sent before close_notify is sent.
     Flushing,
-    /// Our close_notify was sent, or the peer's end of file makes it pointless.
+    /// Our close_notify was sent, or is useless because the peer has sent its end of file.
     Shutdown,
 }
 
-/// The last event that the application's protocol got (asyncio's AppProtocolState).
+/// The last event that the application's protocol has got (asyncio's AppProtocolState).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reported {
     Nothing,
@@ -46,31 +46,32 @@ pub enum Reported {
 pub struct TlsState {
     pub lower: Option<LowerTransport>,
     pub app: Option<Py<PyAny>>,
-    /// The application's protocol has get_buffer() and buffer_updated().
+    /// The application's protocol has `get_buffer()` and `buffer_updated()`.
     pub buffered: bool,
     pub face: Option<Py<TlsTransport>>,
     pub waiter: Option<Py<PyAny>>,
-    /// No waiter gets the failure of the handshake. It is logged in debug mode.
+    /// A failure of the handshake is logged in debug mode, because there is no waiter that would get it.
     pub report_failure: bool,
     pub phase: TlsPhase,
     pub reported: Reported,
     pub eof_received: bool,
-    /// The application's transport is closed or closing.
+    /// The application has closed its transport.
     pub closed: bool,
-    /// The application called close() more than once.
+    /// The application has closed its transport and called `close()` once more. The transport then drops this object
+    /// when the connection is lost.
     pub forsaken: bool,
-    /// A call into `ssl` is running.
+    /// A call into `ssl` is running, so OpenSSL must not be entered again.
     pub in_ssl: bool,
     pub extra: Py<PyDict>,
     pub handshake_timer: Option<Py<PyAny>>,
     pub shutdown_timer: Option<Py<PyAny>>,
-    /// In seconds of the loop's clock. Set only in debug mode.
+    /// The start of the handshake, in seconds of the loop's clock. Set in debug mode only.
     pub handshake_began: Option<f64>,
 
     pub records: RecordBoundaries,
-    /// OpenSSL may hold plaintext that was not read yet.
+    /// OpenSSL may hold plaintext that has not been read.
     pub more_inside: bool,
-    /// Bytes were fed and not read, or read and not delivered, because more of this turn follow.
+    /// Bytes were passed to OpenSSL and not read, or read and not delivered, because this turn brings more.
     pub unread: bool,
     pub ahead: ReadAhead,
     pub reading_paused: bool,
@@ -93,20 +94,20 @@ impl TlsState {
     }
 }
 
-/// The protocol that does TLS between a transport and an application's protocol.
+/// The protocol that does TLS between a transport and the application's protocol.
 #[pyclass(frozen, weakref, module = "uringcore._uringcore")]
 pub struct TlsProtocol {
     pub owner: Py<LoopCore>,
     pub ssl: SslObject,
     pub context: Py<PyAny>,
     pub server_side: bool,
-    /// In seconds, as the caller passed them.
+    /// The time-outs in seconds, as the caller has passed them.
     pub handshake_timeout: Py<PyAny>,
     pub shutdown_timeout: Py<PyAny>,
     pub state: GilCell<TlsState>,
 }
 
-/// The arguments of a connection.
+/// The arguments of a new connection.
 pub struct Setup<'py> {
     pub context: Bound<'py, PyAny>,
     pub server_side: bool,
@@ -207,7 +208,7 @@ impl TlsProtocol {
         Ok(made)
     }
 
-    /// Runs one call into `ssl`, during which Python code may call back into this connection.
+    /// Runs one call into `ssl`. Meanwhile Python code may call this connection again, which `in_ssl` records.
     pub fn in_ssl<R>(&self, py: Python<'_>, call: impl FnOnce(&SslObject) -> R) -> R {
         self.state.with(py, |state| state.in_ssl = true);
         let result = call(&self.ssl);
@@ -244,7 +245,7 @@ impl TlsProtocol {
         self.state.with(py, |state| state.extra.bind(py).clone())
     }
 
-    /// The value from this connection, or else from the transport beneath.
+    /// The value of `get_extra_info(name)`: this connection's, or else that of the transport beneath.
     pub fn extra_info(
         &self,
         py: Python<'_>,
@@ -265,7 +266,7 @@ impl TlsProtocol {
         }
     }
 
-    /// Calls the exception handler, unless the error has to leave the loop.
+    /// Passes an error to the exception handler. Returns it if it must leave the loop.
     pub fn report(
         slf: &Bound<'_, Self>,
         message: &str,
@@ -283,7 +284,7 @@ impl TlsProtocol {
         Ok(())
     }
 
-    /// `call_later(delay, self.method)`.
+    /// Calls `loop.call_later(delay, self.method)`.
     pub fn start_timer(
         slf: &Bound<'_, Self>,
         delay: &Py<PyAny>,
@@ -354,7 +355,7 @@ impl TlsProtocol {
         Self::create(owner, app_protocol, waiter, setup)
     }
 
-    /// See `StreamTransport`: `isinstance(protocol, asyncio.Protocol)` has to hold.
+    /// asyncio's class, so that `isinstance(protocol, asyncio.Protocol)` is true (see `BaseTransport`).
     #[getter(__class__)]
     fn class(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         let module = py.import(intern!(py, "uringcore._transport_classes"))?;
@@ -371,7 +372,8 @@ impl TlsProtocol {
             .with(slf.py(), |state| state.lower.replace(lower));
         drop(old);
         if slf.get().state.with(slf.py(), |state| state.closed) {
-            // The connection was closed before it began, because its requester was cancelled.
+            // The connection was closed before the transport was ready, because the task that had requested it was
+            // cancelled.
             return Self::force_close(slf, None);
         }
         Self::start_handshake(slf)
@@ -408,7 +410,7 @@ impl TlsProtocol {
         Self::handshake_timed_out(slf)
     }
 
-    /// Ends the pause that a high-water mark of 0 caused, when a turn ends with an empty buffer.
+    /// Ends a pause that a high-water mark of 0 has caused, at the end of a turn in which the backlog is empty.
     fn _control_app_writing(slf: &Bound<'_, Self>) -> PyResult<()> {
         Self::control_app_writing(slf)
     }
@@ -417,7 +419,7 @@ impl TlsProtocol {
         Self::shutdown_timed_out(slf)
     }
 
-    /// Reading was resumed in the last turn.
+    /// Continues in the turn after `resume_reading`.
     fn _resume(slf: &Bound<'_, Self>) -> PyResult<()> {
         Self::go_on(slf)
     }
@@ -463,7 +465,7 @@ impl TlsProtocol {
         self.ssl.public(py).clone()
     }
 
-    /// Used by tests, and by users who measure the cost of the fallback.
+    /// True if data goes directly to OpenSSL. For tests, and for users who measure the cost of the fallback.
     #[getter]
     fn _is_past_the_module(&self) -> bool {
         self.ssl.is_past_the_module()

@@ -1,8 +1,9 @@
-//! Our own BIO for an `SSL` object: OpenSSL reads the peer's bytes from it and writes its records to it.
+//! [`RecordBio`]: our own BIO for an `SSL` object. OpenSSL reads the peer's bytes from it and writes its records to
+//! it.
 //!
-//! OpenSSL's memory BIO fills the memory by which it grows with zeros, and CPython's `MemoryBIO` copies once more in
-//! each direction. Here lent bytes are copied once into OpenSSL, and records are copied once out of it. `ssl_object`
-//! decides which `SSL` gets one; `decryption` and `encryption` process the bytes.
+//! OpenSSL's memory BIO fills new memory with zeros, and CPython's `MemoryBIO` makes one more copy in each direction.
+//! Here the peer's bytes are copied once, into OpenSSL, and records are copied once, out of it. `ssl_object` decides
+//! which `SSL` gets such a BIO; `decryption` and `encryption` process the bytes.
 
 use std::ffi::{c_char, c_int, c_long, c_void};
 use std::ptr::NonNull;
@@ -12,7 +13,7 @@ use uringcore_engine::ByteQueue;
 
 use super::openssl::{Bio, BioMethod, Functions, OpenSsl, Ssl};
 
-/// Both directions of one connection.
+/// The bytes of one connection in both directions.
 ///
 /// **Invariant.** The lock is held briefly, never while OpenSSL or Python code runs. It is necessary because CPython
 /// releases the interpreter lock around its own calls (handshake, shutdown, any use of the `ssl.SSLObject` by a
@@ -23,12 +24,12 @@ pub struct RecordBio(Mutex<Buffers>);
 #[derive(Default)]
 struct Buffers {
     incoming: ByteQueue,
-    /// Bytes that follow `incoming`, in borrowed memory.
+    /// Bytes in borrowed memory that follow those of `incoming`.
     lent: Option<Lent>,
     outgoing: Vec<u8>,
 }
 
-/// The rest of a loan.
+/// The bytes of a loan that OpenSSL has not read yet.
 struct Lent {
     start: *const u8,
     len: usize,
@@ -38,7 +39,7 @@ struct Lent {
 // this. Any thread may read it until then.
 unsafe impl Send for Lent {}
 
-/// Bytes of the peer that OpenSSL reads in place. Unread bytes are copied at the end of the loan.
+/// Bytes of the peer that OpenSSL reads where they are. The drop copies those that are still unread.
 pub struct Loan<'a> {
     record_bio: &'a RecordBio,
     _bytes: &'a [u8],
@@ -53,7 +54,7 @@ impl Drop for Loan<'_> {
 }
 
 impl RecordBio {
-    /// Puts a new BIO under `ssl` in place of its BIOs. None: no memory, and nothing has changed.
+    /// Replaces the BIOs of `ssl` by a new one. If there is no memory, returns `None` and changes nothing.
     ///
     /// # Safety
     ///
@@ -76,15 +77,15 @@ impl RecordBio {
         Some(record_bio)
     }
 
-    /// Passes bytes of the peer to OpenSSL.
+    /// Adds a copy of bytes of the peer, for OpenSSL to read.
     pub fn feed(&self, data: &[u8]) {
         let mut buffers = self.buffers();
-        // The new bytes follow the lent ones.
+        // The new bytes must come after the lent ones, so those are copied first.
         buffers.keep_lent();
         buffers.incoming.push(data);
     }
 
-    /// Lends bytes of the peer to OpenSSL for the life of the loan. There is at most one loan at a time.
+    /// Lends bytes of the peer to OpenSSL until the returned loan is dropped. Panics if there is a loan already.
     pub fn lend<'a>(&'a self, data: &'a [u8]) -> Loan<'a> {
         let mut buffers = self.buffers();
         assert!(buffers.lent.is_none(), "a second loan");
@@ -110,7 +111,7 @@ impl RecordBio {
         self.buffers().outgoing.len()
     }
 
-    /// Reserves memory for the records of a write of so many bytes.
+    /// Reserves memory for the records of a write of `bytes` bytes.
     pub fn expect_write(&self, bytes: usize) {
         let records = bytes / RECORD_BYTES_MAX + 1;
         self.buffers()
@@ -118,12 +119,12 @@ impl RecordBio {
             .reserve(bytes + records * RECORD_OVERHEAD_BYTES);
     }
 
-    /// Takes the bytes for the peer.
+    /// Takes the records for the peer.
     pub fn take_outgoing(&self) -> Vec<u8> {
         std::mem::take(&mut self.buffers().outgoing)
     }
 
-    /// Takes back memory that `take_outgoing` returned and that is no longer in use.
+    /// Takes back memory that `take_outgoing` has returned, for the next records.
     pub fn reuse(&self, mut spent: Vec<u8>) {
         spent.clear();
         let mut buffers = self.buffers();
@@ -133,13 +134,13 @@ impl RecordBio {
     }
 
     fn buffers(&self) -> MutexGuard<'_, Buffers> {
-        // Nothing in this file panics while it holds the lock, except after a failed allocation.
+        // A poisoned lock is harmless: no code here panics while it holds the lock, except after a failed allocation.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Buffers {
-    /// Copies the unread bytes of a loan, so that the loan refers to nothing any more.
+    /// Copies the unread bytes of a loan, so that the buffers no longer refer to its memory.
     fn keep_lent(&mut self) {
         if let Some(lent) = &mut self.lent {
             let (start, len) = (lent.start, std::mem::take(&mut lent.len));
@@ -176,7 +177,7 @@ impl Buffers {
     }
 }
 
-/// The table of our functions that OpenSSL calls, and the OpenSSL functions that they need.
+/// The table of the functions of a [`RecordBio`] that OpenSSL calls, and the OpenSSL functions that these need.
 struct Methods {
     table: NonNull<BioMethod>,
     functions: &'static Functions,
@@ -207,13 +208,13 @@ impl Methods {
                 && (functions.bio_meth_set_write)(raw, write) == 1
                 && (functions.bio_meth_set_ctrl)(raw, ctrl) == 1
                 && (functions.bio_meth_set_destroy)(raw, destroy) == 1;
-            // A table that could not be filled is leaked. That happens once, when there is no memory.
+            // If a function could not be set, for want of memory, the table is leaked. This happens at most once.
             is_set.then_some(Self { table, functions })
         }
     }
 }
 
-/// The functions of OpenSSL, and the [`RecordBio`] of a BIO. None for a BIO without one.
+/// OpenSSL's functions, and the [`RecordBio`] of `bio`. `None` if the BIO has none.
 ///
 /// # Safety
 ///
@@ -227,7 +228,7 @@ unsafe fn parts<'a>(bio: *mut Bio) -> Option<(&'static Functions, &'a RecordBio)
     }
 }
 
-/// BIO_read. Like a memory BIO, an empty one sets the retry flag.
+/// BIO_read. Sets the retry flag if there are no bytes, as a memory BIO does.
 unsafe extern "C" fn read(bio: *mut Bio, target: *mut c_char, size: c_int) -> c_int {
     // SAFETY: OpenSSL calls this with the BIO, and with memory of this size to fill.
     unsafe {
@@ -249,7 +250,7 @@ unsafe extern "C" fn read(bio: *mut Bio, target: *mut c_char, size: c_int) -> c_
     }
 }
 
-/// BIO_write: accepts all bytes.
+/// BIO_write. Always accepts all bytes.
 unsafe extern "C" fn write(bio: *mut Bio, data: *const c_char, size: c_int) -> c_int {
     // SAFETY: OpenSSL calls this with the BIO, and with `size` bytes.
     unsafe {
@@ -267,7 +268,7 @@ unsafe extern "C" fn write(bio: *mut Bio, data: *const c_char, size: c_int) -> c
     }
 }
 
-/// BIO_ctrl: answers the requests of an SSL as a memory BIO does.
+/// BIO_ctrl. Answers the requests of an SSL as a memory BIO does.
 unsafe extern "C" fn ctrl(bio: *mut Bio, command: c_int, _: c_long, _: *mut c_void) -> c_long {
     // SAFETY: OpenSSL calls this with the BIO.
     let Some((_, record_bio)) = (unsafe { parts(bio) }) else {
@@ -281,7 +282,7 @@ unsafe extern "C" fn ctrl(bio: *mut Bio, command: c_int, _: c_long, _: *mut c_vo
     }
 }
 
-/// The last reference to the BIO was dropped.
+/// Frees the [`RecordBio`] when the last reference to the BIO is dropped.
 unsafe extern "C" fn destroy(bio: *mut Bio) -> c_int {
     let Some(Some(methods)) = METHODS.get() else {
         return 0;
@@ -297,18 +298,19 @@ unsafe extern "C" fn destroy(bio: *mut Bio) -> c_int {
     1
 }
 
-/// The longest plaintext of a record (RFC 8446, section 5.1).
+/// The longest plaintext of a record in bytes (RFC 8446 section 5.1).
 const RECORD_BYTES_MAX: usize = 1 << 14;
-/// The header, an explicit nonce, a MAC, padding and the content type: more than any cipher of TLS adds.
+/// An upper bound, in bytes, of what a TLS cipher adds to a record: header, explicit nonce, MAC, padding, content
+/// type.
 const RECORD_OVERHEAD_BYTES: usize = 128;
-/// A connection keeps no more memory than this for its next records.
+/// The largest memory in bytes that a connection keeps for its next records.
 const KEPT_BYTES_MAX: usize = 32 * 1024;
 
-// From openssl/bio.h. The values have not changed since 1.1.1.
+// From openssl/bio.h. These values are the same in all versions since 1.1.1.
 const BIO_TYPE_SOURCE_SINK: c_int = 0x0400;
 const BIO_FLAGS_READ: c_int = 0x01;
 const BIO_FLAGS_SHOULD_RETRY: c_int = 0x08;
-/// Read, write, special, and the request to retry.
+/// The flags for read, write, special, and retry.
 const BIO_FLAGS_RETRIES: c_int = 0x0F;
 const BIO_CTRL_EOF: c_int = 2;
 const BIO_CTRL_PENDING: c_int = 10;

@@ -1,4 +1,4 @@
-//! The end of a connection: close_notify, ends of file, failures, and `connection_lost`.
+//! The end of a TLS connection: close_notify, ends of file, failures, and `connection_lost`.
 
 use pyo3::exceptions::PyOSError;
 use pyo3::intern;
@@ -9,7 +9,7 @@ use super::ssl_object::{Step, is_ssl_error};
 use crate::capi::error;
 
 impl TlsProtocol {
-    /// close(): delivers and sends the remaining bytes, then exchanges close_notify with the peer.
+    /// Handles `close()`: delivers and sends the remaining bytes, then exchanges close_notify with the peer.
     pub(super) fn close(slf: &Bound<'_, Self>) -> PyResult<()> {
         let this = slf.get();
         let py = slf.py();
@@ -25,13 +25,14 @@ impl TlsProtocol {
             state.phase == TlsPhase::Flushing && state.eof_received && !state.in_ssl
         });
         if stuck {
-            // The end of file came while reading was paused, and reading will not be resumed any more.
+            // The end of file came while reading was paused. Reading will not be resumed after `close()`, so the
+            // connection ends now.
             return Self::do_flush(slf);
         }
         Self::start_shutdown(slf)
     }
 
-    /// abort(), or an error from outside. Unsent bytes are lost.
+    /// Handles `abort()` or an error from outside. Unsent bytes are lost.
     pub(super) fn force_close(slf: &Bound<'_, Self>, error: Option<Py<PyAny>>) -> PyResult<()> {
         let this = slf.get();
         let py = slf.py();
@@ -44,13 +45,13 @@ impl TlsProtocol {
         }
     }
 
-    /// The application does not need its transport any more. The transport drops the connection's memory once the
-    /// connection is lost.
+    /// Records that the application does not need its transport any more. The transport then drops the connection's
+    /// memory when the connection is lost.
     fn forsake(&self, py: Python<'_>) {
         self.state.with(py, |state| state.forsaken = true);
     }
 
-    /// Marks the application's transport as closing. Returns the previous value.
+    /// Marks the application's transport as closing. Returns whether it was marked before.
     fn mark_closed(&self, py: Python<'_>) -> bool {
         self.state
             .with(py, |state| std::mem::replace(&mut state.closed, true))
@@ -72,7 +73,8 @@ impl TlsProtocol {
         });
         drop(old);
         if later {
-            // OpenSSL made this call and must not be entered again, so the work is done in the next turn.
+            // OpenSSL has made this call (through a callback) and must not be entered again, so the work is done in the
+            // next turn.
             let resume = slf.getattr(intern!(py, "_resume"))?;
             this.owner
                 .bind(py)
@@ -107,18 +109,19 @@ impl TlsProtocol {
             match step {
                 Ok(Step::Done(())) => {}
                 Ok(Step::Again) => return Self::send_outgoing(slf, false),
-                // A peer that continues to send does not delay the end. Bytes written before close() are still sent.
-                // The time-out continues, in case the peer does not accept them.
+                // A peer that continues to send does not delay the end. Bytes written before `close()` are still sent;
+                // the shutdown time-out keeps running, in case the peer does not accept them.
                 Err(error) => {
                     return Self::end_with(slf, error, "Fatal error on transport", true);
                 }
             }
         }
-        // The transport beneath is about to close, so a pause of its writing would not end any more.
+        // Records are sent even during a pause of writing, because the transport beneath is about to close and would
+        // not end the pause.
         Self::send_outgoing(slf, true)?;
         Self::tell_eof(slf)?;
-        // Bytes that a peer does not accept would keep the transport beneath alive for ever. So the time-out runs until
-        // that transport is lost, even if the peer sent close_notify first.
+        // If the peer does not accept the last bytes, they would keep the transport beneath alive for ever. So the
+        // time-out runs until that transport is lost, even if the peer has sent close_notify first.
         if !this.state.with(py, |state| state.shutdown_timer.is_some()) {
             let timer = Self::start_timer(slf, &this.shutdown_timeout, "_check_shutdown_timeout")?;
             let old = this
@@ -151,7 +154,7 @@ impl TlsProtocol {
         }
     }
 
-    /// The transport reported end of file. True keeps the transport open.
+    /// Handles the end of file of the transport beneath. Returns true if that transport must stay open.
     pub(super) fn lower_eof(slf: &Bound<'_, Self>) -> PyResult<bool> {
         let this = slf.get();
         let py = slf.py();
@@ -185,7 +188,7 @@ impl TlsProtocol {
         Ok(false)
     }
 
-    /// The transport beneath was lost.
+    /// Handles the loss of the transport beneath.
     pub(super) fn lower_lost(slf: &Bound<'_, Self>, reason: Option<Py<PyAny>>) -> PyResult<()> {
         let this = slf.get();
         let py = slf.py();
@@ -237,12 +240,13 @@ impl TlsProtocol {
         Ok(())
     }
 
-    /// Ends the connection with `error`, and reports it unless it is an error of the network.
+    /// Ends the connection with `error`, and reports the error unless it is one of the network.
     pub(super) fn fatal_error(slf: &Bound<'_, Self>, error: PyErr, message: &str) -> PyResult<()> {
         Self::end_with(slf, error, message, false)
     }
 
-    /// Ends like `fatal_error`. With `flush`, the transport below first sends the bytes that it has accepted.
+    /// Ends the connection as `fatal_error` does. With `flush`, the transport beneath first sends the bytes that it has
+    /// accepted.
     fn end_with(slf: &Bound<'_, Self>, error: PyErr, message: &str, flush: bool) -> PyResult<()> {
         let this = slf.get();
         let py = slf.py();
@@ -252,7 +256,7 @@ impl TlsProtocol {
         let lower = this.lower(py);
         let value = error.clone_ref(py).into_value(py).into_any();
         if let Some(lower) = &lower {
-            // OpenSSL has an alert for the peer that names the failure (RFC 8446, section 6.2).
+            // OpenSSL has made an alert that describes the failure, for the peer (RFC 8446 section 6.2).
             let mut alert = if is_ssl_error(py, &error)? && this.ssl.outgoing_bytes(py)? > 0 {
                 Some(this.ssl.take_outgoing(py)?)
             } else {

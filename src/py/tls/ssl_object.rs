@@ -1,12 +1,12 @@
 //! One `ssl.SSLObject` and its BIOs: calls through Python's `ssl` module, and calls that bypass it.
 //!
-//! Handshake and shutdown always go through the module. If `openssl` finds the object's `SSL`, data goes straight to
-//! OpenSSL and flows through a [`RecordBio`]; else it goes through the module and its memory BIOs. An operation that
+//! Handshake and shutdown always go through the module. If `openssl` finds the object's `SSL`, data goes directly to
+//! OpenSSL through a [`RecordBio`]; otherwise it goes through the module and its memory BIOs. An operation that
 //! OpenSSL refuses is repeated once through the module, which finds OpenSSL's errors still queued and raises its
 //! usual exception.
 //!
 //! This file does not depend on transports or protocols, and decides nothing about the order of calls. No borrow of a
-//! cell may be held around these calls: OpenSSL calls back into Python (SNI, message and PSK callbacks).
+//! cell may be held around these calls, because OpenSSL may call Python code (callbacks for SNI, messages and PSK).
 
 use std::ffi::c_int;
 use std::ptr::NonNull;
@@ -27,16 +27,16 @@ use crate::capi::lent_memory::{Target, lend};
 
 /// The TLS object of one connection.
 pub struct SslObject {
-    /// The result of `wrap_bio`, which users see.
+    /// The object that `wrap_bio` has returned, which programs see.
     public: Py<PyAny>,
-    /// The target of the calls. If `public` is exactly an `ssl.SSLObject`, whose methods only delegate, this is the C
-    /// object behind it; else it is `public` itself.
+    /// The object whose methods are called. If the class of `public` is exactly `ssl.SSLObject`, whose methods only
+    /// delegate, it is the C object behind that one; else it is `public`.
     core: Py<PyAny>,
     direct: bool,
     beneath: Beneath,
 }
 
-/// The source of the peer's bytes for OpenSSL, and the destination of its records.
+/// The BIOs: the source of the peer's bytes for OpenSSL, and the destination of its records.
 enum Beneath {
     Module {
         incoming: Py<PyAny>,
@@ -46,10 +46,10 @@ enum Beneath {
 }
 
 /// OpenSSL's object, called with the interpreter lock held. A call that encrypts or decrypts a piece is shorter than
-/// the lock's switch interval, so releasing the lock would cost more than it gains.
+/// the switch interval of the lock, so releasing the lock would cost more than it gains.
 struct Engine {
     openssl: &'static OpenSsl,
-    /// Alive as long as the `_ssl._SSLSocket` that `SslObject::core` refers to, which never changes it.
+    /// Alive as long as the `_ssl._SSLSocket` that [`SslObject::core`] refers to. That object never replaces its `SSL`.
     ssl: NonNull<Ssl>,
 }
 
@@ -73,7 +73,8 @@ impl<'py> Records<'py> {
         }
     }
 
-    /// Small records are copied to the queue. Large ones move there with their memory and leave this object.
+    /// The records for a stream's write queue. Small ones are copied there; large ones are moved with their memory out
+    /// of this object.
     pub fn outgoing(&mut self) -> Outgoing<'_> {
         match self {
             Self::Python(bytes) => Outgoing::bytes(bytes),
@@ -85,16 +86,16 @@ impl<'py> Records<'py> {
     }
 }
 
-/// The result of an operation. Errors other than "again" are Python exceptions.
+/// The result of a TLS operation. Failures are Python exceptions.
 #[derive(Debug)]
 pub enum Step<T> {
     Done(T),
-    /// OpenSSL first needs more bytes of the peer.
+    /// OpenSSL needs more bytes of the peer before it can continue.
     Again,
 }
 
 impl SslObject {
-    /// `context.wrap_bio(...)`, with its errors.
+    /// Calls `context.wrap_bio(...)`. Fails with its errors.
     pub fn wrap(
         context: &Bound<'_, PyAny>,
         server_side: bool,
@@ -135,7 +136,7 @@ impl SslObject {
         })
     }
 
-    /// True if data goes straight to OpenSSL.
+    /// True if data goes directly to OpenSSL.
     pub fn is_past_the_module(&self) -> bool {
         matches!(self.beneath, Beneath::RecordBio(..))
     }
@@ -163,7 +164,8 @@ impl SslObject {
         }
     }
 
-    /// Lends bytes of the peer to OpenSSL for a while. None if it only accepts copies.
+    /// Lends bytes of the peer to OpenSSL until the loan is dropped. `None` if the memory BIOs are in use, which only
+    /// accept copies.
     pub fn lend<'a>(&'a self, data: &'a [u8]) -> Option<Loan<'a>> {
         match &self.beneath {
             Beneath::RecordBio(record_bio, _) => Some(record_bio.lend(data)),
@@ -181,7 +183,7 @@ impl SslObject {
         }
     }
 
-    /// The number of bytes for the peer that wait in the outgoing BIO.
+    /// The number of bytes of records that wait in the outgoing BIO.
     pub fn outgoing_bytes(&self, py: Python<'_>) -> PyResult<usize> {
         match &self.beneath {
             Beneath::RecordBio(record_bio, _) => Ok(record_bio.outgoing_bytes()),
@@ -191,7 +193,7 @@ impl SslObject {
         }
     }
 
-    /// Takes the bytes for the peer.
+    /// Takes the records for the peer.
     pub fn take_outgoing<'py>(&self, py: Python<'py>) -> PyResult<Records<'py>> {
         match &self.beneath {
             Beneath::RecordBio(record_bio, _) => Ok(Records::Own(record_bio.take_outgoing())),
@@ -226,14 +228,15 @@ impl SslObject {
         step(py, self.core.bind(py).call_method0(name).map(drop))
     }
 
-    /// Up to `count` bytes of one record; empty at close_notify.
+    /// Reads up to `count` bytes of one record. The result is empty if the peer has sent close_notify.
     pub fn read<'py>(&self, py: Python<'py>, count: usize) -> PyResult<Step<Bound<'py, PyBytes>>> {
         let core = self.core.bind(py);
         let read = core.call_method1(intern!(py, "read"), (count,));
         step(py, read.and_then(|bytes| Ok(bytes.cast_into::<PyBytes>()?)))
     }
 
-    /// Reads from one record into the space after the first `from` bytes of `target`. Zero at close_notify.
+    /// Reads from one record into the space after the first `from` bytes of `target`. The result is 0 if the peer has
+    /// sent close_notify.
     pub fn read_into(
         &self,
         py: Python<'_>,
@@ -252,7 +255,7 @@ impl SslObject {
         target.fill(py, from, |view| self.read_view(view, space))
     }
 
-    /// Reads from one record to the end of `target`.
+    /// Reads from one record and appends the bytes to `target`.
     pub fn read_to(&self, py: Python<'_>, target: &mut FreshBytes) -> PyResult<Step<usize>> {
         let space = target.space();
         if let Beneath::RecordBio(_, engine) = &self.beneath {
@@ -280,7 +283,8 @@ impl SslObject {
     fn read_view(&self, view: &Bound<'_, PyAny>, space: usize) -> PyResult<Step<usize>> {
         let py = view.py();
         if !self.direct {
-            // Python code between this call and OpenSSL might keep the view, so it gets none.
+            // A subclass of `ssl.SSLObject` runs Python code, which might keep the view. So it gets none, and the bytes
+            // are copied.
             return Ok(match self.read(py, space)? {
                 Step::Done(bytes) if bytes.as_bytes().is_empty() => Step::Done(0),
                 Step::Done(bytes) => Step::Done(buffer::copy_into(view, bytes.as_bytes())?),
@@ -292,7 +296,7 @@ impl SslObject {
         step(py, read.and_then(|count| count.extract()))
     }
 
-    /// Encrypts a whole `bytes` object. The count is the object's length.
+    /// Encrypts a whole `bytes` object. The result is the object's length.
     pub fn write(&self, data: &Bound<'_, PyBytes>) -> PyResult<Step<usize>> {
         let py = data.py();
         match self.write_past(py, data.as_bytes()) {
@@ -301,7 +305,7 @@ impl SslObject {
         }
     }
 
-    /// Encrypts a whole slice of our memory.
+    /// Encrypts a whole slice of memory.
     pub fn write_slice(&self, py: Python<'_>, data: &[u8]) -> PyResult<Step<usize>> {
         if let Some(step) = self.write_past(py, data) {
             return Ok(step);
@@ -313,7 +317,7 @@ impl SslObject {
         }
     }
 
-    /// None if the data has to go through the module.
+    /// Encrypts by a direct call of OpenSSL. `None` if the data has to go through the module.
     fn write_past(&self, py: Python<'_>, data: &[u8]) -> Option<Step<usize>> {
         let Beneath::RecordBio(record_bio, engine) = &self.beneath else {
             return None;
@@ -346,7 +350,8 @@ impl SslObject {
     }
 }
 
-/// An exception of a message callback stays in the object until a call of the module ends.
+/// True if the context has a message callback. Such a context uses the module's calls, because an exception of the
+/// callback is kept in the object until the end of a call of the module.
 fn has_message_callback(public: &Bound<'_, PyAny>) -> PyResult<bool> {
     let py = public.py();
     let context = public.getattr(intern!(py, "context"))?;
@@ -358,12 +363,12 @@ fn has_message_callback(public: &Bound<'_, PyAny>) -> PyResult<bool> {
 enum Called {
     Done(usize),
     Again,
-    /// Only the module can name the error: OpenSSL's errors are still queued.
+    /// The call has failed. The module must raise the exception, because OpenSSL's errors are still queued.
     Failed,
 }
 
 impl Engine {
-    /// Puts a [`RecordBio`] under the `SSL` of a new object, if that `SSL` is found.
+    /// Finds the `SSL` of a new object and replaces its BIOs by a [`RecordBio`]. `None` if the `SSL` is not found.
     fn of(
         core: &Bound<'_, PyAny>,
         incoming: &Bound<'_, PyAny>,
@@ -376,7 +381,7 @@ impl Engine {
         Some((record_bio, Self { openssl, ssl }))
     }
 
-    /// Reads from one record. Zero bytes at close_notify.
+    /// Reads from one record. The result is 0 if the peer has sent close_notify.
     ///
     /// # Safety
     ///
@@ -401,7 +406,7 @@ impl Engine {
         };
         match error {
             SSL_ERROR_WANT_READ => Called::Again,
-            // As in CPython: the peer ended the stream, and we had not requested it.
+            // As in CPython, close_notify is an end of the stream if we have not sent ours yet.
             SSL_ERROR_ZERO_RETURN if shutdown == SSL_RECEIVED_SHUTDOWN => Called::Done(0),
             _ => Called::Failed,
         }
@@ -426,7 +431,7 @@ impl Engine {
         }
     }
 
-    /// SSL_get_error(3): the thread's queue of errors must be empty before a call.
+    /// Empties the thread's queue of errors, as SSL_get_error(3) requires before a call.
     fn forget_errors(&self) {
         let functions = &self.openssl.functions;
         // SAFETY: both functions take no argument, and use only the thread's own queue.
@@ -438,8 +443,8 @@ impl Engine {
     }
 }
 
-/// asyncio's SSLAgainErrors: SSLWantReadError, and SSLSyscallError, which reports an unexpected end of file of a
-/// memory BIO.
+/// Converts a result of the module. `Step::Again` for asyncio's SSLAgainErrors: SSLWantReadError, and
+/// SSLSyscallError, which reports an unexpected end of file of a memory BIO.
 fn step<T>(py: Python<'_>, result: PyResult<T>) -> PyResult<Step<T>> {
     match result {
         Ok(value) => Ok(Step::Done(value)),
@@ -465,7 +470,7 @@ pub fn is_certificate_error(py: Python<'_>, error: &PyErr) -> PyResult<bool> {
     Ok(error.is_instance(py, Names::of(py)?.certificate_error.bind(py)))
 }
 
-/// Names of the `ssl` module that each record needs, looked up once.
+/// Objects of the `ssl` module that are needed for each record, looked up once.
 struct Names {
     memory_bio: Py<PyAny>,
     ssl_object: Py<PyAny>,
@@ -501,7 +506,7 @@ impl Names {
     }
 }
 
-// From openssl/ssl.h. The values do not depend on the version.
+// From openssl/ssl.h. These values are the same in all versions.
 const SSL_ERROR_WANT_READ: c_int = 2;
 const SSL_ERROR_ZERO_RETURN: c_int = 6;
 const SSL_RECEIVED_SHUTDOWN: c_int = 2;

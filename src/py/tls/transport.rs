@@ -1,6 +1,6 @@
-//! `TlsTransport`: the transport that an application holds of a TLS connection.
+//! `TlsTransport`: the transport of the application's protocol on a TLS connection.
 //!
-//! It only delegates: [`TlsProtocol`] has the state and the flows.
+//! Its methods only delegate to [`TlsProtocol`], which has the state.
 
 use pyo3::exceptions::{PyNotImplementedError, PyResourceWarning};
 use pyo3::prelude::*;
@@ -18,7 +18,7 @@ use crate::transport::base_transport::{Marks, Pause, is_buffered};
 
 /// A TLS connection with the interface of asyncio.Transport.
 ///
-/// Programs look for "SSL" in the name of its class, which asyncio's and uvloop's have.
+/// Programs look for "SSL" in the name of the class, as asyncio's and uvloop's classes have it.
 #[pyclass(
     name = "SSLTransport",
     frozen,
@@ -28,8 +28,8 @@ use crate::transport::base_transport::{Marks, Pause, is_buffered};
 )]
 pub struct TlsTransport {
     owner: Py<LoopCore>,
-    /// `None` after the connection is lost and close() was called once more. A transport that a program still keeps
-    /// then holds neither certificates nor OpenSSL's memory, as in asyncio.
+    /// `None` after the connection is lost and the application has called close() once more. A transport that a program
+    /// keeps longer then holds neither certificates nor OpenSSL's memory, as in asyncio.
     protocol: GilCell<Option<Py<TlsProtocol>>>,
 }
 
@@ -57,7 +57,7 @@ impl TlsTransport {
         drop(self.protocol.take(py));
     }
 
-    /// Reads from the connection's state, or returns `otherwise` if the connection was dropped.
+    /// Reads from the connection's state. Returns `otherwise` if the connection was dropped.
     fn ask<R>(&self, py: Python<'_>, otherwise: R, ask: impl FnOnce(&mut TlsState) -> R) -> R {
         match self.protocol(py) {
             Some(protocol) => protocol.get().state.with(py, ask),
@@ -65,7 +65,7 @@ impl TlsTransport {
         }
     }
 
-    /// Runs `run` on the connection, unless it was dropped.
+    /// Calls `run` with the connection, unless it was dropped.
     fn reach(
         &self,
         py: Python<'_>,
@@ -80,20 +80,20 @@ impl TlsTransport {
 
 #[pymethods]
 impl TlsTransport {
-    /// loop.start_tls() accepts this transport for another layer of TLS.
+    /// True: `loop.start_tls()` may add another layer of TLS to this transport.
     #[classattr]
     fn _start_tls_compatible() -> bool {
         true
     }
 
-    /// loop.sendfile() reads the file and writes its bytes, because the kernel cannot encrypt them.
+    /// The mode for `loop.sendfile()`: it reads the file and writes the bytes, because the kernel cannot encrypt them.
     #[classattr]
     fn _sendfile_compatible(py: Python<'_>) -> PyResult<Py<PyAny>> {
         let modes = py.import("asyncio.constants")?.getattr("_SendfileMode")?;
         Ok(modes.getattr("FALLBACK")?.unbind())
     }
 
-    /// See `BaseTransport`.
+    /// asyncio's class, so that `isinstance(transport, asyncio.Transport)` is true (see `BaseTransport`).
     #[getter(__class__)]
     fn class(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         let module = py.import(intern!(py, "uringcore._transport_classes"))?;
@@ -161,8 +161,8 @@ impl TlsTransport {
         }
     }
 
-    /// Closes after everything written is sent and the peer's close_notify has come, or after the shutdown time-out;
-    /// connection_lost() follows.
+    /// Closes the transport when all written bytes are sent and the peer's close_notify has come, or after the shutdown
+    /// time-out. connection_lost() follows.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         self.reach(py, |protocol| {
             TlsProtocol::close(protocol)?;
@@ -177,7 +177,7 @@ impl TlsTransport {
         })
     }
 
-    /// Closes at once; bytes that were not sent are lost.
+    /// Closes the transport at once. Unsent bytes are lost.
     fn abort(&self, py: Python<'_>) -> PyResult<()> {
         self.reach(py, |protocol| TlsProtocol::force_close(protocol, None))
     }
@@ -242,7 +242,7 @@ impl TlsTransport {
         })
     }
 
-    /// Bytes that wait to be encrypted or to be taken by the transport beneath.
+    /// The number of bytes that wait to be encrypted or to be sent by the transport beneath.
     fn get_write_buffer_size(&self, py: Python<'_>) -> PyResult<usize> {
         match self.protocol(py) {
             Some(protocol) => protocol.get().unsent_bytes(py),
@@ -274,7 +274,7 @@ impl TlsTransport {
         })
     }
 
-    /// Bytes that arrived and were not delivered yet.
+    /// The number of received bytes that were not delivered yet.
     fn get_read_buffer_size(&self, py: Python<'_>) -> PyResult<usize> {
         match self.protocol(py) {
             Some(protocol) => protocol.get().unread_bytes(py),
@@ -282,7 +282,7 @@ impl TlsTransport {
         }
     }
 
-    /// CPython's own tests fill the backlog with this.
+    /// Adds bytes to the backlog. CPython's own tests call this.
     #[pyo3(name = "_test__append_write_backlog")]
     fn append_write_backlog(&self, data: &Bound<'_, PyAny>) -> PyResult<()> {
         let bytes = crate::capi::buffer::bytes_like(data)?;
@@ -315,7 +315,7 @@ impl TlsTransport {
 
 impl Drop for TlsTransport {
     fn drop(&mut self) {
-        // A finalising interpreter cannot show a warning any more.
+        // A finalising interpreter shows no warnings, and this thread cannot attach to it.
         Python::try_attach(|py| {
             let closed = self.ask(py, true, |state| std::mem::replace(&mut state.closed, true));
             if !closed {
