@@ -1,4 +1,5 @@
-//! `ClientHelloReader`: reads the ClientHello in a client's first datagrams, for programs that route by it.
+//! `ClientHelloReader`: reads the ClientHello in a client's first datagrams, for programs that route connections by
+//! it.
 
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -18,7 +19,8 @@ impl ClientHelloReader {
         Self(GilCell::new(quic::ClientHelloReader::default()))
     }
 
-    /// Reads a datagram. Returns None, or the reason for which nothing in it could be read, as a term of qlog.
+    /// Reads a datagram. Returns None, or a term of qlog with the reason for which nothing in the datagram could be
+    /// read.
     #[expect(clippy::needless_pass_by_value)] // PyO3 passes it by value.
     fn feed(&self, py: Python<'_>, data: BytesLike<'_>) -> Option<&'static str> {
         match self.0.with(py, |reader| reader.push(&data)) {
@@ -29,13 +31,13 @@ impl ClientHelloReader {
         }
     }
 
-    /// True if packets had different data for one range, so that there is no message.
+    /// True if packets had different data for the same range, so that there is no ClientHello.
     #[getter]
     fn is_contradictory(&self, py: Python<'_>) -> bool {
         self.0.with(py, |reader| reader.is_contradictory())
     }
 
-    /// The whole message with its type and length (RFC 8446 section 4), or None while a part of it is missing.
+    /// The whole message with its type and length (RFC 8446 section 4). None while a part of it is missing.
     fn client_hello<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyBytes>> {
         let hello = self.0.with(py, |reader| reader.client_hello());
         hello.map(|hello| PyBytes::new(py, &hello))

@@ -1,8 +1,10 @@
-//! Conversion between Python's clock (any float of seconds that only grows) and the state machine's `Instant`.
+//! Conversion between Python's clock (a float of seconds from any origin, which never decreases) and the state
+//! machine's `Instant`.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// Maps the first time from Python to the moment at which the clock was made.
+/// A clock of the program. The first time that the program passes corresponds to the moment at which this object was
+/// made.
 pub struct Clock {
     base: Instant,
     origin: Option<f64>,
@@ -16,8 +18,8 @@ impl Clock {
         }
     }
 
-    /// Makes a clock that runs by itself: the caller's seconds are those of this machine (CLOCK_MONOTONIC), as in every
-    /// event loop, and the time is `now`.
+    /// Makes a clock that advances by itself: the program's seconds are those of CLOCK_MONOTONIC, as in every event
+    /// loop, and the current time is `now`.
     pub fn running(now: f64) -> Self {
         Self {
             origin: Some(now),
@@ -25,28 +27,29 @@ impl Clock {
         }
     }
 
-    /// `now` as an instant. A time before the first one counts as that one.
+    /// Converts `now` to an instant. A time before the first one becomes the first one.
     pub fn instant(&mut self, now: f64) -> Instant {
         let origin = *self.origin.get_or_insert(now);
         let passed = Duration::try_from_secs_f64(now - origin).unwrap_or_default();
-        // Timers are set to later instants, which must not overflow.
+        // The limit keeps sums of the result and timer intervals in the range of `Instant`.
         self.base + passed.min(PASSED_MAX)
     }
 
-    /// `instant` in Python's seconds, rounded up, so that a timer is due at that time.
+    /// Converts `instant` to Python's seconds, rounded up, so that a timer for it is due at that time.
     pub fn seconds(&self, instant: Instant) -> f64 {
         let passed = instant.saturating_duration_since(self.base).as_secs_f64();
         self.origin.unwrap_or(0.0) + passed + ROUNDING
     }
 }
 
-/// A longer time than any program runs.
+/// The longest time after the start of the clock. No program runs so long.
 const PASSED_MAX: Duration = Duration::from_secs(1 << 40);
 
-/// More than the rounding error of an `f64` of seconds since the machine's start.
+/// Seconds that are added to a time: more than the rounding error of an `f64` of the seconds since the machine's
+/// start.
 const ROUNDING: f64 = 1e-6;
 
-/// The wall-clock time of an instant, by one read of both clocks.
+/// The wall-clock time of an instant, calculated from one read of both clocks.
 #[derive(Clone, Copy)]
 pub struct WallTime {
     instant: Instant,
@@ -65,7 +68,7 @@ impl WallTime {
         }
     }
 
-    /// Seconds since 1970 at an instant. `None` is the time at which the clocks were read.
+    /// The wall-clock time of `at` in seconds since 1970. `None` means the moment at which the clocks were read.
     pub fn seconds(&self, at: Option<Instant>) -> f64 {
         let at = at.unwrap_or(self.instant);
         let later = at.saturating_duration_since(self.instant).as_secs_f64();

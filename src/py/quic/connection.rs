@@ -1,12 +1,12 @@
 //! `QuicConnectionCore`: the commands of a connection for Python, on a loop or without one.
 //!
-//! Python's `QuicConnection` is a subclass with the configuration. This file has the methods.
+//! Python's `QuicConnection` is a subclass that has the configuration. This file has the methods.
 //!
 //! | file | content |
 //! | --- | --- |
-//! | `start` | the connection of an object: opened, awaited, or passed by an endpoint |
+//! | `start` | the start of the connection: opened, awaited, or passed by an endpoint |
 //! | `state` | the fields of an object |
-//! | `lifecycle` | the target of commands in each phase, and data that outlives the connection |
+//! | `lifecycle` | where commands go in each phase, and values that can be read after the end |
 //!
 //! `endpoint` delivers events to this object.
 
@@ -33,7 +33,7 @@ use lifecycle::stats_to_dict;
 pub use state::StreamProtocol;
 use state::{ConnectionPhase, ConnectionState};
 
-/// The connection without its configuration.
+/// A QUIC connection without its configuration: the base of QuicConnection.
 #[pyclass(frozen, subclass, weakref, module = "uringcore._uringcore")]
 pub struct QuicConnectionCore {
     state: GilCell<ConnectionState>,
@@ -55,7 +55,7 @@ impl QuicConnectionCore {
 
     // Beginning ----------------------------------------------------------------------------------
 
-    /// Sets the side, before any other call.
+    /// Sets the role of this side. Must be called before all other methods.
     fn _set_side(&self, py: Python<'_>, is_client: bool) {
         let old = self.state.with(py, |state| match state.phase {
             ConnectionPhase::Idle(_) => Some(std::mem::replace(
@@ -67,7 +67,7 @@ impl QuicConnectionCore {
         drop(old);
     }
 
-    /// Begins a client's connection on `endpoint`, or without a loop if that is None.
+    /// Opens a client's connection on `endpoint`. If that is None, opens it without a loop, on an endpoint of its own.
     #[pyo3(signature = (endpoint, setup, addr, server_name, now, host_id))]
     fn _start_client(
         slf: &Bound<'_, Self>,
@@ -82,7 +82,7 @@ impl QuicConnectionCore {
         start::start_client(slf, endpoint, setup.get(), addr, server_name, now, host_id)
     }
 
-    /// Waits for one client's first packet, without a loop. With `hello` TLS accepts no other ClientHello.
+    /// Waits for one client's first packet, without a loop. If `hello` is given, TLS accepts no other ClientHello.
     #[pyo3(signature = (setup, host_id, hello = None))]
     fn _start_server(
         slf: &Bound<'_, Self>,
@@ -94,12 +94,12 @@ impl QuicConnectionCore {
         start::start_server(slf, setup.get(), host_id.map(|id| id.0), hello.as_deref())
     }
 
-    /// Ends a server's connection that has not begun.
+    /// Ends a server's connection that has not started.
     fn _abandon(&self, py: Python<'_>) {
         start::abandon(self, py);
     }
 
-    /// A server's endpoint has accepted this connection.
+    /// Starts the object of a connection that a server's endpoint has accepted.
     #[pyo3(signature = (endpoint, key, _alpn = None))]
     fn _accepted(
         slf: &Bound<'_, Self>,
@@ -124,7 +124,7 @@ impl QuicConnectionCore {
         drop(old);
     }
 
-    /// Sets `receiver(list)` for events. With None they wait for `next_event`.
+    /// Sets `receiver(list)`, which gets the events of each turn. With None the events wait for `next_event`.
     fn _set_receiver(&self, py: Python<'_>, receiver: Option<Py<PyAny>>) {
         let old = self
             .state
@@ -132,7 +132,7 @@ impl QuicConnectionCore {
         drop(old);
     }
 
-    /// Sets `on_batch()`, which is called after all events of a batch of datagrams or of a timer.
+    /// Sets `on_batch()`, which is called after all events of a batch of datagrams, or of a timer, were delivered.
     fn _set_on_batch(&self, py: Python<'_>, on_batch: Option<Py<PyAny>>) -> PyResult<()> {
         let tells = on_batch.is_some();
         let old = self
@@ -145,7 +145,7 @@ impl QuicConnectionCore {
         }
     }
 
-    /// Passes on events that another receiver has kept: to the current one, or for `next_event`.
+    /// Passes on events that a former receiver has kept: to the present receiver, or to the queue of `next_event`.
     fn _receive(&self, py: Python<'_>, events: &Bound<'_, PyList>) -> PyResult<()> {
         self.receive(py, events)
     }
@@ -155,13 +155,13 @@ impl QuicConnectionCore {
         self.state.with(py, |state| state.notify_finished = true);
     }
 
-    /// The endpoint of this connection. None before the connection began, and on a loop after it ended.
+    /// The endpoint of this connection. None before the connection has started; on a loop, also after its end.
     #[getter]
     fn _endpoint(&self, py: Python<'_>) -> Option<Py<QuicEndpoint>> {
         self.own_endpoint(py)
     }
 
-    /// True if packets have been sent or received.
+    /// True if packets were sent or received.
     #[getter]
     fn _is_started(&self, py: Python<'_>) -> bool {
         self.state.with(py, |state| {
@@ -187,7 +187,7 @@ impl QuicConnectionCore {
             .unwrap_or(false))
     }
 
-    /// True if this is a server's connection with 0-RTT data that has not completed its handshake.
+    /// True for a server's connection that has 0-RTT data and whose handshake is not complete.
     #[getter]
     fn _reads_early_data(&self, py: Python<'_>) -> PyResult<bool> {
         Ok(self
@@ -197,7 +197,7 @@ impl QuicConnectionCore {
 
     // Streams ------------------------------------------------------------------------------------
 
-    /// The id of the next stream of this side. It is in use when something is sent on it.
+    /// The ID of the next stream that this side can open. It stays the same until data is sent on that stream.
     #[pyo3(signature = (is_unidirectional = false))]
     fn get_next_available_stream_id(
         &self,
@@ -219,11 +219,12 @@ impl QuicConnectionCore {
         .ok_or_else(|| PyConnectionResetError::new_err("the connection is closed"))
     }
 
-    /// Queues data on a stream. A new stream of this side is opened. `end_stream` finishes it.
+    /// Queues data on a stream. If the stream is a new one of this side, it is opened. ``end_stream`` ends the sending
+    /// side.
     ///
-    /// Raises `ValueError` for a stream that does not exist or on which this side cannot send, `RuntimeError` after the
-    /// stream was finished, and `ConnectionResetError` after it was reset, by this side or because the peer stopped it, or
-    /// when it has ended in both directions. After the connection's end the data is discarded.
+    /// Raises ``ValueError`` for a stream that does not exist or on which this side cannot send, ``RuntimeError`` after
+    /// the end was sent, and ``ConnectionResetError`` if the sending side was reset by this side, if the peer has
+    /// stopped it, or if the stream has ended in both directions. After the connection's end the data is discarded.
     #[pyo3(signature = (stream_id, data, end_stream = false))]
     fn send_stream_data(
         &self,
@@ -243,7 +244,8 @@ impl QuicConnectionCore {
         )
     }
 
-    /// The program has written everything that it has for now. The loop may send it before the end of its turn.
+    /// Lets the loop send the written data before the end of its turn. For programs that have written all that they
+    /// have.
     #[pyo3(name = "_written")]
     fn written_by_program(&self, py: Python<'_>) {
         self.written(py);
@@ -265,7 +267,7 @@ impl QuicConnectionCore {
         )
     }
 
-    /// Requests the peer to stop sending on a stream (RFC 9000 section 19.5).
+    /// Requests that the peer stops sending on a stream (RFC 9000 section 19.5).
     fn stop_stream(
         &self,
         py: Python<'_>,
@@ -281,10 +283,11 @@ impl QuicConnectionCore {
         )
     }
 
-    /// Sets the priority of a stream (RFC 9218): `urgency` from 0 (first) to 7. Streams of the same urgency are served in the
-    /// order of their ids, or in turn if they are `incremental`. The default is urgency 3, incremental.
+    /// Sets the priority of a stream (RFC 9218): ``urgency`` is from 0 (sent first) to 7. Streams with equal urgency
+    /// are sent in the order of their IDs, or by turns if they are ``incremental``. The default is urgency 3,
+    /// incremental.
     ///
-    /// Raises `ValueError` for another urgency, and the errors of `send_stream_data` for the stream.
+    /// Raises ``ValueError`` for another urgency, and the errors of ``send_stream_data`` for the stream.
     #[pyo3(signature = (stream_id, urgency, incremental = false))]
     fn set_stream_priority(
         &self,
@@ -303,7 +306,7 @@ impl QuicConnectionCore {
         )
     }
 
-    /// Stops reading from a stream until `resume_stream`. The peer runs out of credit.
+    /// Stops reading from a stream until ``resume_stream``. The peer gets no more flow control credit for it.
     fn pause_stream(&self, py: Python<'_>, stream_id: u64) -> PyResult<()> {
         self.running(py, |connection| connection.pause_stream(stream_id))
             .map(drop)
@@ -315,7 +318,7 @@ impl QuicConnectionCore {
             .map(drop)
     }
 
-    /// The open streams, in the order of their numbers.
+    /// The IDs of the open streams in ascending order.
     fn _stream_ids(&self, py: Python<'_>) -> PyResult<Vec<u64>> {
         if let Some(ids) = self.pre_connect(py, PreConnectCommands::stream_ids) {
             return Ok(ids);
@@ -326,8 +329,8 @@ impl QuicConnectionCore {
         Ok(ids)
     }
 
-    /// Three flags of a stream: the peer's end has not been read; data or the end of this side is not sent and acknowledged;
-    /// this side was reset. None for a stream that has ended.
+    /// Returns three flags of a stream: its end was not received and read; data or the end of this side was not
+    /// acknowledged; this side was reset. None for a stream that has ended in both directions.
     fn _stream_state(
         &self,
         py: Python<'_>,
@@ -342,7 +345,7 @@ impl QuicConnectionCore {
         Ok(state.map(|state| (state.is_receiving, state.is_sending, state.is_reset)))
     }
 
-    /// Data that waits to be sent on a stream.
+    /// The data that waits to be sent on a stream.
     fn _queued_data<'py>(&self, py: Python<'py>, stream_id: u64) -> PyResult<Bound<'py, PyBytes>> {
         let joined = |pieces: &mut dyn Iterator<Item = &bytes::Bytes>| {
             pieces.flatten().copied().collect::<Vec<u8>>()
@@ -359,7 +362,7 @@ impl QuicConnectionCore {
         Ok(PyBytes::new(py, &waiting))
     }
 
-    /// Datagrams that wait to be sent, the oldest first.
+    /// The DATAGRAM frames that wait to be sent, the oldest first.
     fn _queued_datagrams<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyBytes>>> {
         let waiting =
             match self.pre_connect(py, |waiting| waiting.queued_datagrams().cloned().collect()) {
@@ -373,7 +376,7 @@ impl QuicConnectionCore {
         Ok(waiting.iter().map(|data| PyBytes::new(py, data)).collect())
     }
 
-    /// Bytes that wait to be sent on a stream.
+    /// The number of bytes that wait to be sent on a stream.
     fn get_send_buffer_size(&self, py: Python<'_>, stream_id: u64) -> PyResult<usize> {
         match self.pre_connect(py, |waiting| waiting.queued_bytes(stream_id)) {
             Some(bytes) => Ok(bytes),
@@ -383,7 +386,7 @@ impl QuicConnectionCore {
         }
     }
 
-    /// True if the queue is above its high mark, so that `ConnectionWritable` will follow.
+    /// True if the connection's send queue is above its high-water mark, so that ``ConnectionWritable`` will follow.
     #[getter]
     fn _is_full(&self, py: Python<'_>) -> PyResult<bool> {
         Ok(self
@@ -395,20 +398,21 @@ impl QuicConnectionCore {
 
     /// Queues one DATAGRAM frame (RFC 9221).
     ///
-    /// With a session ticket for 0-RTT it is sent at once, within the limit in the ticket. If the server rejects 0-RTT data,
-    /// or sends a Retry, it is sent again. Without such a ticket it waits until the handshake is complete. Until then at
-    /// most 1,150 bytes are accepted.
+    /// With a session ticket that permits 0-RTT, the frame is sent at once, within the limit in the ticket; it is sent
+    /// again if the server rejects 0-RTT or sends a Retry. Without such a ticket the frame waits for the end of the
+    /// handshake. Until then at most 1,150 bytes are accepted.
     ///
-    /// The queue holds 1 MiB. If it is full, the oldest frames are dropped, and `stats()["datagram_frames_dropped"]` counts
-    /// them.
+    /// The queue holds 1 MiB. If it is full, the oldest frames are dropped; ``stats()["datagram_frames_dropped"]``
+    /// counts them.
     ///
-    /// Raises `ValueError` if the data does not fit in a packet or the peer accepts no such frames.
+    /// Raises ``ValueError`` if the data does not fit in a packet or the peer does not accept DATAGRAM frames.
     fn send_datagram_frame(&self, py: Python<'_>, data: &Bound<'_, PyAny>) -> PyResult<()> {
         let data = buffer::contiguous(data, "data")?;
         self.command(py, Command::SendDatagram { data })
     }
 
-    /// The most bytes that `send_datagram_frame` accepts now. None if the peer accepts no such frames.
+    /// The largest number of bytes that ``send_datagram_frame`` accepts now. None if the peer accepts no DATAGRAM
+    /// frames.
     #[getter]
     fn max_datagram_size(&self, py: Python<'_>) -> PyResult<Option<usize>> {
         Ok(self
@@ -416,14 +420,14 @@ impl QuicConnectionCore {
             .flatten())
     }
 
-    /// The connection ID that the peer began with, once it is known.
+    /// The first connection ID of the peer. None until it is known.
     fn _peer_connection_id<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyBytes>>> {
         let id = self.peek(py, Connection::peer_connection_id)?.flatten();
         Ok(id.map(|id| PyBytes::new(py, &id)))
     }
 
-    /// The limit of the peer's transport parameter, under aioquic's name. HTTP/3 checks it before it uses
-    /// SETTINGS_H3_DATAGRAM.
+    /// The value of the peer's transport parameter max_datagram_frame_size. The name is aioquic's. HTTP/3 checks the
+    /// value before it uses SETTINGS_H3_DATAGRAM.
     #[getter]
     fn _remote_max_datagram_frame_size(&self, py: Python<'_>) -> PyResult<Option<usize>> {
         Ok(self
@@ -431,36 +435,37 @@ impl QuicConnectionCore {
             .flatten())
     }
 
-    /// Sends a PING; `PingAcknowledged(uid)` follows.
+    /// Sends a PING frame. ``PingAcknowledged(uid)`` follows when the peer has acknowledged it.
     fn send_ping(&self, py: Python<'_>, uid: u64) -> PyResult<()> {
         self.command(py, Command::Ping { uid })
     }
 
-    /// Changes the packet protection keys (RFC 9001 section 6). Does nothing within three probe time-outs of the last
-    /// change, when the old keys are still needed (section 6.5).
+    /// Changes the packet protection keys (RFC 9001 section 6). Does nothing within three probe time-outs after the
+    /// last change, because the old keys are still needed (section 6.5).
     fn request_key_update(&self, py: Python<'_>) -> PyResult<()> {
         self.running(py, |connection| connection.request_key_update())
             .map(drop)
     }
 
-    /// Uses another connection id of the peer, if there is one.
+    /// Sends to another connection ID of the peer from now on, if the peer has issued one.
     fn change_connection_id(&self, py: Python<'_>) -> PyResult<()> {
         self.running(py, |connection| connection.change_connection_id())
             .map(drop)
     }
 
-    /// Makes a client send nothing before `_release`.
+    /// Holds back all packets of a client until `_release`, so that 0-RTT data can leave together with the ClientHello.
     fn _hold(&self, py: Python<'_>) -> PyResult<()> {
         self.running(py, |connection| connection.hold()).map(drop)
     }
 
-    /// The end of `_hold`.
+    /// Sends the packets that `_hold` has held back.
     fn _release(&self, py: Python<'_>) -> PyResult<()> {
         self.running(py, |connection| connection.release())
             .map(drop)
     }
 
-    /// Uses the endpoint's socket of this number from now on. `MigrationFinished` follows within `timeout` seconds.
+    /// Moves the connection to the endpoint's socket with the number `socket`. `MigrationFinished` follows within
+    /// `timeout` seconds.
     fn _migrate(&self, py: Python<'_>, socket: u32, timeout: f64) -> PyResult<()> {
         let timeout = bounded_arguments::span(timeout).ok_or_else(|| {
             PyValueError::new_err(format!("timeout: not a number of seconds: {timeout}"))
@@ -473,8 +478,8 @@ impl QuicConnectionCore {
         }
     }
 
-    /// The number of the endpoint's socket that the connection uses, and true if the connection may move to another one: the
-    /// handshake is confirmed (RFC 9001 section 4.1.2).
+    /// Returns the number of the endpoint's socket that the connection uses, and true if the connection may move to
+    /// another one, because the handshake is confirmed (RFC 9001 section 4.1.2).
     #[getter]
     fn _path(&self, py: Python<'_>) -> PyResult<(u32, bool)> {
         Ok(self
@@ -484,7 +489,7 @@ impl QuicConnectionCore {
             .unwrap_or_default())
     }
 
-    /// Closes the connection. With `frame_type` the code is one of the transport, otherwise of the application.
+    /// Closes the connection. With ``frame_type`` the code is a transport error, without it an application error.
     #[pyo3(
         signature = (error_code = 0, frame_type = None, reason_phrase = String::new()),
         text_signature = "($self, error_code=0, frame_type=None, reason_phrase='')"
@@ -510,22 +515,23 @@ impl QuicConnectionCore {
 
     // State --------------------------------------------------------------------------------------
 
-    /// The last validated address of the peer. None before the connection began, and at a server while its client's address
-    /// is not validated.
+    /// The last validated address of the peer. None before the connection has started, and at a server until the
+    /// client's address is validated.
     fn get_peer_address<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyTuple>>> {
         self.known(py, |summary| summary.remote, Connection::validated_addr)?
             .map(|remote| address::inet_to_python(py, remote))
             .transpose()
     }
 
-    /// The address to which packets are sent now, validated or not. None before the connection began and after its end.
+    /// The address to which packets are sent now, validated or not. None before the start and after the end of the
+    /// connection.
     fn _packet_address<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyTuple>>> {
         self.peek(py, Connection::remote_addr)?
             .map(|remote| address::inet_to_python(py, remote))
             .transpose()
     }
 
-    /// The application protocol agreed by ALPN, or None.
+    /// The application protocol that was negotiated by ALPN, or None.
     #[getter]
     fn alpn_protocol<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyString>>> {
         let alpn = self.known(
@@ -536,7 +542,7 @@ impl QuicConnectionCore {
         Ok(alpn.map(|raw| PyString::new(py, &String::from_utf8_lossy(&raw))))
     }
 
-    /// The destination connection id of the client's first packet. None before that packet.
+    /// The destination connection ID of the client's first packet. None before that packet.
     #[getter]
     fn original_destination_connection_id<'py>(
         &self,
@@ -550,7 +556,7 @@ impl QuicConnectionCore {
         Ok(id.map(|id| PyBytes::new(py, &id)))
     }
 
-    /// The first connection id of this side. None before the connection began.
+    /// The first connection ID of this side. None before the connection has started.
     #[getter]
     fn host_cid<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyBytes>>> {
         let id = self.known(
@@ -561,20 +567,20 @@ impl QuicConnectionCore {
         Ok(id.map(|id| PyBytes::new(py, &id)))
     }
 
-    /// The log of the connection's packets, if its configuration has a logger.
+    /// The log of the connection's packets. None without a logger in the configuration.
     fn _packet_log(&self, py: Python<'_>) -> PyResult<Option<PacketLog>> {
         let recorder = self.running(py, |connection| connection.packet_log().cloned())?;
         Ok(recorder.flatten().map(PacketLog::new))
     }
 
-    /// The QUIC version on the wire as a number. None before the connection began. It may change during the handshake
+    /// The QUIC version in use, as a number. None before the connection has started. It may change during the handshake
     /// (RFC 9368).
     #[getter]
     fn version(&self, py: Python<'_>) -> PyResult<Option<u32>> {
         self.known(py, |summary| summary.version, |c| Some(c.version()))
     }
 
-    /// The server name that the client requested (server side), or connected to.
+    /// The server name that the client has requested; at a client, the name to which it has connected.
     #[getter]
     fn server_name(&self, py: Python<'_>) -> PyResult<Option<String>> {
         Ok(self
@@ -582,7 +588,7 @@ impl QuicConnectionCore {
             .flatten())
     }
 
-    /// The peer's certificate chain in DER, leaf first. Empty before the handshake is complete.
+    /// The peer's certificates in DER, the leaf first. Empty before the handshake is complete.
     fn get_peer_certificates<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyBytes>>> {
         let chain = self
             .running(py, |connection| connection.peer_certificates())?
@@ -594,7 +600,7 @@ impl QuicConnectionCore {
             .collect())
     }
 
-    /// Counters and estimates. Times are in seconds, sizes in bytes. After the end they are the last ones.
+    /// Counters and estimates. Times are in seconds, sizes in bytes. After the connection's end, their last values.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let stats = self.known(py, |summary| Some(summary.stats), |c| Some(c.stats()))?;
         stats_to_dict(py, &stats.unwrap_or_default())
@@ -602,12 +608,12 @@ impl QuicConnectionCore {
 
     // Methods for connections without a loop ---------------------------------------------------------
 
-    /// The next event, or None.
+    /// Returns the next event, or None.
     fn next_event(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
         if let Some(event) = self.state.with(py, |state| state.queue.pop_front()) {
             return Ok(Some(event));
         }
-        // Commands may have caused events since the last datagram.
+        // Commands may have caused events since the last datagram, so they are collected now.
         if let Some(endpoint) = self.own_endpoint(py)
             && endpoint.get().is_own()
         {
@@ -616,7 +622,7 @@ impl QuicConnectionCore {
         Ok(self.state.with(py, |state| state.queue.pop_front()))
     }
 
-    /// Handles one datagram. Not for connections on a loop, which receives by itself.
+    /// Handles one received datagram. Not for connections on a loop, which receives by itself.
     #[expect(clippy::needless_pass_by_value)] // PyO3 passes it by value.
     fn receive_datagram(
         &self,
@@ -637,7 +643,7 @@ impl QuicConnectionCore {
         }
     }
 
-    /// The datagrams to send now, as `(data, address)`. Empty on a loop, which sends by itself.
+    /// Returns the datagrams to send now, as ``(data, address)``. Empty on a loop, which sends by itself.
     fn datagrams_to_send<'py>(&self, py: Python<'py>, now: f64) -> PyResult<Bound<'py, PyList>> {
         match self.own_endpoint(py) {
             Some(endpoint) => endpoint.get().datagrams_to_send(py, now),
@@ -645,13 +651,13 @@ impl QuicConnectionCore {
         }
     }
 
-    /// The time of the next call of `handle_timer`, in the caller's seconds. None on a loop.
+    /// The time at which ``handle_timer`` must be called, in the caller's seconds. None on a loop.
     fn get_timer(&self, py: Python<'_>) -> Option<f64> {
         self.own_endpoint(py)
             .and_then(|endpoint| endpoint.get().get_timer(py))
     }
 
-    /// Runs the timers that are due at `now`.
+    /// Runs the timers that are due at ``now``.
     fn handle_timer(&self, py: Python<'_>, now: f64) -> PyResult<()> {
         match self.own_endpoint(py) {
             Some(endpoint) => QuicEndpoint::handle_timer(endpoint.bind(py), now),

@@ -1,6 +1,7 @@
-//! A checked configuration, ready for any number of connections: `QuicClientSetup`, `QuicServerSetup`.
+//! `QuicClientSetup` and `QuicServerSetup`: a checked configuration, from which any number of connections can be
+//! made.
 //!
-//! Python's `QuicConfiguration` makes them. Not here: the secrets that their connections log (`key_log`).
+//! Python's `QuicConfiguration` makes them. Not here: the secrets that connections log (`key_log`).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,10 +25,11 @@ use super::credentials::{ForeignStore, MemorySessionStore, TicketFields, session
 use super::key_log::KeyLogFile;
 use crate::capi::bounded_arguments::{self, BytesLike, List, OwnedBytes};
 
-/// Chain, key and names.
+/// The certificate chain, the private key, and the names for which they are used. Without names, those in the
+/// certificate.
 type NamedCertificate = (List<OwnedBytes>, OwnedBytes, Option<List<String>>);
 
-/// The settings of both sides, straight from the Python fields.
+/// The settings of clients and servers, as Python passes them.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 struct Common {
@@ -62,10 +64,10 @@ struct Common {
     use_preferred_address: bool,
 }
 
-/// Settings of an endpoint in addition to the protocol's own.
+/// Settings that both kinds of setup have in addition to those of `uringcore_quic`.
 pub struct Shared {
     pub connection_id_length: usize,
-    /// Send queue bytes of a stream: `(high, low)`.
+    /// The marks `(high, low)` of a stream's send queue, in bytes.
     pub watermarks: (usize, usize),
     pub key_log: Option<Py<KeyLogFile>>,
 }
@@ -151,7 +153,7 @@ impl QuicClientSetup {
         visit.call(&self.shared.key_log)
     }
 
-    /// True if a DER certificate can be a trust anchor.
+    /// True if a certificate in DER can be a trust anchor.
     #[staticmethod]
     fn _can_be_trusted(certificate: OwnedBytes) -> bool {
         let certificate = CertificateDer::from(certificate.0);
@@ -235,8 +237,8 @@ impl QuicServerSetup {
         visit.call(&self.foreign_store)
     }
 
-    /// Checks a certificate for clients that request one of these names; `None` means the names in the certificate.
-    /// Returns the names in normalised form and the type of the key.
+    /// Checks a certificate for clients that request one of these names. `None` means the names in the certificate.
+    /// Returns the normalised names and the type of the key.
     #[staticmethod]
     fn _check_named(
         py: Python<'_>,
@@ -299,7 +301,7 @@ impl Common {
             mtu_discovery: self.mtu_discovery,
             initial_rtt: seconds(py, "initial_rtt", self.initial_rtt)?,
             congestion: congestion(py, &self.congestion)?,
-            // RFC 9221 section 3: 0 is equivalent to the absence of the extension.
+            // RFC 9221 section 3: the value 0 is equivalent to the absence of the transport parameter.
             datagram_recv_bytes: self
                 .max_datagram_frame_size
                 .filter(|&size| size > 0)
@@ -337,7 +339,7 @@ impl Common {
     }
 }
 
-/// The name of a number in a registry of IANA's; `unknown` describes an unsupported number.
+/// The name of a number in an IANA registry. `unknown` is the error message for an unsupported number.
 fn registered<T>(
     py: Python<'_>,
     numbers: Option<&List<u16>>,
@@ -389,7 +391,7 @@ pub fn seconds(py: Python<'_>, field: &'static str, value: f64) -> PyResult<Dura
         })
 }
 
-/// Read without the interpreter lock, because the store may be on a disk.
+/// The certificates are read without the interpreter lock, because the store may be on a disk.
 fn system_roots(py: Python<'_>) -> PyResult<Roots> {
     py.detach(uringcore_engine::system_roots)
         .map(Roots::Store)
@@ -411,7 +413,7 @@ fn identity(py: Python<'_>, chain: List<OwnedBytes>, key: OwnedBytes) -> PyResul
     ))
 }
 
-/// `QuicConfigurationError` with the name that the field has in Python.
+/// Makes a `QuicConfigurationError` with the field's name in Python.
 pub fn config_error(py: Python<'_>, error: &ConfigError) -> PyErr {
     let field = match error.field {
         "cert_chain" | "client_cert" => "certificate",
@@ -431,8 +433,8 @@ pub fn config_error(py: Python<'_>, error: &ConfigError) -> PyErr {
     }
 }
 
-/// The period of validity of a certificate in DER, in seconds since 1970. Raises ValueError if it is not a
-/// certificate.
+/// The period of validity of a certificate in DER, as two times in seconds since 1970. Raises ValueError if it is not
+/// a certificate.
 #[pyfunction]
 #[expect(clippy::needless_pass_by_value)] // PyO3 passes it by value.
 fn certificate_validity(certificate: BytesLike<'_>) -> PyResult<(u64, u64)> {
@@ -447,7 +449,7 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<QuicServerSetup>()
 }
 
-/// Bytes of received DATAGRAM frames of any size that may wait for the turn's end.
+/// The largest number of bytes of received DATAGRAM frames that wait for the end of the turn.
 const DATAGRAM_RECEIVE_BYTES: usize = 1 << 20;
-/// The largest announced value: no UDP datagram is longer.
+/// The value of max_datagram_frame_size that allows frames of any size: no UDP datagram is longer.
 const DATAGRAM_FRAME_BYTES: u64 = 65_535;

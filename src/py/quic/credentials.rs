@@ -1,7 +1,7 @@
-//! Credentials for cheaper handshakes, between Python and the protocol: session tickets in both directions, address
-//! validation tokens, `MemorySessionStore`, and a program's own stores.
+//! Credentials between Python and the protocol: session tickets in both directions, address validation tokens,
+//! `MemorySessionStore`, and session stores of the program.
 //!
-//! `endpoint/deliver` delivers tickets; `uringcore.tls` has their Python classes.
+//! `endpoint/event_delivery` delivers tickets and tokens. `uringcore.tls` has their Python classes.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,7 +16,7 @@ use uringcore_quic::tls::{CipherSuite, MemorySessions, SessionStore, SessionTick
 
 use crate::capi::bounded_arguments::{self, BytesLike, List, OwnedBytes};
 
-/// The fields of a ticket of `uringcore.tls`.
+/// The fields of a `SessionTicket` of `uringcore.tls`.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub struct TicketFields {
@@ -34,7 +34,7 @@ pub struct TicketFields {
 }
 
 impl TicketFields {
-    /// The error is a sentence about `session_ticket`.
+    /// Converts the fields. The error is a sentence about the setting `session_ticket`.
     pub fn into_ticket(self) -> Result<SessionTicket, String> {
         let issued = Duration::try_from_secs_f64(self.issued)
             .ok()
@@ -48,7 +48,7 @@ impl TicketFields {
             secret: self.resumption_secret.0,
             age_add: self.age_add,
             issued: issued.ok_or("not_valid_before is out of range")?,
-            // A negative or absurd span counts as expired.
+            // A negative or absurd lifetime counts as expired.
             lifetime: bounded_arguments::span(self.lifetime).unwrap_or_default(),
             early_data: self.early_data,
             transport_params: self.transport_parameters.0,
@@ -58,7 +58,7 @@ impl TicketFields {
     }
 }
 
-/// Python's `SessionTicket` for a ticket that a client got.
+/// Makes Python's `SessionTicket` for a ticket that a client has received.
 pub fn ticket_to_python<'py>(
     py: Python<'py>,
     ticket: &SessionTicket,
@@ -87,7 +87,7 @@ pub fn ticket_to_python<'py>(
         .call1(fields)
 }
 
-/// Python's `AddressToken` for a token that a client got.
+/// Makes Python's `AddressToken` for a token that a client has received.
 pub fn token_to_python<'py>(
     py: Python<'py>,
     token: &[u8],
@@ -98,16 +98,17 @@ pub fn token_to_python<'py>(
         .call1((PyBytes::new(py, token), version))
 }
 
-/// A program's own session store: any object with `put` and `take`, and `spend` if it records used tokens.
+/// A session store of the program: any object with the methods `put` and `take`, and `spend` if it records used
+/// tokens.
 ///
-/// The protocol cannot call Python during a handshake. So a session that it puts waits here until the turn's events are
-/// delivered, and a session that it takes was fetched from the program before the handshake began
-/// (`Event::SessionsAsked`). `endpoint/store` makes the calls.
+/// The protocol cannot call Python during a handshake. So a session to be stored waits here until the turn's events
+/// are delivered, and a session to be taken is fetched from the program before the handshake begins
+/// (`Event::SessionsAsked`). `endpoint/session_store` calls the program.
 #[pyclass(frozen, module = "uringcore._uringcore")]
 pub struct ForeignStore {
     object: Py<PyAny>,
     pub keeps_tokens: bool,
-    /// The `StoreThread` on which a store that may block is called.
+    /// The `StoreThread` on which a store is called that may block. `None` for a store that returns at once.
     thread: Option<Py<PyAny>>,
     sessions: Arc<ForeignSessions>,
 }
@@ -133,8 +134,8 @@ impl SessionStore for ForeignSessions {
     }
 }
 
-// Setups and endpoints have a reference each, which the garbage collector visits. So a store with references to them is
-// freed with them.
+// Each setup and endpoint has a reference to the store, which the garbage collector visits. So a store that refers
+// back to them is freed together with them.
 #[pymethods]
 impl ForeignStore {
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
@@ -170,7 +171,7 @@ impl ForeignStore {
         self.thread.is_some()
     }
 
-    /// Takes the session of `ticket` from a store that does not block.
+    /// Takes the session of `ticket` from a store that returns at once.
     pub fn take(&self, py: Python<'_>, ticket: &[u8]) -> PyResult<Option<Vec<u8>>> {
         self.object
             .bind(py)
@@ -179,7 +180,7 @@ impl ForeignStore {
             .map(|session| session.map(|session| session.0))
     }
 
-    /// True if the token is new. Marks it as used.
+    /// Marks a token as used. Returns true if it was not used before.
     pub fn spend(&self, py: Python<'_>, token: u128) -> PyResult<bool> {
         self.object
             .bind(py)
@@ -195,8 +196,8 @@ impl ForeignStore {
             .map(drop)
     }
 
-    /// Queues a question for the thread, which calls `answer` with the store's result, unless `time.monotonic()` has reached
-    /// `deadline` before. False if its queue is full.
+    /// Queues a question for the store's thread, which calls `answer` with the store's result. A question whose
+    /// `deadline`, a value of `time.monotonic()`, has passed is dropped. Returns false if the queue is full.
     pub fn ask_thread<'py>(
         &self,
         py: Python<'py>,
@@ -220,8 +221,8 @@ impl ForeignStore {
             .is_truthy()
     }
 
-    /// Queues a session for the thread to keep. If its queue is full, the session is dropped, and the client's next handshake
-    /// is a full one.
+    /// Queues a session that the store's thread passes to the store. If the queue is full, the session is dropped, and
+    /// the client's next handshake is a full one.
     pub fn keep_on_thread<'py>(
         &self,
         py: Python<'py>,
@@ -239,17 +240,17 @@ impl ForeignStore {
             .map(drop)
     }
 
-    /// Offers sessions to the handshake that is about to begin.
+    /// Makes sessions available to the handshake that is about to begin.
     pub fn offer(&self, found: Vec<(Vec<u8>, Vec<u8>)>) {
         lock(&self.sessions.found).extend(found);
     }
 
-    /// The handshake has begun: drops the sessions that it did not take.
+    /// Drops the sessions that the handshake has not taken.
     pub fn forget_offered(&self) {
         lock(&self.sessions.found).clear();
     }
 
-    /// Takes the next session that was put.
+    /// Takes the next session that the program's store should keep.
     pub fn next_put(&self) -> Option<(Vec<u8>, Vec<u8>)> {
         lock(&self.sessions.put).pop_front()
     }
@@ -259,10 +260,10 @@ fn token_bytes(py: Python<'_>, token: u128) -> Bound<'_, PyBytes> {
     PyBytes::new(py, &token.to_le_bytes())
 }
 
-/// A store for the protocol, and the object if it is the program's own.
+/// The session store for the protocol. If it is the program's own, also the object that calls it.
 type Store = (Arc<dyn SessionStore>, Option<Py<ForeignStore>>);
 
-/// The store behind a Python object, and the object itself if it is the program's own.
+/// Returns the session store for a Python object.
 pub fn session_store(object: &Bound<'_, PyAny>) -> PyResult<Store> {
     if let Ok(store) = object.cast::<MemorySessionStore>() {
         return Ok((store.get().sessions.clone(), None));
@@ -275,13 +276,13 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The most sessions of one turn. Each handshake has two.
+/// The largest number of sessions of one turn. A handshake produces two.
 const PUT_MAX: usize = 65_536;
 
-/// Sessions that clients of a server may resume, in this process's memory.
+/// Sessions that a server's clients may resume, in the memory of this process.
 ///
-/// Servers of this process with the same store resume each other's sessions. With more than `capacity` sessions the oldest
-/// is dropped. Thread-safe.
+/// Servers of this process with the same store can resume each other's sessions. If there are more than `capacity`
+/// sessions, the oldest is dropped. Thread-safe.
 #[pyclass(frozen, module = "uringcore.tls")]
 pub struct MemorySessionStore {
     sessions: Arc<MemorySessions>,
@@ -304,12 +305,12 @@ impl MemorySessionStore {
         self.sessions.len()
     }
 
-    /// Keeps `session` under `ticket`.
+    /// Stores `session` under the key `ticket`.
     fn put(&self, ticket: OwnedBytes, session: OwnedBytes) -> bool {
         self.sessions.put(ticket.0, session.0)
     }
 
-    /// Returns the session of `ticket` and removes it. None if there is none.
+    /// Removes and returns the session of `ticket`. None if there is none.
     #[expect(clippy::needless_pass_by_value)] // PyO3 passes it by value.
     fn take<'py>(&self, py: Python<'py>, ticket: BytesLike<'_>) -> Option<Bound<'py, PyBytes>> {
         self.sessions

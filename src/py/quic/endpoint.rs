@@ -2,14 +2,14 @@
 //!
 //! | file | content |
 //! | --- | --- |
-//! | `endpoint_owner` | the place of the state machines, and access to them |
-//! | `event_delivery` | events to Python calls, one list for each connection and turn |
-//! | `extra_sockets` | further sockets of an endpoint, and a connection's move to one |
+//! | `endpoint_owner` | the owner of the state machines, and access to them |
+//! | `event_delivery` | delivers events to Python, one list for each connection and turn |
+//! | `extra_sockets` | further sockets of an endpoint, and migration to one of them |
 //! | `session_store` | calls of the program's session store |
 //!
-//! This file connects, closes, and moves datagrams for endpoints without a loop. In this folder *endpoint* is the Python
-//! object, *protocol* its state machines (`uringcore_quic::Endpoint`), and *socket* the engine's
-//! `QuicSocket`. Commands of a connection are in `connection`.
+//! This file opens and closes connections. For endpoints without a loop it also passes datagrams in and out. In this
+//! folder *endpoint* is the Python object, *protocol* its state machines (`uringcore_quic::Endpoint`), and *socket*
+//! the engine's `QuicSocket`. Commands of a connection are in `connection`.
 //!
 //! No Python code runs while the engine or a cell is borrowed.
 
@@ -45,7 +45,7 @@ mod session_store;
 use endpoint_owner::{EndpointOwner, EndpointState, OwnedEndpoint};
 use event_delivery::FirstError;
 
-/// One UDP socket with its QUIC connections.
+/// A UDP socket and its QUIC connections.
 #[pyclass(frozen, weakref, module = "uringcore._uringcore")]
 pub struct QuicEndpoint {
     owned_by: EndpointOwner,
@@ -53,8 +53,8 @@ pub struct QuicEndpoint {
 }
 
 impl QuicEndpoint {
-    /// Makes an endpoint without a loop for a single connection. A client may name its first connection ID, a server the
-    /// ClientHello that it expects.
+    /// Makes an endpoint without a loop for a single connection. A client may choose its first connection ID, a server
+    /// the only ClientHello that it accepts.
     pub fn new_own(
         py: Python<'_>,
         connection_id_length: usize,
@@ -97,7 +97,7 @@ impl QuicEndpoint {
         })
     }
 
-    /// Begins a client's connection, whose events go to `connection`.
+    /// Opens a client's connection, whose events go to `connection`.
     pub fn open(
         &self,
         py: Python<'_>,
@@ -132,7 +132,7 @@ impl QuicEndpoint {
         Ok(key)
     }
 
-    /// Sets the object that gets an accepted connection's events.
+    /// Sets the object that gets the events of an accepted connection.
     pub fn adopt(&self, py: Python<'_>, key: ConnectionKey, connection: Py<QuicConnectionCore>) {
         let old = self
             .state
@@ -140,7 +140,7 @@ impl QuicEndpoint {
         drop(old);
     }
 
-    /// `on_accept(endpoint, key, alpn)` makes the objects of accepted connections.
+    /// Sets `on_accept(endpoint, key, alpn)`, which makes the objects of accepted connections.
     pub fn set_on_accept(&self, py: Python<'_>, on_accept: Py<PyAny>) {
         let old = self
             .state
@@ -148,7 +148,7 @@ impl QuicEndpoint {
         drop(old);
     }
 
-    /// Passes each datagram that has to be sent to `take`, with its address and the number of the socket.
+    /// Calls `take` for each datagram that has to be sent, with its address and the number of its socket.
     fn each_to_send<'py>(
         &self,
         py: Python<'py>,
@@ -180,7 +180,7 @@ impl QuicEndpoint {
 
 #[pymethods]
 impl QuicEndpoint {
-    /// Makes an endpoint on a bound UDP socket. The caller closes the socket after `on_closed` was called.
+    /// Makes an endpoint on a bound UDP socket. The caller keeps the socket open until `on_closed` is called.
     #[staticmethod]
     #[pyo3(signature = (owner, fd, *, server = None, on_accept = None, on_closed = None, when_negotiated = false, **options))]
     #[expect(clippy::too_many_arguments)] // Keyword arguments in Python.
@@ -230,8 +230,9 @@ impl QuicEndpoint {
         Ok(object)
     }
 
-    /// Makes an endpoint without a loop. The caller moves the datagrams and passes the time. With `now` the clock is this
-    /// machine's, and commands use the current time instead of the last one that was passed.
+    /// Makes an endpoint without a loop. The caller passes received datagrams, fetches those to send, and passes the
+    /// time. If `now` is given, it is a time of CLOCK_MONOTONIC, and commands use the current time instead of the time
+    /// of the last call.
     #[staticmethod]
     #[pyo3(signature = (*, server = None, on_accept = None, when_negotiated = false, now = None, **options))]
     fn sans_io(
@@ -251,13 +252,14 @@ impl QuicEndpoint {
         Ok(endpoint)
     }
 
-    /// The caller's socket is connected, so clients do not move to another address of their server.
+    /// Connections keep their server's address (no migration to a preferred address), because the caller's socket is
+    /// connected.
     fn keep_to_peer(&self, py: Python<'_>) -> PyResult<()> {
         self.with_protocol(py, |protocol, _| protocol.keep_to_peer())
     }
 
-    /// Takes over a further bound UDP socket, whose descriptor the caller has detached. Returns its number. It is closed
-    /// with the endpoint, or by `remove_socket`.
+    /// Takes over a further bound UDP socket, whose descriptor the caller has detached. Returns its number. The socket
+    /// is closed with the endpoint or by `remove_socket`.
     fn add_socket(&self, py: Python<'_>, fd: RawFd) -> PyResult<u32> {
         self.take_socket(py, fd)
     }
@@ -267,13 +269,13 @@ impl QuicEndpoint {
         self.close_socket(py, number)
     }
 
-    /// The number of connections, closing ones included.
+    /// The number of connections, including those that are closing.
     #[getter]
     fn connections(&self, py: Python<'_>) -> PyResult<usize> {
         self.with_protocol(py, |protocol, _| protocol.len())
     }
 
-    /// Changes the secrets for stateless resets; former ones stay for connections of before.
+    /// Changes the secrets for stateless resets. Former secrets are kept for connections that began before.
     fn set_reset_keys(
         &self,
         py: Python<'_>,
@@ -294,7 +296,7 @@ impl QuicEndpoint {
         })?;
         let old = self.state.with(py, |state| {
             state.watermarks = Some(server.shared.watermarks);
-            // Drops logs to which no connection writes any more.
+            // Drops the logs to which no connection writes any more.
             let (mut kept, old): (Vec<_>, Vec<_>) = std::mem::take(&mut state.key_logs)
                 .into_iter()
                 .partition(|log| Arc::strong_count(&log.get().log) > 1);
@@ -312,8 +314,8 @@ impl QuicEndpoint {
         Ok(())
     }
 
-    /// Sets a callback for answers of a session store that may block. It is called on the store's thread and has to cause
-    /// a call of `deliver_events` soon. Without it, `get_timer` includes the time of the next look.
+    /// Sets a callback for answers of a session store that may block. It is called on the store's thread and must cause
+    /// a call of `deliver_events` soon. Without it, `get_timer` includes the times at which to look for answers.
     fn set_on_answer(&self, py: Python<'_>, on_answer: Py<PyAny>) {
         let old = self
             .state
@@ -321,9 +323,9 @@ impl QuicEndpoint {
         drop(old);
     }
 
-    /// Sets a callback `on_error(message, exception)` for exceptions of receivers, handlers and session stores. Without it
-    /// the call that delivers the events raises the first one, and others go to `sys.unraisablehook`. On a loop they go to
-    /// the loop's exception handler, and this callback is never called.
+    /// Sets a callback `on_error(message, exception)` for exceptions of receivers, handlers and session stores. Without
+    /// it, the call that delivers the events raises the first exception, and others go to `sys.unraisablehook`. On a
+    /// loop the callback is never called, because exceptions go to the loop's exception handler.
     fn set_on_error(&self, py: Python<'_>, on_error: Py<PyAny>) {
         let old = self
             .state
@@ -331,13 +333,13 @@ impl QuicEndpoint {
         drop(old);
     }
 
-    /// Refuses further connections (CONNECTION_REFUSED). Open ones continue.
+    /// Refuses new connections (CONNECTION_REFUSED). Open ones continue.
     fn stop_accepting(&self, py: Python<'_>) -> PyResult<()> {
         self.with_protocol(py, |protocol, _| protocol.refuse_incoming())
     }
 
-    /// Refuses further connections. On a loop the endpoint then ends with its last connection. True if the endpoint takes
-    /// over the lent socket `fd`, which the caller then detaches.
+    /// Refuses new connections. On a loop, the endpoint then ends with its last connection. Returns True if the
+    /// endpoint takes over the lent socket `fd`; the caller then detaches it.
     #[pyo3(signature = (fd = None))]
     fn drain(&self, py: Python<'_>, fd: Option<RawFd>) -> PyResult<bool> {
         match &self.owned_by {
@@ -368,8 +370,8 @@ impl QuicEndpoint {
         })
     }
 
-    /// Closes all connections with an application error code, and the socket when the peers have answered or had the time
-    /// to. `fd` and the result are those of `drain`.
+    /// Closes all connections with an application error code. Closes the socket when all peers have answered or the
+    /// time for that has passed. `fd` and the result are those of `drain`.
     #[pyo3(
         signature = (error_code = 0, reason_phrase = String::new(), fd = None),
         text_signature = "($self, error_code=0, reason_phrase='', fd=None)"
@@ -397,12 +399,12 @@ impl QuicEndpoint {
         }
     }
 
-    /// True if every peer has answered the close of its connection, or had the time to.
+    /// True if all peers have answered the close of their connections, or the time for that has passed.
     #[getter]
     fn may_end(&self, py: Python<'_>) -> PyResult<bool> {
         match &self.owned_by {
             EndpointOwner::Object(cell) => Ok(cell.with(py, |own| own.protocol.may_end())),
-            // A socket that has ended is removed some callbacks before `on_closed`.
+            // A socket that has ended is removed from the engine some callbacks before `on_closed`.
             EndpointOwner::Loop { owner, key, .. } => owner.get().with_engine(py, |engine| {
                 let socket = engine.quic(*key);
                 socket.is_none_or(|socket| socket.protocol().may_end())
@@ -410,7 +412,7 @@ impl QuicEndpoint {
         }
     }
 
-    /// The counters of the protocol, and on a loop also of the socket.
+    /// The counters of the protocol, and on a loop also those of the socket.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let (stats, connections, handshakes) = self.with_protocol(py, |protocol, _| {
             (protocol.stats(), protocol.len(), protocol.handshakes())
@@ -462,7 +464,7 @@ impl QuicEndpoint {
 
     // Methods for connections without a loop ---------------------------------------------------------
 
-    /// Handles one datagram from the caller's socket of this number, and delivers the events.
+    /// Handles one datagram that the caller has received on the socket with this number, and delivers the events.
     #[pyo3(signature = (data, addr, now, socket = 0))]
     pub fn receive_datagram(
         slf: &Bound<'_, Self>,
@@ -493,7 +495,7 @@ impl QuicEndpoint {
         Self::deliver(slf)
     }
 
-    /// The datagrams to send now, as `(data, address)`. Empty on a loop, which sends by itself.
+    /// Returns the datagrams to send now, as `(data, address)`. Empty on a loop, which sends by itself.
     pub fn datagrams_to_send<'py>(
         &self,
         py: Python<'py>,
@@ -504,7 +506,7 @@ impl QuicEndpoint {
         Ok(list)
     }
 
-    /// The datagrams to send now, as `(data, address, socket)`, with the number of the caller's socket to send from.
+    /// Returns the datagrams to send now, as `(data, address, socket)`, with the number of the caller's socket.
     fn datagrams_by_socket<'py>(&self, py: Python<'py>, now: f64) -> PyResult<Bound<'py, PyList>> {
         let list = PyList::empty(py);
         self.each_to_send(py, now, |data, remote, socket| {
@@ -513,8 +515,9 @@ impl QuicEndpoint {
         Ok(list)
     }
 
-    /// The time of the next call of `handle_timer`, in the caller's seconds. It is the current time while a client's first
-    /// packet waits, because programs for aioquic sleep until this time before they send for the first time.
+    /// The time at which `handle_timer` must be called, in the caller's seconds. While a client's first packet waits to
+    /// be sent, it is the current time, because programs written for aioquic sleep until this time before their first
+    /// send.
     pub fn get_timer(&self, py: Python<'_>) -> Option<f64> {
         let EndpointOwner::Object(cell) = &self.owned_by else {
             return None;
@@ -540,7 +543,7 @@ impl QuicEndpoint {
         Self::deliver(slf)
     }
 
-    /// Sends a datagram of the program to a numeric address. It belongs to no connection.
+    /// Sends a datagram of the program, which belongs to no connection, to a numeric address.
     fn send_datagram(&self, py: Python<'_>, data: &[u8], addr: &Bound<'_, PyAny>) -> PyResult<()> {
         let remote = address::inet_from_python(addr)?;
         self.with_protocol(py, |protocol, _| {
@@ -548,7 +551,7 @@ impl QuicEndpoint {
         })
     }
 
-    /// The network reported `addr` as unreachable: handshakes with it end.
+    /// Ends the handshakes with `addr`, because the network has reported it as unreachable.
     pub fn unreachable(
         slf: &Bound<'_, Self>,
         addr: &Bound<'_, PyAny>,
@@ -563,8 +566,8 @@ impl QuicEndpoint {
         Self::deliver(slf)
     }
 
-    /// Delivers events of commands, e.g. the end of a connection that was closed. A loop does that in its turn; there this
-    /// only continues handshakes for which a session store has answered.
+    /// Delivers events of commands, such as the end of a connection that was closed. A loop does that in its turn;
+    /// there this call only continues handshakes for which a session store has answered.
     pub fn deliver_events(slf: &Bound<'_, Self>) -> PyResult<()> {
         match slf.get().owned_by {
             EndpointOwner::Object(_) => Self::deliver(slf),

@@ -1,6 +1,7 @@
-//! The settings of an endpoint from Python, for the state machines; and the steering of several endpoints on a port.
+//! Converts the settings of an endpoint from Python for the state machines. Also distributes the datagrams of a port
+//! among several endpoints.
 //!
-//! Python's `create_quic_endpoint` passes them. Ranges are checked here and in the state machine.
+//! Python's `create_quic_endpoint` passes the settings. Their ranges are checked here and in the state machine.
 
 use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -17,7 +18,7 @@ use super::connection_setup::{config_error, seconds};
 use crate::capi::bounded_arguments::{BytesLike, List, OwnedBytes};
 use crate::capi::error;
 
-/// The fields from Python.
+/// The settings, as Python passes them.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub struct EndpointOptions {
@@ -32,7 +33,7 @@ pub struct EndpointOptions {
     reset_keys: List<OwnedBytes>,
     socket_name: OwnedBytes,
     retry_handshakes: usize,
-    /// The worker's slot, the number of slots, and the descriptor of the file with a byte for each slot.
+    /// The worker's slot, the number of slots, and the descriptor of the file that has a byte for each slot.
     worker: Option<(u8, u8, RawFd)>,
 }
 
@@ -61,7 +62,7 @@ pub fn from_options(py: Python<'_>, options: &Bound<'_, PyDict>) -> PyResult<End
     checked(py, settings)
 }
 
-/// Secrets for stateless resets; those of an open endpoint change with [`Endpoint::set_reset_keys`].
+/// Converts the secrets for stateless resets. [`Endpoint::set_reset_keys`] changes those of an open endpoint.
 ///
 /// [`Endpoint::set_reset_keys`]: uringcore_quic::Endpoint::set_reset_keys
 pub fn reset_keys(py: Python<'_>, keys: List<OwnedBytes>) -> PyResult<Vec<[u8; 32]>> {
@@ -78,7 +79,7 @@ pub fn reset_keys(py: Python<'_>, keys: List<OwnedBytes>) -> PyResult<Vec<[u8; 3
         .collect()
 }
 
-/// The state of each worker slot of a port, in a file that the port's processes share.
+/// The state of each worker slot of a port, in a file that the processes on the port share.
 #[derive(Debug)]
 struct WorkerStates(SharedBytes);
 
@@ -91,15 +92,15 @@ impl WorkerStates {
 
 impl EmptyPlaces for WorkerStates {
     fn is_empty(&self, index: u8) -> bool {
-        // If the state cannot be read, the worker may be alive.
+        // If the state cannot be read, the worker may be alive, so its slot does not count as empty.
         matches!(self.0.get(u64::from(index)), Ok(PLACE_EMPTY))
     }
 }
 
-/// `uringcore.quic.workers` writes it.
+/// The state of a slot without a worker. `uringcore.quic.workers` writes it.
 const PLACE_EMPTY: u8 = 0;
 
-/// The budget of `bytes`: one for all servers of this process with that number.
+/// The memory budget of `bytes`. All servers of this process with the same number share one.
 fn budget_of(bytes: usize) -> Arc<Budget> {
     let mut budgets = BUDGETS.get().lock().unwrap_or_else(PoisonError::into_inner);
     budgets.retain(|budget| budget.strong_count() > 0);
@@ -112,7 +113,7 @@ fn budget_of(bytes: usize) -> Arc<Budget> {
     budget
 }
 
-/// The budgets of endpoints. A forked child begins without any, because it has no endpoints that release their bytes.
+/// The budgets in use. A forked child begins without any, because it has no endpoints that would release their bytes.
 static BUDGETS: PerProcess<Mutex<Vec<Weak<Budget>>>> = PerProcess::new();
 
 pub fn checked(py: Python<'_>, settings: EndpointSettings) -> PyResult<EndpointSettings> {
@@ -122,9 +123,9 @@ pub fn checked(py: Python<'_>, settings: EndpointSettings) -> PyResult<EndpointS
     }
 }
 
-/// Steers the datagrams of a port's `SO_REUSEPORT` sockets by connection ID. The first byte, modulo the number of worker
-/// slots, is a slot, and `sockets` has for each slot the index of the socket that gets its datagrams, in the order in which
-/// the sockets were bound.
+/// Distributes the datagrams of a port's `SO_REUSEPORT` sockets by connection ID. The slot of a datagram is the first
+/// byte of its connection ID, modulo the number of slots. `sockets` has the index of a socket for each slot, in the
+/// order in which the sockets were bound.
 #[pyfunction]
 #[expect(clippy::needless_pass_by_value)] // Values arrive from Python in this form.
 fn steer_by_connection_id(fd: RawFd, sockets: BytesLike<'_>) -> PyResult<()> {

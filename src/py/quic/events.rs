@@ -1,7 +1,7 @@
 //! The events of a QUIC connection as Python classes, with aioquic's names and attributes.
 //!
-//! They are values: their fields are immutable, and `==` and `repr` use them. Programs can add attributes, as with
-//! aioquic's events. `endpoint/deliver` makes and delivers them.
+//! Events are values: their fields are immutable, and `==` and `repr` use the fields. Programs can set attributes of
+//! their own, as on aioquic's events. `endpoint/event_delivery` makes and delivers the events.
 
 use pyo3::exceptions::PyValueError;
 use pyo3::intern;
@@ -19,7 +19,7 @@ pub struct QuicEvent;
 
 #[pymethods]
 impl QuicEvent {
-    // Subclasses have their own arguments.
+    // Any arguments are accepted, because subclasses have their own.
     #[new]
     #[pyo3(signature = (*_args, **_kwargs))]
     fn new(_args: &Bound<'_, PyTuple>, _kwargs: Option<&Bound<'_, PyDict>>) -> Self {
@@ -27,7 +27,7 @@ impl QuicEvent {
     }
 }
 
-/// The class of an event for Python, and its constructor.
+/// Defines the class of an event that Python sees, and its constructor.
 macro_rules! open_event {
     ($name:ident) => {
         impl class_with_dict::ClassWithDict for $name {
@@ -46,7 +46,7 @@ macro_rules! open_event {
     };
 }
 
-/// Declares one event class: constructor by position or keyword, `==`, `repr`, `match`.
+/// Defines an event class: constructor by position or keyword, `==`, `repr`, `match`.
 macro_rules! event_class {
     ($(#[$doc:meta])* $name:ident { $($(#[$field_doc:meta])* $field:ident : $kind:ty),+ $(,)? }) => {
         $(#[$doc])*
@@ -88,17 +88,17 @@ macro_rules! event_class {
 }
 
 event_class! {
-    /// This side has announced a connection id to the peer.
+    /// This side has issued a connection ID to the peer.
     ConnectionIdIssued {
-        /// The connection id.
+        /// The connection ID.
         connection_id: Py<PyBytes>,
     }
 }
 
 event_class! {
-    /// The peer has retired a connection id of this side.
+    /// The peer has retired a connection ID of this side.
     ConnectionIdRetired {
-        /// The connection id.
+        /// The connection ID.
         connection_id: Py<PyBytes>,
     }
 }
@@ -106,10 +106,10 @@ event_class! {
 /// A DATAGRAM frame has arrived (RFC 9221).
 #[pyclass(module = "uringcore.quic.events", extends = QuicEvent, subclass, frozen, get_all)]
 pub struct DatagramFrameReceived {
-    /// The datagram's contents.
+    /// The contents of the frame.
     pub data: Py<PyBytes>,
-    /// True if it may be 0-RTT data, which an attacker may have recorded and may send again: do nothing with it that must
-    /// not be repeated (RFC 9001 section 9.2). aioquic has no such attribute.
+    /// True if the data may be 0-RTT data. An attacker may have recorded and repeated it, so it must not cause anything
+    /// that must not happen twice (RFC 9001 section 9.2). aioquic has no such attribute.
     pub early_data: bool,
 }
 
@@ -163,9 +163,9 @@ fn shown_if_early(early_data: bool) -> &'static str {
 event_class! {
     /// The TLS handshake is complete: the peer is authenticated and streams may be used.
     HandshakeCompleted {
-        /// The protocol agreed by ALPN, or `None`.
+        /// The application protocol that was negotiated by ALPN, or `None`.
         alpn_protocol: Option<Py<PyString>>,
-        /// True if 0-RTT data was accepted by the peer.
+        /// True if the peer has accepted 0-RTT data.
         early_data_accepted: bool,
         /// True if an earlier session was resumed.
         session_resumed: bool,
@@ -173,44 +173,45 @@ event_class! {
 }
 
 event_class! {
-    /// A client's move to another network, by `migrate`, has ended. aioquic has no such event.
+    /// The migration of a client's connection to another socket has ended. aioquic has no such event.
     MigrationFinished {
-        /// True if the peer has answered on the new path. Otherwise the connection is on its old one.
+        /// True if the peer has answered on the new path. If it has not, the connection uses the old path.
         succeeded: bool,
     }
 }
 
 event_class! {
-    /// The peer acknowledged a PING.
+    /// The peer has acknowledged a PING frame.
     PingAcknowledged {
-        /// The number given to `send_ping`.
+        /// The number that was passed to `send_ping`.
         uid: u64,
     }
 }
 
 event_class! {
-    /// The application protocol is agreed.
+    /// The application protocol has been negotiated.
     ProtocolNegotiated {
-        /// The protocol agreed by ALPN, or `None`.
+        /// The application protocol that was negotiated by ALPN, or `None`.
         alpn_protocol: Option<Py<PyString>>,
     }
 }
 
 event_class! {
-    /// The peer has stopped a stream (STOP_SENDING, RFC 9000 section 19.5). The sending side is already reset.
+    /// The peer has requested that this side stops sending on a stream (STOP_SENDING, RFC 9000 section 19.5). The
+    /// sending side is already reset.
     StopSendingReceived {
         /// The application's error code.
         error_code: u64,
-        /// The stream.
+        /// The ID of the stream.
         stream_id: u64,
     }
 }
 
 event_class! {
-    /// The sending side of a stream was reset, by either side, while its queue was above `send_buffer_high` or falling to the
-    /// low mark: `StreamWritable` will not come.
+    /// The sending side of a stream was reset, by either side, while its queue was above `send_buffer_high` or had not
+    /// yet fallen to `send_buffer_low`. So `StreamWritable` will not come for it.
     StreamAbandoned {
-        /// The stream.
+        /// The ID of the stream.
         stream_id: u64,
     }
 }
@@ -220,49 +221,49 @@ event_class! {
     StreamReset {
         /// The application's error code.
         error_code: u64,
-        /// The stream.
+        /// The ID of the stream.
         stream_id: u64,
     }
 }
 
 event_class! {
-    /// The peer has acknowledged the FIN of this side and all data before it. Only for programs that use readers and writers.
-    /// aioquic has no such event.
+    /// The peer has acknowledged the end of a stream (FIN) and all data before it. Only delivered to programs that use
+    /// readers and writers. aioquic has no such event.
     StreamFinished {
-        /// The stream.
+        /// The ID of the stream.
         stream_id: u64,
     }
 }
 
 event_class! {
-    /// A stream's send queue fell to `send_buffer_low` after it had reached `send_buffer_high`.
-    /// aioquic has no such event.
+    /// The send queue of a stream has fallen to `send_buffer_low` after it had reached `send_buffer_high`. aioquic has
+    /// no such event.
     StreamWritable {
-        /// The stream.
+        /// The ID of the stream.
         stream_id: u64,
     }
 }
 
 event_class! {
-    /// The queued bytes of all streams of the connection fell to `send_buffer_low` after they had reached
-    /// `send_buffer_high`, or after DATAGRAM frames had filled half of their queue. aioquic has no such event.
+    /// The bytes queued on all streams of the connection have fallen to `send_buffer_low`, after they had reached
+    /// `send_buffer_high` or DATAGRAM frames had filled half of their queue. aioquic has no such event.
     ConnectionWritable {
-        /// Bytes still queued on streams.
+        /// The number of bytes that are still queued on streams.
         queued_bytes: u64,
     }
 }
 
-/// Data arrived on a stream, in order.
+/// Data has arrived on a stream, in order.
 #[pyclass(module = "uringcore.quic.events", extends = QuicEvent, subclass, frozen, get_all)]
 pub struct StreamDataReceived {
-    /// The data. Empty if only the end arrived.
+    /// The data. Empty if only the end of the stream has arrived.
     pub data: Py<PyBytes>,
-    /// True if the peer has finished sending on this stream.
+    /// True if the peer has ended its side of the stream.
     pub end_stream: bool,
-    /// The stream.
+    /// The ID of the stream.
     pub stream_id: u64,
-    /// True if some of it came as 0-RTT data, which an attacker may have recorded and may send again: do nothing with it
-    /// that must not be repeated (RFC 9001 section 9.2). aioquic has no such attribute.
+    /// True if some of the data came as 0-RTT data. An attacker may have recorded and repeated it, so it must not cause
+    /// anything that must not happen twice (RFC 9001 section 9.2). aioquic has no such attribute.
     pub early_data: bool,
 }
 
@@ -317,27 +318,28 @@ impl StreamDataReceived {
 
 open_event!(StreamDataReceived);
 
-/// The connection ended. The last event of a connection.
+/// The connection has ended. This is its last event.
 #[pyclass(module = "uringcore.quic.events", extends = QuicEvent, subclass, frozen, get_all)]
 pub struct ConnectionTerminated {
-    /// The error code: the application's when `frame_type` is `None`, else RFC 9000 section 20.1's.
+    /// The error code: the application's if `frame_type` is `None`, otherwise a transport error (RFC 9000 section
+    /// 20.1).
     pub error_code: u64,
-    /// The type of the frame that caused the error, or `None` for an application's close.
+    /// The type of the frame that has caused the error. `None` if an application has closed the connection.
     pub frame_type: Option<u64>,
     /// The text that came with the code.
     pub reason_phrase: String,
     /// The cause of the end: `"local"`, `"peer_application"`, `"peer_transport"`, `"tls"`,
     /// `"idle_timeout"`, `"stateless_reset"`, `"version_negotiation"` or `"unreachable"`.
     pub kind: &'static str,
-    /// The TLS alert (RFC 8446 section 6) if the handshake failed.
+    /// The TLS alert (RFC 8446 section 6), if the handshake has failed.
     pub alert: Option<u8>,
-    /// The system's error number if the network reported the peer as unreachable.
+    /// The system's error number, if the network has reported the peer as unreachable.
     pub errno: Option<i32>,
 }
 
 #[pymethods]
 impl ConnectionTerminated {
-    /// Without `kind` it is derived from the code and the frame type.
+    /// If `kind` is not given, it is derived from the code and the frame type.
     #[new]
     #[pyo3(signature = (error_code, frame_type, reason_phrase, *, kind = None, alert = None, errno = None))]
     fn new(
@@ -448,7 +450,7 @@ impl ConnectionTerminated {
     }
 }
 
-/// The Python object for `event`, or `None` for an event that Python does not get.
+/// Makes the Python object of an event. `None` for events that are only used inside Rust.
 pub fn from_protocol(py: Python<'_>, event: Event) -> PyResult<Option<Py<PyAny>>> {
     let object = match event {
         Event::StreamData {
@@ -599,12 +601,12 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     Ok(())
 }
 
-/// ALPN names are bytes on the wire, and text in Python, as with aioquic.
+/// ALPN names are bytes on the wire, and text in Python, as in aioquic.
 fn alpn_name(py: Python<'_>, alpn: Option<Vec<u8>>) -> Option<Py<PyString>> {
     alpn.map(|raw| PyString::new(py, &String::from_utf8_lossy(&raw)).unbind())
 }
 
-/// The operations of a field of an event.
+/// The operations that an event class needs of a field.
 trait Field {
     fn same(&self, other: &Self, py: Python<'_>) -> bool;
     fn show(&self, py: Python<'_>) -> PyResult<String>;

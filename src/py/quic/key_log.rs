@@ -1,7 +1,7 @@
 //! The key log: TLS secrets for a file of the program.
 //!
-//! The TLS library writes to it while no Python code may run, so lines are kept until `KeyLogFile::flush`. Not here:
-//! the setups that have one (`setup`).
+//! The TLS library logs secrets while no Python code may run, so the lines wait for `KeyLogFile::flush`. Not here:
+//! the setups that have a key log (`connection_setup`).
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,15 +10,15 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::{PyTraverseError, PyVisit};
 
-/// TLS secrets in NSS key log format that wait for their file. Connections and setups share it.
+/// Lines in NSS key log format that wait for their file. Connections and setups share it.
 #[derive(Debug, Default)]
 pub struct KeyLog {
     lines: Mutex<String>,
     waiting: AtomicBool,
 }
 
-/// The Python text file of a key log. Each setup and endpoint has its own reference to this object, which it shows to
-/// the garbage collector: a file that refers back to its setup is collected with it.
+/// The Python text file of a key log. Each setup and endpoint has its own reference to this object, which the garbage
+/// collector visits. So a file that refers back to its setup is freed together with the setup.
 #[pyclass(frozen, module = "uringcore._uringcore")]
 pub struct KeyLogFile {
     file: Py<PyAny>,
@@ -39,7 +39,7 @@ impl KeyLogFile {
         Py::new(py, Self { file, log })
     }
 
-    /// Writes the waiting lines. No lock is held while Python runs.
+    /// Writes the waiting lines to the file. No lock is held while Python code runs.
     pub fn flush(&self, py: Python<'_>) -> PyResult<()> {
         if !self.log.waiting.swap(false, Ordering::Acquire) {
             return Ok(());

@@ -1,22 +1,22 @@
 //! QUIC for Python: the endpoint on a loop (or without one), the connection, its events.
 //!
-//! | file | noun |
+//! | file | content |
 //! | --- | --- |
-//! | `endpoint` | `QuicEndpoint`: one UDP socket's worth of connections |
+//! | `endpoint` | `QuicEndpoint`: a UDP socket and its connections |
 //! | `endpoint_settings` | an endpoint's settings from Python |
 //! | `connection` | `QuicConnectionCore`: the commands of one connection |
-//! | `credentials` | session tickets, and a server's session stores |
+//! | `credentials` | session tickets, address tokens, and a server's session stores |
 //! | `events` | the event classes |
 //! | `key_log` | TLS secrets for a file |
 //! | `packet_log` | recorded packets, for qlog |
 //! | `qlog_files` | qlog traces that are written as events happen |
-//! | `connection_setup` | checked configurations |
-//! | `client_hello` | the ClientHello in first datagrams |
+//! | `connection_setup` | checked configurations of clients and servers |
+//! | `client_hello` | reads the ClientHello in first datagrams |
 //! | `clock` | conversion between Python's seconds and `Instant` |
 //! | `wire_buffer` | `Buffer`, for programs with their own framing |
 //!
-//! Nothing here interprets a packet, and no code runs per packet: a turn's events of a connection reach Python as one
-//! list.
+//! No file here interprets a packet, and no code here runs for each packet: a turn's events of a connection reach
+//! Python as one list.
 
 mod client_hello;
 mod clock;
@@ -39,7 +39,7 @@ use crate::event_loop::loop_core::LoopCore;
 pub use connection::{QuicConnectionCore, StreamProtocol};
 pub use endpoint::QuicEndpoint;
 
-/// An endpoint of this loop has events.
+/// Delivers the events of an endpoint on this loop.
 pub fn ready(slf: &Bound<'_, LoopCore>, key: Key) -> PyResult<()> {
     match hosted(slf, key, false) {
         Some(endpoint) => QuicEndpoint::deliver(endpoint.bind(slf.py())),
@@ -47,7 +47,7 @@ pub fn ready(slf: &Bound<'_, LoopCore>, key: Key) -> PyResult<()> {
     }
 }
 
-/// An endpoint of this loop has ended; its socket may be closed.
+/// Ends an endpoint on this loop. The engine has released its socket, which may be closed now.
 pub fn closed(slf: &Bound<'_, LoopCore>, key: Key) -> PyResult<()> {
     match hosted(slf, key, true) {
         Some(endpoint) => QuicEndpoint::ended(endpoint.bind(slf.py())),

@@ -1,7 +1,7 @@
 //! `PacketLog`: the recorded packets of a connection, for Python's qlog traces.
 //!
-//! The state machine records events packet by packet, without Python. Here Python takes them, with the wall clock's
-//! time, or they are written to a file as they happen.
+//! The state machine records events for each packet, without Python. Python takes them here, with the time of the
+//! wall clock, or has them written to a file as they happen.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use uringcore_quic::qlog::Recorder;
 use super::clock::WallTime;
 use super::qlog_files::TraceFile;
 
-/// The packets of one connection, until Python takes them.
+/// The recorded events of one connection, until Python takes them.
 #[pyclass(frozen, module = "uringcore._uringcore")]
 pub struct PacketLog {
     recorder: Arc<Recorder>,
@@ -30,12 +30,12 @@ impl PacketLog {
 
 #[pymethods]
 impl PacketLog {
-    /// Appends an event: its name, and its data as JSON.
+    /// Adds an event of the program: its name, and its data as JSON.
     fn note(&self, name: String, data: String) {
         self.recorder.note(name, data);
     }
 
-    /// Writes the recorded events to a file, and later ones as they happen. `None`: records nothing more.
+    /// Writes the recorded events to a file, and later events as they happen. `None` ends the recording.
     fn write_to(&self, file: Option<&Bound<'_, TraceFile>>) {
         match file {
             Some(file) => self.recorder.hand_to(file.get().sink(self.clock)),
@@ -43,10 +43,10 @@ impl PacketLog {
         }
     }
 
-    /// The events since the last call: time in seconds since 1970, name, data as JSON.
+    /// Returns the events since the last call, as `(seconds since 1970, name, data as JSON)`.
     fn take(&self) -> Vec<(f64, Cow<'static, str>, String)> {
         let events = self.recorder.take();
-        // Events without a time came just before the first one that has a time.
+        // Events without a time came just before the first event that has one.
         let first = events.iter().find_map(|event| event.at);
         events
             .into_iter()

@@ -1,10 +1,10 @@
-//! `TraceFolder` and `TraceFile`: qlog traces written to files as JSON text sequences (RFC 7464,
+//! `TraceFolder` and `TraceFile`: qlog traces in files, as JSON text sequences (RFC 7464,
 //! draft-ietf-quic-qlog-main-schema section "qlog to JSON Text Sequences mapping").
 //!
-//! Each event goes from the connection's recorder into its file's buffer as it happens, without Python, and a thread
-//! writes the buffers (`uringcore_io::background_files`). An event that does not fit is dropped and counted; a
-//! `loglevel:warning` with the number precedes the next event. Not here: the events (the recorder's) and the first
-//! record (Python's).
+//! An event is written into its file's buffer as it happens, without Python, and a thread writes the buffers to the
+//! disk (`uringcore_io::background_files`). An event that does not fit into the buffer is dropped and counted; a
+//! `loglevel:warning` with the number precedes the next event. Not here: the contents of events, which the recorder
+//! makes, and the first record of a file, which Python makes.
 
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -18,9 +18,9 @@ use uringcore_quic::qlog::{Recorded, Sink};
 
 use super::clock::WallTime;
 
-/// A folder of traces with its limits: bytes of a trace, bytes and number of all traces in the folder, and traces
-/// that are being written at once. Several processes may share it. The files have mode 0600 and names
-/// `trace-<time>-<random number>.sqlog`, so a peer chooses no part of a name.
+/// A folder of traces, with limits: the bytes of a trace, the bytes and the number of all traces in the folder, and
+/// the number of open traces. Several processes may share a folder. Files have the mode 0600 and a name
+/// `trace-<time>-<random number>.sqlog`, so no part of the name is chosen by a peer.
 #[pyclass(frozen, module = "uringcore._uringcore")]
 pub struct TraceFolder(BackgroundFiles);
 
@@ -51,8 +51,8 @@ impl TraceFolder {
         Ok(Self(BackgroundFiles::new(path, SUFFIX, limits)))
     }
 
-    /// A new trace that begins with this record, a JSON object. `None` if the limit of open traces is reached, or all
-    /// buffers are full.
+    /// Starts a trace with the record `header`, a JSON object. Returns None if the limit of open traces is reached or
+    /// all buffers are full.
     fn begin(&self, header: &str) -> PyResult<Option<TraceFile>> {
         let Some(entry) = self.0.begin().map_err(PyOSError::new_err)? else {
             return Ok(None);
@@ -66,19 +66,19 @@ impl TraceFolder {
         Ok(is_begun.then(|| TraceFile(Arc::new(Mutex::new(records)))))
     }
 
-    /// Waits until all records are in the files, for at most so many seconds. False after a time-out.
+    /// Waits until all records are in the files, for at most `seconds`. Returns False after that time.
     fn flush(&self, py: Python<'_>, seconds: f64) -> bool {
         let patience = Duration::try_from_secs_f64(seconds).unwrap_or_default();
         py.detach(|| self.0.flush(patience))
     }
 
-    /// The reason why traces could not be written, returned once for each failure.
+    /// The reason for which traces could not be written. Each failure is returned once.
     fn take_error(&self) -> Option<String> {
         self.0.take_error().map(|error| error.to_string())
     }
 }
 
-/// One trace. It is finished when it is ended or dropped.
+/// One trace. It is complete when it is ended or dropped.
 #[pyclass(frozen, module = "uringcore._uringcore")]
 pub struct TraceFile(Arc<Mutex<Records>>);
 
@@ -96,7 +96,7 @@ impl TraceFile {
 }
 
 impl TraceFile {
-    /// The destination of a recorder's events.
+    /// A destination for the events of a connection's recorder.
     pub fn sink(&self, clock: WallTime) -> Box<dyn Sink> {
         let records = self.0.clone();
         Box::new(Output { records, clock })
@@ -117,16 +117,16 @@ impl Sink for Output {
 
 /// The records of one file.
 struct Records {
-    /// None after the end.
+    /// The open file. `None` after the end of the trace.
     entry: Option<BackgroundFile>,
-    /// The number of dropped events since the last one that fitted.
+    /// The number of events that were dropped since the last one that fitted into the buffer.
     dropped: u64,
-    /// The buffer in which a record is built.
+    /// The buffer in which the text of a record is built.
     text: String,
 }
 
 impl Records {
-    /// False if the file is full.
+    /// Writes an event. Returns false if the file has reached its limit.
     fn event(&mut self, seconds: f64, name: &str, data: &str) -> bool {
         self.text.clear();
         if self.dropped > 0 {
@@ -146,7 +146,7 @@ impl Records {
         self.entry.is_some()
     }
 
-    /// `cut_at`: the time of an event that did not fit into the file.
+    /// Ends the trace. If an event did not fit into the file, `cut_at` is the time of that event.
     fn end(&mut self, cut_at: Option<f64>) {
         let Some(entry) = self.entry.take() else {
             return;
@@ -178,7 +178,8 @@ impl Records {
         );
     }
 
-    /// A record separator, the JSON text, a line feed (RFC 7464 section 2.2). Times are milliseconds.
+    /// Appends a record: record separator, JSON text, line feed (RFC 7464 section 2.2). Times in records are
+    /// milliseconds.
     fn put(&mut self, seconds: f64, name: &str, data: &str) {
         let milliseconds = seconds * 1000.0;
         let _ = write!(self.text, "\x1e{{\"time\":{milliseconds:.3},\"name\":\"");
@@ -186,7 +187,7 @@ impl Records {
         let _ = writeln!(self.text, "\",\"data\":{data}}}");
     }
 
-    /// A program's name may be any text (RFC 8259 section 7).
+    /// Appends a JSON string. Its text may be a name from the program, so it is escaped (RFC 8259 section 7).
     fn put_escaped(&mut self, text: &str) {
         for character in text.chars() {
             match character {
@@ -202,7 +203,7 @@ impl Records {
     fn write(&mut self) -> Option<Append> {
         let entry = self.entry.as_ref()?;
         let appended = entry.append(self.text.as_bytes());
-        // A connection keeps no large buffer.
+        // The buffer is shrunk, so that a connection keeps no large one.
         self.text.shrink_to(TEXT_KEPT);
         Some(appended)
     }
@@ -212,7 +213,7 @@ fn lock(records: &Mutex<Records>) -> MutexGuard<'_, Records> {
     records.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// "Streaming" qlog, in the draft's terms.
+/// The draft's suffix for traces that are written as text sequences ("streaming" qlog).
 const SUFFIX: &str = ".sqlog";
 const TRACE_BYTES_MIN: u64 = 64 << 10;
 const TEXT_KEPT: usize = 4 << 10;

@@ -1,6 +1,7 @@
-//! `Buffer`: a cursor over bytes with QUIC's integers (RFC 9000 section 16), with aioquic's API.
+//! `Buffer`: a cursor over bytes with QUIC's integers (RFC 9000 section 16) and aioquic's API.
 //!
-//! Programs use it for their own framing on top of streams. Our own parsers are in `proto` and do not use it.
+//! Programs use it for their own framing on top of streams. Our own parsers are in the protocol crates and do not use
+//! it.
 
 use pyo3::create_exception;
 use pyo3::exceptions::{PyMemoryError, PyValueError};
@@ -24,7 +25,7 @@ create_exception!(
 
 /// Bytes with a position, to read and write integers and byte strings.
 ///
-/// `Buffer(capacity=n)` is empty with room for `n` bytes, `Buffer(data=b"...")` is for reading.
+/// ``Buffer(capacity=n)`` is empty and has space for ``n`` bytes. ``Buffer(data=b"...")`` is for reading.
 #[pyclass(module = "uringcore.buffer", subclass)]
 pub struct Buffer {
     bytes: Vec<u8>,
@@ -42,7 +43,7 @@ impl Buffer {
             None => {
                 let capacity = usize::try_from(capacity.unwrap_or(0))
                     .map_err(|_| PyValueError::new_err("capacity cannot be negative"))?;
-                // The number may come from a peer, so a failed allocation must not end the process.
+                // The capacity may come from a peer, so a failed allocation must not end the process.
                 bytes
                     .try_reserve_exact(capacity)
                     .map_err(|error| PyMemoryError::new_err(error.to_string()))?;
@@ -52,7 +53,7 @@ impl Buffer {
         Ok(Self { bytes, position: 0 })
     }
 
-    /// The number of bytes that fit.
+    /// The number of bytes for which there is space.
     #[getter]
     fn capacity(&self) -> usize {
         self.bytes.len()
@@ -64,7 +65,7 @@ impl Buffer {
         PyBytes::new(py, &self.bytes[..self.position])
     }
 
-    /// The bytes from `start` to `end`, independent of the position.
+    /// The bytes from ``start`` to ``end``, whatever the position is.
     fn data_slice<'py>(
         &self,
         py: Python<'py>,
@@ -83,7 +84,7 @@ impl Buffer {
         self.position == self.bytes.len()
     }
 
-    /// Moves the position.
+    /// Moves the position to ``pos``.
     fn seek(&mut self, pos: isize) -> PyResult<()> {
         match usize::try_from(pos) {
             Ok(pos) if pos <= self.bytes.len() => self.position = pos,
@@ -92,14 +93,14 @@ impl Buffer {
         Ok(())
     }
 
-    /// The position.
+    /// Returns the position.
     fn tell(&self) -> usize {
         self.position
     }
 
-    /// Reads `length` bytes. Raises `BufferReadError` if there are fewer.
+    /// Reads ``length`` bytes. Raises ``BufferReadError`` if there are fewer.
     fn pull_bytes<'py>(&mut self, py: Python<'py>, length: isize) -> PyResult<Bound<'py, PyBytes>> {
-        // A negative length can result from arithmetic on the peer's data.
+        // A negative length may come from arithmetic with the peer's data. It fails as too large a length does.
         self.pull(usize::try_from(length).unwrap_or(usize::MAX))
             .map(|slice| PyBytes::new(py, slice))
     }
@@ -124,18 +125,18 @@ impl Buffer {
         self.pull_int(8)
     }
 
-    /// Reads a variable-length integer.
+    /// Reads a variable-length integer (RFC 9000 section 16).
     fn pull_uint_var(&mut self) -> PyResult<u64> {
         let Some(first) = self.bytes.get(self.position) else {
             return Err(BufferReadError::new_err("Read out of bounds"));
         };
         let size = 1 << (first >> 6);
         let value = self.pull_int(size)?;
-        // The two high bits of the first byte give the size.
+        // The two high bits of the first byte are the size, so they are removed from the value.
         Ok(value & (u64::MAX >> (66 - 8 * size)))
     }
 
-    /// Writes bytes. Raises `BufferWriteError` if they do not fit.
+    /// Writes bytes. Raises ``BufferWriteError`` if they do not fit.
     #[expect(clippy::needless_pass_by_value)] // PyO3 passes it by value.
     fn push_bytes(&mut self, value: BytesLike<'_>) -> PyResult<()> {
         self.push(&value)
@@ -161,9 +162,9 @@ impl Buffer {
         self.push(&v.to_be_bytes())
     }
 
-    /// Writes a variable-length integer in its shortest form.
+    /// Writes a variable-length integer (RFC 9000 section 16) in its shortest form.
     fn push_uint_var(&mut self, value: &Bound<'_, PyInt>) -> PyResult<()> {
-        // A value that does not fit in 64 bits does not fit in 62.
+        // A value that does not fit in 64 bits does not fit in 62 bits either, so it takes the same error.
         match value.extract::<u64>().unwrap_or(u64::MAX) {
             value @ 0..=0x3f => self.push(&[value as u8]),
             value @ 0x40..=0x3fff => self.push(&(value as u16 | 0x4000).to_be_bytes()),

@@ -241,7 +241,8 @@ impl TlsProtocol {
             if let Some(end) = ended {
                 return Ok(end);
             }
-            // A second round is only useful if the application's buffer was full in the first.
+            // The round has reached its limit. Another one follows, unless the application has paused reading or has
+            // replaced its protocol.
             match this.readable(py) {
                 Some((false, false)) => {}
                 _ => return Ok(End::Dry),

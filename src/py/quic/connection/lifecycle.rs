@@ -1,5 +1,5 @@
-//! The life of a connection object: the target of its commands in each phase, the queue of events for programs that
-//! take them one by one, and the values that remain after the end.
+//! The phases of a connection object: where its commands go in each phase, the queue of events for programs that take
+//! them one by one, and the values that can be read after the end.
 //!
 //! Also here: errors and counters as Python objects.
 
@@ -20,7 +20,7 @@ use crate::quic::credentials::{ticket_to_python, token_to_python};
 use crate::quic::endpoint::QuicEndpoint;
 
 impl QuicConnectionCore {
-    /// Passes on the events of one turn.
+    /// Passes the events of one turn to the receiver. Without a receiver they wait for `next_event`.
     pub fn receive(&self, py: Python<'_>, list: &Bound<'_, PyList>) -> PyResult<()> {
         let receiver = self.state.with(py, |state| {
             state.receiver.as_ref().map(|call| call.clone_ref(py))
@@ -35,7 +35,7 @@ impl QuicConnectionCore {
         }
     }
 
-    /// All events of a batch of datagrams were delivered.
+    /// Calls the program's `on_batch`, after all events of a batch of datagrams were delivered.
     pub fn batch_handled(&self, py: Python<'_>) -> PyResult<()> {
         let on_batch = self.state.with(py, |state| {
             state.on_batch.as_ref().map(|call| call.clone_ref(py))
@@ -43,7 +43,8 @@ impl QuicConnectionCore {
         on_batch.map_or(Ok(()), |call| call.bind(py).call0().map(drop))
     }
 
-    /// Passes a session ticket or a token to the program, if it has a handler. False for other events.
+    /// Passes a session ticket or a token to the program's handler, if there is one. Returns false for all other
+    /// events.
     pub fn keep_credential(&self, py: Python<'_>, event: &Event) -> PyResult<bool> {
         let handler = |choose: fn(&ConnectionState) -> &Option<Py<PyAny>>| {
             self.state.with(py, |state| {
@@ -67,12 +68,12 @@ impl QuicConnectionCore {
         Ok(true)
     }
 
-    /// True if the program requested events for acknowledged ends of streams.
+    /// True if the program has requested `StreamFinished` events, for streams whose end the peer has acknowledged.
     pub fn wants_finished(&self, py: Python<'_>) -> bool {
         self.state.with(py, |state| state.notify_finished)
     }
 
-    /// The connection has ended: keeps the values that may still be read.
+    /// Ends the object when its connection has ended. Keeps the values that programs may still read.
     pub fn finish(&self, py: Python<'_>, endpoint: &QuicEndpoint, key: ConnectionKey) {
         let summary = endpoint
             .with_connection(py, key, |connection| Summary {
@@ -103,8 +104,8 @@ impl QuicConnectionCore {
         drop(old);
     }
 
-    /// Executes a command, now or when the connection begins. After the connection's end it does nothing, as in
-    /// aioquic: `ConnectionTerminated` has informed the program.
+    /// Executes a command, or queues it until the connection starts. After the connection's end it does nothing, as in
+    /// aioquic, because the program has got `ConnectionTerminated`.
     pub fn command(&self, py: Python<'_>, command: Command) -> PyResult<()> {
         let mut command = Some(command);
         let place = self.state.with(py, |state| match &mut state.phase {
@@ -128,7 +129,7 @@ impl QuicConnectionCore {
         result.or_else(refused)
     }
 
-    /// From now on the events about streams go to `protocol` instead of the program.
+    /// Passes the events about streams to `protocol` instead of the program from now on.
     pub fn attach(&self, py: Python<'_>, protocol: Arc<dyn StreamProtocol>) {
         let old = self
             .state
@@ -145,7 +146,7 @@ impl QuicConnectionCore {
         self.state.with(py, |state| state.attached.clone())
     }
 
-    /// The endpoint and the key of the running connection; `None` before and after.
+    /// The endpoint and the key of the running connection. `None` before its start and after its end.
     pub fn place(&self, py: Python<'_>) -> Option<(Py<QuicEndpoint>, ConnectionKey)> {
         self.state.with(py, |state| match &state.phase {
             ConnectionPhase::Running(endpoint, key) => Some((endpoint.clone_ref(py), *key)),
@@ -153,7 +154,7 @@ impl QuicConnectionCore {
         })
     }
 
-    /// Runs `run` on the commands that wait for the connection's beginning; `None` afterwards.
+    /// Calls `run` with the commands that wait for the connection's start. `None` after the start.
     pub(super) fn pre_connect<R>(
         &self,
         py: Python<'_>,
@@ -167,7 +168,7 @@ impl QuicConnectionCore {
         })
     }
 
-    /// Runs `run` while the connection is running; `None` before and after.
+    /// Calls `run` with the running connection. `None` before its start and after its end.
     pub fn running<R>(
         &self,
         py: Python<'_>,
@@ -179,14 +180,15 @@ impl QuicConnectionCore {
         }
     }
 
-    /// The program has written everything it has for now.
+    /// Lets the loop send the written data. Called when the program has written all that it has at present.
     pub fn written(&self, py: Python<'_>) {
         if let Some((endpoint, key)) = self.place(py) {
             endpoint.get().written(py, key);
         }
     }
 
-    /// Like `running`, for reads: they change nothing, so nothing is flushed afterwards.
+    /// Calls `run` with the running connection, to read from it. Nothing is flushed afterwards, in contrast to
+    /// `running`.
     pub fn peek<R>(
         &self,
         py: Python<'_>,
@@ -198,7 +200,7 @@ impl QuicConnectionCore {
         }
     }
 
-    /// A value of the running connection, or the one that was `kept` after its end.
+    /// Reads a value from the running connection. After its end, reads it with `kept` from the [`Summary`].
     pub(super) fn known<R>(
         &self,
         py: Python<'_>,
@@ -227,14 +229,14 @@ impl QuicConnectionCore {
         })
     }
 
-    /// True if this is a server without a loop that waits for its client.
+    /// True for a server without a loop that waits for its client's first packet.
     pub(super) fn is_listening(&self, py: Python<'_>) -> bool {
         self.state.with(py, |state| {
             matches!(state.phase, ConnectionPhase::Listening(..))
         })
     }
 
-    /// Takes the waiting commands; an error if the connection has already begun.
+    /// Takes the commands that wait for the connection's start. Fails if the connection has started.
     pub(super) fn take_pre_connect(&self, py: Python<'_>) -> PyResult<PreConnectCommands> {
         self.state.with(py, |state| match &mut state.phase {
             ConnectionPhase::Idle(pre_connect) | ConnectionPhase::Listening(pre_connect, _) => {
@@ -245,7 +247,7 @@ impl QuicConnectionCore {
         })
     }
 
-    /// The connection begins: executes the commands that waited.
+    /// Starts the connection: executes the commands that waited for it.
     pub(super) fn begin(
         &self,
         py: Python<'_>,
@@ -269,7 +271,7 @@ impl QuicConnectionCore {
     }
 }
 
-/// The counters as Python's dictionary.
+/// The counters as a Python dictionary.
 pub(super) fn stats_to_dict<'py>(
     py: Python<'py>,
     stats: &ConnectionStats,
@@ -318,8 +320,9 @@ pub(super) fn stats_to_dict<'py>(
     Ok(dict)
 }
 
-/// A wrong stream ID and a finished stream are the caller's mistakes. The peer may have reset or ended a
-/// stream, so that error is a `ConnectionResetError` in addition to aioquic's exception.
+/// Converts a refused command to an exception. A wrong stream ID and a finished stream are mistakes of the program. A
+/// stream may also have been reset or ended by the peer; that exception is a `ConnectionResetError` and aioquic's
+/// exception at once.
 fn refused(error: CommandError) -> PyResult<()> {
     let message = error.to_string();
     match error {
@@ -337,7 +340,7 @@ fn refused(error: CommandError) -> PyResult<()> {
     }
 }
 
-/// An exception of `uringcore.quic._errors`.
+/// Makes an exception of the class `class` in `uringcore.quic._errors`.
 fn python_error(class: &str, message: String) -> PyErr {
     Python::attach(|py| {
         let made = py

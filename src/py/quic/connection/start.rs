@@ -1,5 +1,5 @@
-//! The start of a connection object's connection: a client opens one; a server waits for one or gets one from its
-//! endpoint.
+//! The start of a connection object's connection: a client opens one; a server without a loop waits for one; a
+//! server's endpoint passes one that it has accepted.
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
@@ -65,7 +65,7 @@ pub(super) fn start_server(
     Ok(())
 }
 
-/// Ends a server without a loop that has got no client to answer.
+/// Ends a server without a loop that has got no client.
 pub(super) fn abandon(connection: &QuicConnectionCore, py: Python<'_>) {
     let old = connection.state.with(py, |state| match state.phase {
         ConnectionPhase::Idle(_) | ConnectionPhase::Listening(..) => Some(std::mem::replace(
@@ -77,8 +77,8 @@ pub(super) fn abandon(connection: &QuicConnectionCore, py: Python<'_>) {
     drop(old);
 }
 
-/// Ends a server without a loop that answered its client's first flight with a close. The program has the connection
-/// in its tables and gets the event of its end.
+/// Ends a server without a loop that has refused its client's first flight. The program has the connection in its
+/// tables, so it gets the event of its end.
 pub(super) fn failed(
     connection: &QuicConnectionCore,
     endpoint: &Bound<'_, QuicEndpoint>,
@@ -94,7 +94,7 @@ pub(super) fn failed(
     let Some(event) = event else {
         return Ok(());
     };
-    // The endpoint is kept, because the close is still queued in it.
+    // The endpoint is kept, because the packet with the CONNECTION_CLOSE frame is still queued in it.
     let over = ConnectionPhase::Over(Some(endpoint.clone().unbind()), Box::default());
     let old = connection
         .state
@@ -113,7 +113,7 @@ pub(super) fn accepted(
     let pre_connect = slf.get().take_pre_connect(py)?;
     if slf.get().is_listening(py) {
         // Only this connection uses the endpoint. A copy of the client's first packet may arrive late, even after the
-        // end, and must not begin another connection.
+        // connection's end, and must not start another connection.
         endpoint
             .get()
             .with_protocol(py, |endpoint, _| endpoint.set_server(None))?;

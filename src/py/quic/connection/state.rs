@@ -1,5 +1,5 @@
-//! The state of a connection object: its phase, the receivers of its events, and the values that remain after its
-//! end.
+//! The state of a connection object: its phase, the receivers of its events, and the values that can be read after
+//! its end.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,16 +13,17 @@ use crate::quic::endpoint::QuicEndpoint;
 
 /// The phase of the connection.
 pub(super) enum ConnectionPhase {
-    /// Not begun: commands wait.
+    /// Before the start. Commands are queued.
     Idle(PreConnectCommands),
-    /// A server without a loop, before its client's first packet.
+    /// A server without a loop, before its client's first packet. Commands are queued.
     Listening(PreConnectCommands, Py<QuicEndpoint>),
     Running(Py<QuicEndpoint>, ConnectionKey),
-    /// Over. If the endpoint belongs to this connection alone, it is kept, because the last packets are in it.
+    /// After the end. If this connection alone uses the endpoint, the endpoint is kept, because it has the last
+    /// packets.
     Over(Option<Py<QuicEndpoint>>, Box<Summary>),
 }
 
-/// The values that remain after the end.
+/// The values that can be read after the end of the connection.
 #[derive(Default)]
 pub(super) struct Summary {
     pub stats: ConnectionStats,
@@ -33,13 +34,13 @@ pub(super) struct Summary {
     pub version: Option<u32>,
 }
 
-/// A protocol on the streams of a connection, inside Rust: HTTP, or the stream manager of the typed API. It gets the
-/// events about streams instead of the program.
+/// A protocol on the streams of a connection that is implemented in Rust: HTTP/3, or the stream manager of the typed
+/// API. It gets the events about streams instead of the program.
 pub trait StreamProtocol: Send + Sync {
-    /// Handles an event. No Python code may run, because the state machines are borrowed.
+    /// Handles an event. Must not run Python code, because the state machines are borrowed.
     fn handle(&self, py: Python<'_>, quic: &mut Connection, event: Event, now: Instant);
 
-    /// Delivers the results of the events of a turn to Python.
+    /// Passes the results of a turn's events to Python.
     fn deliver(&self, py: Python<'_>) -> PyResult<()>;
 
     fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError>;
@@ -48,14 +49,15 @@ pub trait StreamProtocol: Send + Sync {
 pub(super) struct ConnectionState {
     pub phase: ConnectionPhase,
     pub attached: Option<Arc<dyn StreamProtocol>>,
-    /// Called with each list of events. Without it they wait in `queue`.
+    /// Called with each list of events. Without a receiver, events wait in `queue`.
     pub receiver: Option<Py<PyAny>>,
     /// Called when all events of a batch of datagrams were delivered.
     pub on_batch: Option<Py<PyAny>>,
     pub queue: VecDeque<Py<PyAny>>,
-    /// True if `StreamFinished` is requested. Most programs do not need it and so do not pay for it.
+    /// True if the program has requested `StreamFinished` events. Most programs do not need them, so they cost nothing
+    /// by default.
     pub notify_finished: bool,
-    /// Called with a client's session tickets and tokens.
+    /// Called with the session tickets and the address validation tokens of a client.
     pub on_ticket: Option<Py<PyAny>>,
     pub on_token: Option<Py<PyAny>>,
 }
@@ -92,7 +94,7 @@ impl ConnectionState {
         }
     }
 
-    /// Takes out all Python objects. They must be dropped in a place where Python code may run.
+    /// Takes out all Python objects. The caller drops them where Python code may run.
     pub fn clear(&mut self) -> impl Sized + use<> {
         let phase = std::mem::replace(&mut self.phase, ConnectionPhase::Over(None, Box::default()));
         (

@@ -1,4 +1,5 @@
-//! The place of an endpoint's state machines, their Python objects, and access to both.
+//! The owner of an endpoint's state machines (the engine of a loop, or the endpoint object), and access to the state
+//! machines.
 
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::time::Instant;
@@ -19,15 +20,15 @@ use crate::quic::connection_setup::QuicServerSetup;
 use crate::quic::credentials::ForeignStore;
 use crate::quic::key_log::KeyLogFile;
 
-/// The place of the state machines.
+/// The owner of the state machines.
 pub(super) enum EndpointOwner {
-    /// On a loop's engine, which moves the packets.
+    /// The engine of a loop, which receives and sends the packets.
     Loop {
         owner: Py<LoopCore>,
         key: Key,
         context: Py<PyAny>,
     },
-    /// The endpoint is in this object. The caller moves the packets and passes the time.
+    /// The endpoint object itself. The caller passes and fetches the packets, and passes the time.
     Object(Box<GilCell<OwnedEndpoint>>),
 }
 
@@ -35,9 +36,9 @@ pub(super) struct OwnedEndpoint {
     pub protocol: Endpoint,
     pub clock: Clock,
     pub now: Instant,
-    /// Commands use the current time instead of the last one that the caller passed.
+    /// Commands use the current time, instead of the time of the last call.
     pub is_live: bool,
-    /// A client's first packet waits for `datagrams_to_send`.
+    /// A client's first packet waits for a call of `datagrams_to_send`.
     pub has_begun: bool,
 }
 
@@ -53,23 +54,25 @@ impl OwnedEndpoint {
 #[derive(Default)]
 pub(super) struct EndpointState {
     pub connections: FxHashMap<ConnectionKey, Py<QuicConnectionCore>>,
-    /// Called as `on_accept(endpoint, key, alpn)`, to make the connection object.
+    /// Called as `on_accept(endpoint, key, alpn)`. Makes the object of an accepted connection.
     pub on_accept: Option<Py<PyAny>>,
-    /// `on_accept` is called when the application protocol is known, with its name; otherwise at once, with None.
+    /// If true, `on_accept` is called when the application protocol is negotiated, with its name. Otherwise it is
+    /// called at once, with None.
     pub when_negotiated: bool,
     /// Called as `on_closed()` when the socket is released.
     pub on_closed: Option<Py<PyAny>>,
-    /// `(high, low)` for accepted connections.
+    /// The marks `(high, low)` of the send queue of an accepted connection's streams, in bytes.
     pub watermarks: Option<(usize, usize)>,
     pub key_logs: Vec<Py<KeyLogFile>>,
-    /// The program's own store of a server's sessions.
+    /// The session store of the program, for a server.
     pub foreign_store: Option<Py<ForeignStore>>,
     /// Called on the store's thread when the store has answered.
     pub on_answer: Option<Py<PyAny>>,
-    /// Called with exceptions of the program's callbacks, on an endpoint without a loop.
+    /// Called as `on_error(message, exception)` with exceptions of the program's callbacks, on an endpoint without a
+    /// loop.
     pub on_error: Option<Py<PyAny>>,
-    /// Answers that no handshake has got yet, and the number of questions without an answer: at most one for each waiting
-    /// connection.
+    /// Answers of the store that no handshake has got yet, and the number of questions that are still unanswered. Each
+    /// handshake that waits has at most one question.
     pub answers: Vec<Answer>,
     pub unanswered: usize,
 }
@@ -92,7 +95,7 @@ impl EndpointState {
 }
 
 impl QuicEndpoint {
-    /// Runs `run` on the state machines. Fails if the loop or the endpoint has ended.
+    /// Calls `run` with the state machines. Fails if the loop or the endpoint has ended.
     pub fn with_protocol<R>(
         &self,
         py: Python<'_>,
@@ -114,7 +117,7 @@ impl QuicEndpoint {
         }
     }
 
-    /// Runs `run` on one connection. `None` if the connection or the loop has ended.
+    /// Calls `run` with one connection. `None` if the connection or the loop has ended.
     pub fn with_connection<R>(
         &self,
         py: Python<'_>,
@@ -124,17 +127,19 @@ impl QuicEndpoint {
         self.try_protocol(py, |protocol| protocol.connection(key).map(run))
     }
 
-    /// The program has written to a connection everything that it has for now. The loop may send it at once.
+    /// Lets the loop send what the program has written to a connection, now that the program has written all that it
+    /// has.
     pub fn written(&self, py: Python<'_>, connection: ConnectionKey) {
         if let EndpointOwner::Loop { owner, key, .. } = &self.owned_by {
-            // If the engine is out of reach, nothing was written either.
+            // If this fails, the loop is inside the kernel on another thread, so nothing was written either.
             let _ = owner
                 .get()
                 .with_engine(py, |engine| engine.quic_written(*key, connection));
         }
     }
 
-    /// Runs `run` on one connection with the time. Reading the clock costs as much as a small command.
+    /// Calls `run` with one connection and the current time. Only for commands that need the time, because reading the
+    /// clock costs as much as a small command.
     pub fn with_connection_now<R>(
         &self,
         py: Python<'_>,
@@ -152,7 +157,7 @@ impl QuicEndpoint {
         }
     }
 
-    /// Reads one connection, without the work that follows commands.
+    /// Calls `run` with one connection, to read from it. The work that follows commands is not done.
     pub fn peek_connection<R>(
         &self,
         py: Python<'_>,
@@ -162,7 +167,7 @@ impl QuicEndpoint {
         self.try_protocol(py, |protocol| protocol.peek(key).map(run))
     }
 
-    /// Runs `run` on the state machines. `None` if the loop or the endpoint has ended.
+    /// Calls `run` with the state machines. `None` if the loop or the endpoint has ended.
     pub(super) fn try_protocol<R>(
         &self,
         py: Python<'_>,
@@ -180,7 +185,8 @@ impl QuicEndpoint {
         }
     }
 
-    /// Runs `run` on the socket of an open loop. True if the engine takes over the lent descriptor `fd` and closes it.
+    /// Calls `run` with the socket of an open loop. Returns true if the engine takes over the lent descriptor `fd` and
+    /// will close it.
     pub(super) fn end_on_loop(
         &self,
         py: Python<'_>,

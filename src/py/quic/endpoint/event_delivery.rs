@@ -1,8 +1,8 @@
-//! Events of the state machines for Python: one list for each connection and turn.
+//! Delivers the events of the state machines to Python: one list for each connection and turn.
 //!
-//! Events are taken out first and turned into objects afterwards, so that no Python code runs while the engine is
-//! borrowed. Events about streams go to the protocol on a connection's streams while they are taken. This file also
-//! accepts connections, at their first event, and reports exceptions of the program.
+//! All events are first taken out of the state machines and then converted to objects, so that no Python code runs
+//! while the engine is borrowed. While they are taken, events about streams go to the protocol that is attached to
+//! the connection. This file also accepts connections, at their first event, and reports exceptions of the program.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -20,8 +20,8 @@ use crate::event_loop::turn;
 use crate::quic::connection::StreamProtocol;
 use crate::quic::events;
 
-/// The exception to raise, of several: the first one that ends the program, or the first of all. The others go to
-/// `sys.unraisablehook`.
+/// The exception that is raised after several calls: the first one that must end the program, or else the first of
+/// all. The others go to `sys.unraisablehook`.
 #[derive(Default)]
 pub(super) struct FirstError(Option<PyErr>);
 
@@ -53,18 +53,18 @@ impl FirstError {
     }
 }
 
-/// The events of one connection in a turn, or a question for a session store, which belongs to no connection.
+/// The events of one connection in a turn; or a question for a session store, which belongs to no connection.
 struct Part {
     key: ConnectionKey,
-    /// The protocol on the connection's streams, if it has one. It has handled their events already.
+    /// The protocol that is attached to the connection's streams. It has handled the events about streams already.
     attached: Option<Arc<dyn StreamProtocol>>,
-    /// It has handled some.
+    /// True if the attached protocol has handled an event.
     is_handled: bool,
-    /// The other events.
+    /// All other events.
     events: Vec<Event>,
 }
 
-/// All events of a turn, by connection.
+/// All events of a turn, grouped by connection.
 #[derive(Default)]
 struct Parts {
     list: Vec<Part>,
@@ -73,7 +73,7 @@ struct Parts {
 }
 
 impl Parts {
-    /// Takes the events of an endpoint. The ones about streams go to the protocols that are attached.
+    /// Takes the events of an endpoint. Events about streams go to the attached protocols.
     fn take(
         py: Python<'_>,
         endpoint: &QuicEndpoint,
@@ -103,7 +103,8 @@ impl Parts {
         parts
     }
 
-    /// The part of a connection. Events of one connection follow each other.
+    /// The group of a connection. A new one is added unless the last group is that connection's, because the events of
+    /// one connection follow each other.
     fn part(&mut self, py: Python<'_>, endpoint: &QuicEndpoint, key: ConnectionKey) -> &mut Part {
         if self.list.last().is_none_or(|part| part.key != key) {
             let attached = endpoint.state.with(py, |state| {
@@ -128,7 +129,7 @@ impl Part {
     }
 }
 
-/// The function that returns the next event which `take` does not keep.
+/// A source of events: the state machines of an endpoint, on a loop or without one.
 trait Polled {
     fn poll_event_past(&mut self, take: &mut Take<'_>) -> Option<(ConnectionKey, Event)>;
 }
@@ -148,13 +149,15 @@ impl Polled for QuicSocket {
 }
 
 impl QuicEndpoint {
-    /// Passes every waiting event to its connection's receiver or queue. Exceptions are reported to the loop or to
-    /// `on_error`, and only those that have to leave the loop are returned. Without a report the first one is returned.
+    /// Passes every waiting event to the receiver or queue of its connection. Exceptions are reported to the loop or to
+    /// `on_error`; only those that must leave the loop are returned. Without a loop and `on_error`, the first one is
+    /// returned.
     pub fn deliver(slf: &Bound<'_, Self>) -> PyResult<()> {
         let py = slf.py();
         let mut first_error = FirstError::default();
         loop {
-            // Events of a handshake that got an answer, and of commands on a new connection, come in the same turn.
+            // Handshakes are continued before the events are taken, so that their events, and those of commands on a
+            // new connection, come in the same turn.
             let mut has_begun = Self::take_answers(slf, &mut first_error)?;
             for mut part in slf.get().take_events(py)? {
                 if let [Event::SessionsAsked { .. }] = &part.events[..]
@@ -171,9 +174,10 @@ impl QuicEndpoint {
                 }
                 let delivered = Self::deliver_to(slf, part, &mut has_begun)
                     .or_else(|error| Self::report(slf, RECEIVER_RAISED, error));
-                // An exception for one connection does not keep events from the others.
+                // An exception for one connection does not keep other connections from their events.
                 first_error.note(py, delivered);
-                // Bytes that it has written may leave before the next connection's events are delivered.
+                // Bytes that the connection's program has written may leave before the next connection's events are
+                // delivered.
                 if let EndpointOwner::Loop { owner, .. } = &slf.get().owned_by {
                     turn::with_engine_at_hand(owner.get(), py, Engine::end_part);
                 }
@@ -187,7 +191,7 @@ impl QuicEndpoint {
         first_error.raise()
     }
 
-    /// The engine has released the socket.
+    /// Handles the engine's release of the socket: the endpoint has ended.
     pub fn ended(slf: &Bound<'_, Self>) -> PyResult<()> {
         let py = slf.py();
         let state = slf.get().state.take(py);
@@ -255,8 +259,8 @@ impl QuicEndpoint {
                 .get(&key)
                 .map(|connection| connection.clone_ref(py)),
         });
-        // The program refused the connection while accepting it, or the connection failed before its application protocol
-        // was known.
+        // There is no object if the program has refused the connection, or if the connection has failed before its
+        // application protocol was negotiated.
         let Some(connection) = connection else {
             return first_error.raise();
         };
@@ -264,7 +268,8 @@ impl QuicEndpoint {
         let connection = connection.bind(py).get();
         let wants_finished = connection.wants_finished(py);
         let is_batch = matches!(group.last(), Some(Event::BatchHandled));
-        // One that was attached after the events were taken: mostly HTTP, while the connection was accepted.
+        // A protocol that was attached after the events were taken, in most cases HTTP/3 when the connection was
+        // accepted, gets the events about streams now.
         if let Some(attached) = connection.attached(py)
             && group.iter().any(Event::is_about_streams)
         {
@@ -276,7 +281,7 @@ impl QuicEndpoint {
                     attached.handle(py, quic, event, now);
                 }
             });
-            // The other events of the group are delivered in any case, its end included.
+            // The other events of the group, including the connection's end, are delivered even after an exception.
             first_error.note(py, handled.map(drop));
             first_error.note(py, attached.deliver(py));
             this.go_on_in_this_turn(py);
@@ -285,7 +290,7 @@ impl QuicEndpoint {
             match connection.keep_credential(py, &event) {
                 Ok(true) => continue,
                 Ok(false) => {}
-                // An exception of a handler does not keep events from the program.
+                // An exception of a ticket or token handler does not keep the other events from the program.
                 Err(error) => {
                     drop(inside.take());
                     first_error.note(py, Self::report(slf, HANDLER_RAISED, error));
@@ -312,14 +317,15 @@ impl QuicEndpoint {
         first_error.raise()
     }
 
-    /// Tasks that streams have woken run before the loop waits, as soon as a protocol's callback would.
+    /// Lets tasks that streams have woken run before the loop waits. So they run as early as a protocol's callback
+    /// would.
     fn go_on_in_this_turn(&self, py: Python<'_>) {
         if let EndpointOwner::Loop { owner, .. } = &self.owned_by {
             owner.get().ready.with(py, |ready| ready.goes_on = true);
         }
     }
 
-    /// Enters the context in which an endpoint on a loop was made.
+    /// Enters the context in which the endpoint was made. `None` without a loop.
     pub(super) fn enter<'py>(&self, py: Python<'py>) -> PyResult<Option<Inside<'py>>> {
         match &self.owned_by {
             EndpointOwner::Loop { context, .. } => Inside::of(context.bind(py)).map(Some),
@@ -327,8 +333,8 @@ impl QuicEndpoint {
         }
     }
 
-    /// `Some` if the events of `group` give the program a new connection; it holds the application protocol if the
-    /// program gets connections only when that is negotiated. A connection has no other event before.
+    /// Returns `Some` if the events of `group` announce a new connection. It contains the application protocol if the
+    /// program gets connections only when that is negotiated. A connection has no event before this one.
     fn accepted_in(&self, py: Python<'_>, group: &[Event]) -> Option<Option<Vec<u8>>> {
         if !self.state.with(py, |state| state.when_negotiated) {
             return matches!(group.first(), Some(Event::Accepted)).then_some(None);
@@ -339,7 +345,7 @@ impl QuicEndpoint {
         })
     }
 
-    /// Calls the program to make the object of an accepted connection. An exception refuses the connection.
+    /// Calls the program to make the object of an accepted connection. If the call raises, the connection is refused.
     fn accept(slf: &Bound<'_, Self>, key: ConnectionKey, alpn: Option<Vec<u8>>) -> PyResult<()> {
         let py = slf.py();
         let this = slf.get();
@@ -350,7 +356,7 @@ impl QuicEndpoint {
                 state.connections.contains_key(&key),
             )
         });
-        // A client's connection, whose protocol was negotiated as well.
+        // The negotiated protocol is that of a client's connection, which has its object already.
         if is_known {
             return Ok(());
         }
@@ -365,7 +371,7 @@ impl QuicEndpoint {
             .call1((slf, key.as_u64(), alpn.map(|name| PyBytes::new(py, &name))))
             .map(drop)
             .inspect_err(|_| {
-                // The caller reports the exception. The peer gets an internal error.
+                // The caller reports the exception. The connection is closed with INTERNAL_ERROR.
                 let refused = this.with_connection_now(py, key, |connection, now| {
                     connection.close(now, INTERNAL_ERROR, Some(0), b"the server failed to accept");
                 });
@@ -419,7 +425,7 @@ impl QuicEndpoint {
 
 const HANDLER_RAISED: &str = "Exception in a handler of QUIC session tickets or tokens";
 const RECEIVER_RAISED: &str = "Exception in a QUIC event receiver";
-/// RFC 9000 section 20.1.
+/// The transport error INTERNAL_ERROR (RFC 9000 section 20.1).
 const INTERNAL_ERROR: u64 = 0x1;
-/// A table of up to this many connections does not shrink.
+/// A table with space for up to this number of connections is not shrunk.
 const CONNECTIONS_KEPT: usize = 128;

@@ -1,4 +1,4 @@
-//! Further sockets of an endpoint on a loop, and a connection's move to one of them.
+//! The further sockets of an endpoint on a loop, and the migration of a connection to one of them.
 
 use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use super::{EndpointOwner, QuicEndpoint};
 use crate::capi::error;
 
 impl QuicEndpoint {
-    /// Takes over the bound UDP socket `fd`, even if this fails. Returns its number.
+    /// Takes over the bound UDP socket `fd`, which is closed if this fails. Returns the number of the socket.
     pub(super) fn take_socket(&self, py: Python<'_>, fd: RawFd) -> PyResult<u32> {
         // SAFETY: the caller has detached the descriptor from its socket object, so no other code closes it.
         let fd = unsafe { net::take_over(fd) }.map_err(|error| error::io_error(&error))?;
@@ -30,7 +30,7 @@ impl QuicEndpoint {
             .map_err(|error| error::io_error(&error))
     }
 
-    /// Closes a further socket, unless the endpoint has ended.
+    /// Closes a further socket of the endpoint. Does nothing after the endpoint's end.
     pub(super) fn close_socket(&self, py: Python<'_>, number: u32) -> PyResult<()> {
         let EndpointOwner::Loop { owner, key, .. } = &self.owned_by else {
             return Ok(());
@@ -45,7 +45,7 @@ impl QuicEndpoint {
         })
     }
 
-    /// Moves a client's connection to another socket.
+    /// Moves a client's connection to the socket with the number `socket`.
     pub fn migrate(
         &self,
         py: Python<'_>,

@@ -1,8 +1,8 @@
-//! Questions for the program's session store, from the thread that delivers events or on the store's own thread.
+//! Asks the program's session store, on the thread that delivers events or on a thread of the store.
 //!
 //! A store in memory answers at once. A store that may block is asked on its own thread
-//! (`uringcore.quic._session_store_thread`), and a later `deliver` takes its answer; on a loop the answer causes that call. The
-//! protocol limits the time for which a handshake waits for the answer.
+//! (`uringcore.quic._session_store_thread`), and a later `deliver` takes its answer. On a loop the answer causes a `deliver`.
+//! The protocol limits the time for which a handshake waits for the answer.
 
 use std::time::{Duration, Instant};
 
@@ -13,17 +13,17 @@ use crate::capi::bounded_arguments::{List, OwnedBytes};
 use crate::event_loop::clock;
 use crate::quic::credentials::ForeignStore;
 
-/// An answer of a store.
+/// The answer of a store.
 pub(super) struct Answer {
-    /// `None` for an error without a question.
+    /// The number of the question. `None` for an error that belongs to no question.
     question: Option<u64>,
-    /// True if the token, if there is one, may be used.
+    /// True if the client's address token was not used before, or if there is no token.
     is_new: bool,
     found: Vec<(Vec<u8>, Vec<u8>)>,
     errors: Vec<PyErr>,
 }
 
-/// A callable for a store's thread, which calls it once for each question. It never raises.
+/// A callable for a store's thread. The thread calls it once for each question. It never raises.
 #[pyclass(frozen, module = "uringcore._uringcore")]
 pub struct StoreAnswer {
     endpoint: Py<QuicEndpoint>,
@@ -50,7 +50,7 @@ impl StoreAnswer {
         };
         let on_answer = self.endpoint.get().state.with(py, |state| {
             state.answers.push(answer);
-            // The callback for the first answer causes a call that takes all of them.
+            // The callback of the first answer causes a `deliver`, which takes all answers.
             let is_first = state.answers.len() == 1;
             state
                 .on_answer
@@ -65,8 +65,8 @@ impl StoreAnswer {
 }
 
 impl QuicEndpoint {
-    /// Looks up a client's token and tickets in the program's store. The handshake waits for the result.
-    /// Returns true if a handshake has begun.
+    /// Looks up a client's token and tickets in the program's store, while the handshake waits. Returns true if a
+    /// handshake has begun.
     pub(super) fn ask_store(
         slf: &Bound<'_, Self>,
         question: u64,
@@ -94,7 +94,7 @@ impl QuicEndpoint {
                         this.state.with(py, |state| state.unanswered += 1);
                         return Ok(false);
                     }
-                    // The store is too busy. The token then does not validate the address.
+                    // The store's queue is full. The token then does not validate the client's address.
                     Ok(false) => answer.is_new = token.is_none(),
                     Err(error) => {
                         answer.is_new = token.is_none();
@@ -155,14 +155,14 @@ impl QuicEndpoint {
             }
             Some(())
         })?;
-        // The handshake has begun and does not need the other sessions.
+        // The handshake has begun. Sessions that it has not taken are not needed.
         if let Some(store) = store {
             store.get().forget_offered();
         }
         Ok(answer.is_new)
     }
 
-    /// Passes new sessions to the program's own store.
+    /// Passes new sessions to the program's store.
     pub(super) fn keep_sessions(slf: &Bound<'_, Self>) -> PyResult<()> {
         let (py, this) = (slf.py(), slf.get());
         let Some(store) = this.foreign_store(py) else {
@@ -188,9 +188,10 @@ impl QuicEndpoint {
         first_error.raise()
     }
 
-    /// The time of the next look for answers, if there is no callback for them.
+    /// The time at which to look for answers, without a callback for them.
     ///
-    /// `None` if no handshake waits: a store that is stuck, or that belongs to another process since a fork, needs no look.
+    /// `None` if no handshake waits. A store that never answers, or whose thread is in another process since a fork,
+    /// causes no further looks then.
     pub(super) fn answers_due(&self, py: Python<'_>, own: &OwnedEndpoint) -> Option<Instant> {
         let is_asked = self.state.with(py, |state| {
             state.unanswered > 0 && state.on_answer.is_none()
@@ -207,7 +208,7 @@ impl QuicEndpoint {
     /// The value of `time.monotonic()` at `at`, or slightly less.
     fn monotonic(&self, py: Python<'_>, at: Instant) -> f64 {
         let now = clock::monotonic();
-        // This clock is read second, so the time in between makes the result earlier.
+        // The monotonic clock was read first, so the time between the two reads makes the result earlier.
         now + at.saturating_duration_since(self.now(py)).as_secs_f64()
     }
 
@@ -228,7 +229,7 @@ impl QuicEndpoint {
     }
 }
 
-/// Calls a store that returns at once. If the store raises for a token, the token is not used.
+/// Asks a store that returns at once. If the store raises for a token, the token does not validate the address.
 fn ask_now(
     py: Python<'_>,
     store: &ForeignStore,
@@ -258,5 +259,5 @@ fn ask_now(
 }
 
 const STORE_RAISED: &str = "Exception in a QUIC server's session store";
-/// The interval of looks for an answer without a loop, while a handshake waits.
+/// The interval at which an endpoint without a loop looks for an answer while a handshake waits.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
