@@ -1,6 +1,6 @@
-//! The application's run for a request: the coroutine around it, and its task.
+//! The run of the application for a request: the coroutine around the application, and its task.
 //!
-//! There is always a task, because anyio and `asyncio.timeout` need the current one. From CPython 3.12 on it
+//! There is always a task, because anyio and `asyncio.timeout` need the current one. From CPython 3.12 on the task
 //! starts eagerly, so an application that waits for nothing has returned when the task is made.
 
 use std::borrow::Cow;
@@ -29,30 +29,32 @@ use crate::event_loop::tasks;
 
 /// The coroutine of a request's task: `await application(scope, receive, send)`, and then the end of the exchange.
 ///
-/// Its `cr_frame` and similar attributes are the application's, for programs that print the position of a task.
+/// Its `cr_frame` and similar attributes are those of the application's coroutine, for programs that print the
+/// position of a task.
 #[pyclass(frozen, module = "uringcore._uringcore")]
 pub struct ApplicationCoroutine(Run);
 
 coroutine_methods!(ApplicationCoroutine);
 
-/// A run of the application.
+/// One run of the application.
 struct Run {
     request: Py<Request>,
     state: GilCell<TaskState>,
-    /// A proxy has forwarded the request and names its client.
+    /// True if a proxy has forwarded the request and its fields name the client.
     is_forwarded: bool,
-    /// The task was cancelled. Otherwise a CancelledError of the application is a failure like any other.
+    /// True if the task was cancelled. Otherwise a CancelledError that the application raises is a failure like any
+    /// other.
     is_cancelled: AtomicBool,
 }
 
 enum TaskState {
     NotBegun,
-    /// The iterator of the application's awaitable: in most cases its coroutine.
+    /// The iterator of the awaitable that the application has returned: in most cases its coroutine.
     Running(Py<PyAny>),
     Over,
 }
 
-/// The result of a step of the application.
+/// The result of one step of the application.
 enum Came {
     Yield(Py<PyAny>),
     Return(Py<PyAny>),
@@ -73,7 +75,7 @@ impl Coroutine for Run {
     fn throw(&self, py: Python<'_>, args: &Bound<'_, PyTuple>) -> PyResult<Option<Py<PyAny>>> {
         let state = self.state(py);
         let error = match raised(args) {
-            // Arguments that are no exception leave the coroutine as it is.
+            // A coroutine that has not started ignores an argument that is no exception, and raises only the TypeError.
             Err(error) if state == CoroutineState::Created => return Err(error),
             Ok(error) | Err(error) => error,
         };
@@ -90,7 +92,7 @@ impl Coroutine for Run {
                 let thrown = running.bind(py).call_method1(intern!(py, "throw"), args);
                 thrown.map(|what| Came::Yield(what.unbind()))
             }
-            // Before the first step: the application is never called.
+            // The exception came before the first step, so the application is never called.
             None => Err(error),
         };
         let came = match came {
@@ -206,7 +208,7 @@ impl Run {
         let name = self.inner(py, attribute);
         match name.and_then(|name| name.extract::<String>(py).ok()) {
             Some(name) => Cow::Owned(name),
-            // Before and after its run there is no coroutine of the application's.
+            // The application has no coroutine before and after its run.
             None => Cow::Borrowed("application"),
         }
     }
@@ -228,8 +230,8 @@ impl Run {
         self.settle(py, came)
     }
 
-    /// Refuses a request instead of calling the application, if requests in the same turn have used up the memory of this
-    /// client.
+    /// Refuses a request instead of calling the application, if other requests of the same turn have used up the memory
+    /// of this client.
     fn is_refused(&self, py: Python<'_>) -> PyResult<bool> {
         let request = self.request.get();
         let is_short = request.with_wire(py, |wire| wire.is_short_of_memory(py)) == Some(true);
@@ -265,11 +267,11 @@ impl Run {
         Ok(running)
     }
 
-    /// The result for the task. `None` if the application has returned, which ends the exchange.
+    /// Converts the result of a step for the task. `None` if the application has returned, which ends the exchange.
     fn settle(&self, py: Python<'_>, came: PyResult<Came>) -> PyResult<Option<Py<PyAny>>> {
         match came {
             Ok(Came::Yield(what)) => return Ok(Some(what)),
-            // A step inside a step: the outer one goes on.
+            // The application has made a step inside its own step. That step fails, and the outer one continues.
             Err(error) if self.state(py) == CoroutineState::Running => return Err(error),
             _ => {}
         }
@@ -283,7 +285,7 @@ impl Run {
             Err(error)
                 if self.is_cancelled.load(Ordering::Relaxed) && is_cancellation(py, &error) =>
             {
-                // The server's limit for a graceful stop: notify the client by an error code, and end.
+                // The server's time for a graceful stop has passed. The client gets an error code, and the task ends.
                 request.get().end(py, Ending::Cancelled);
                 Err(error)
             }
@@ -295,7 +297,7 @@ impl Run {
     }
 }
 
-/// Makes a task, which starts eagerly if CPython can and the loop has no task factory.
+/// Makes a task. It starts eagerly, if CPython supports that and the loop has no task factory.
 fn new_task<'py>(
     service: &AsgiService,
     coroutine: &Bound<'py, PyAny>,
@@ -316,7 +318,7 @@ fn new_task<'py>(
             kwargs.set_item(intern!(py, "context"), context)?;
             create_task.call((coroutine,), Some(&kwargs))
         }
-        // A task copies the context in which it is made.
+        // A task copies the context in which it is made, so it is made inside an empty one.
         #[cfg(not(Py_3_11))]
         Some(context) => context.call_method1(intern!(py, "run"), (create_task, coroutine)),
     }
@@ -382,7 +384,7 @@ impl Request {
         Ok(())
     }
 
-    /// Cancels the application, unless it has answered and only continues working.
+    /// Cancels the application, unless it has completed its response and only continues to work.
     pub fn cancel(&self, py: Python<'_>) -> PyResult<()> {
         let task = self.state.with(py, |state| match &state.task {
             Some(task) if !state.was_answered => Some(task.clone_ref(py)),
@@ -397,7 +399,7 @@ impl Request {
     fn returned(slf: &Bound<'_, Self>, value: &Bound<'_, PyAny>) -> PyResult<()> {
         let (py, this) = (slf.py(), slf.get());
         if value.is_none() && this.close_socket(py, status_code::NORMAL, "") {
-            // The application returned without closing its WebSocket, which is closed normally.
+            // The application has returned without closing its WebSocket, which was closed with the code 1000.
             return this.wake_all(py);
         }
         let (disconnected, is_complete, is_begun) = this.state.with(py, |state| {
@@ -429,8 +431,8 @@ impl Request {
     fn raised(slf: &Bound<'_, Self>, error: PyErr) -> PyResult<()> {
         let (py, this) = (slf.py(), slf.get());
         if this.is_socket_over(py) && error.is_instance_of::<ClientDisconnected>(py) {
-            // The application has raised the error of its own client's end. Such an error while its client is still there
-            // is about another WebSocket, and is reported.
+            // The application has raised ClientDisconnected because its own client has gone. If the client were still
+            // there, the error would be about another WebSocket and would be reported.
             return Ok(());
         }
         let service = this.service.get();
@@ -444,7 +446,7 @@ impl Request {
         Self::fail(slf)
     }
 
-    /// True if the client went before the application had answered, or closed its WebSocket.
+    /// True if the client went away before the application had answered, or before it had closed its WebSocket.
     fn was_abandoned(&self, py: Python<'_>) -> bool {
         if self.is_socket() {
             return self.is_socket_over(py) && !self.was_closed_by_application(py);
@@ -453,7 +455,7 @@ impl Request {
             .with(py, |state| state.disconnected && !state.was_answered)
     }
 
-    /// The application has returned, and the exchange has ended.
+    /// Releases the stream and the task, because the application has returned and the exchange has ended.
     pub(super) fn let_go(&self, py: Python<'_>) -> PyResult<()> {
         let (wire, task) = self
             .state
@@ -467,7 +469,7 @@ impl Request {
             Some(task) => service.tasks.bind(py).discard(task).map(drop),
             None => Ok(()),
         };
-        // Wakes other tasks that the application has started, which wait here for nothing.
+        // Wakes other tasks that the application has started. They wait for messages that will not come.
         discarded.and(self.wake_all(py))
     }
 }

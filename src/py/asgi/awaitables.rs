@@ -1,7 +1,8 @@
-//! The awaitables that `receive()` and `send()` return. They are coroutines too, because frameworks make tasks of them.
+//! The awaitables that `receive()` and `send()` return. They are coroutines too, because frameworks make tasks of
+//! them.
 //!
-//! A `send` whose client has gone suspends once. Otherwise it would never wait, and a program that continues to send
-//! would block the loop.
+//! A `send` to a client that has gone suspends once. Otherwise it would never wait, and a program that continues to
+//! send would block the loop.
 
 use bytes::Bytes;
 use pyo3::intern;
@@ -17,7 +18,7 @@ use super::response::Sent;
 use crate::capi::coroutine::coroutine_methods;
 use crate::capi::rust_coroutine::{Outcome, RustCoroutine, Work};
 
-/// An awaitable of `receive()` or `send()`.
+/// The awaitable of a call of `receive()` or `send()`.
 #[pyclass(frozen, module = "uringcore._uringcore")]
 pub struct MessageAwaitable(RustCoroutine<Call>);
 
@@ -41,17 +42,17 @@ impl MessageAwaitable {
     }
 }
 
-/// The rest of a call of `receive()` or `send()`.
+/// The remaining work of a call of `receive()` or `send()`.
 struct Call {
     request: Py<Request>,
     step: Step,
 }
 
-/// The next step.
+/// The next step of the work.
 enum Step {
     Receive,
     Send(Py<PyAny>),
-    /// The rest of a body waits for room. True if nothing follows.
+    /// Sends the rest of a body that waits for space. True if it is the last content of the response.
     SendRest(Bytes, bool, Charge),
     /// Opens a file and sends it.
     OpenFile(Box<FileRequest>),
@@ -99,8 +100,7 @@ impl Call {
     fn after(request: Py<Request>, py: Python<'_>, sent: Sent) -> PyResult<Outcome<Self>> {
         let (future, step) = match sent {
             Sent::Taken => return Ok(Outcome::Return(py.None())),
-            // The loop gets a turn first, because a program that continues to send to a client that has gone would
-            // block it.
+            // The client has gone. The loop gets a turn first, because a program that continues to send would block it.
             Sent::ToNobody => {
                 let step = Step::Finish;
                 return Ok(Outcome::Yield(Self { request, step }));
@@ -129,7 +129,7 @@ impl Call {
         Ok(Outcome::Wait(future.unbind(), Self { request, step }))
     }
 
-    /// Waits until the client has sent more, or with `writes` until it has taken more, and then takes the step.
+    /// Waits until the client has sent more, or with `writes` until it has taken more. Then executes `step`.
     fn wait(
         request: Py<Request>,
         py: Python<'_>,
@@ -141,8 +141,8 @@ impl Call {
     }
 }
 
-/// A future that is set when a file may be opened, or after `delay` seconds for another try; also when the client has
-/// gone.
+/// Makes a future that is set when a file may be opened, or after `delay` seconds for another attempt, or when the
+/// client has gone.
 fn wait_for_file<'py>(
     request: &Py<Request>,
     py: Python<'py>,

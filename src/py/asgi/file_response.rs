@@ -1,15 +1,16 @@
-//! Files as content: `http.response.pathsend` and `http.response.zerocopysend`.
+//! Files as content of a response: the messages `http.response.pathsend` and `http.response.zerocopysend`.
 //!
-//! A file's bytes go from the page cache to the connection without becoming a Python object. A thread of the loop's
-//! executor reads bytes that the cache does not have. For a slow client one part of the file stays in memory. Its
-//! descriptor stays open while there is a [`Permit`] for it among the connection's and a [`FileShare`] among the
-//! process's; else the file is opened again for each part. A file without a permit, or without a descriptor, is opened
-//! later.
+//! The bytes of a file go from the page cache to the connection without becoming a Python object. A thread of the
+//! loop's executor reads the bytes that are not in the cache. For a slow client, one part of the file is in memory.
 //!
-//! Ranges are the application's part: it sets Content-Range and sends a part.
+//! A file stays open between two parts while it has a [`Permit`] of the connection and a [`FileShare`] of the
+//! process. Otherwise it is closed and opened again for each part. If there is no permit or no free descriptor, the
+//! file is opened later.
 //!
-//! A file is opened on the loop's thread, because an application that sends a path has usually looked the file up
-//! just before.
+//! Range requests are left to the application: it sets Content-Range and sends a part of the file.
+//!
+//! A file is opened on the loop's thread, because an application that sends a path has in most cases just looked the
+//! file up, so the call does not wait for the disk.
 
 use std::io;
 use std::os::fd::RawFd;
@@ -38,20 +39,20 @@ use crate::capi::gil_cell::GilCell;
 pub(super) struct FileRequest {
     source: Source,
     share: Arc<FileShare>,
-    /// `None`: from the descriptor's position on, which moves.
+    /// The position of the first byte. `None`: the descriptor's own position, which moves with the bytes.
     offset: Option<u64>,
     count: Option<u64>,
     more_body: bool,
-    /// The number of attempts that found no descriptor.
+    /// The number of attempts that have found no free descriptor.
     failures: u32,
 }
 
-/// The part of a file that is still to be sent.
+/// The part of a file that is not sent yet.
 pub(super) struct FileBody {
-    /// `None` while it waits.
+    /// The open file. `None` while it is closed because it waits.
     file: Option<Arc<SentFile>>,
     share: Arc<FileShare>,
-    /// The source to open it again, and the identity that the file must have then.
+    /// The source from which it is opened again. The file must then have the identity `identity`.
     source: Source,
     identity: FileIdentity,
     permit: Option<Permit>,
@@ -59,34 +60,34 @@ pub(super) struct FileBody {
     name: String,
     offset: u64,
     left: u64,
-    /// Nothing of the response follows.
+    /// True if the response has no further content.
     last: bool,
-    /// A read that a thread carries out.
+    /// The read that a thread executes.
     reading: Option<Py<Reading>>,
     failures: u32,
 }
 
 /// The source of a file.
 enum Source {
-    /// `http.response.pathsend`: the path, and the object that the application passed, for errors.
+    /// `http.response.pathsend`: the path, and the object that the application has passed, for errors.
     Path(PathBuf, Py<PyAny>),
-    /// `http.response.zerocopysend`: an object with `fileno()`, which the application keeps open until all is sent.
+    /// `http.response.zerocopysend`: an object with `fileno()`. The application keeps it open until everything is sent.
     Object(Py<PyAny>),
 }
 
-/// The reason why a file is not open.
+/// The reason for which a file is not open.
 enum Unopened {
     /// All permits are taken.
     NoPlace,
-    /// The process, or the system, has no descriptor left.
+    /// The process or the system has no free descriptor.
     NoDescriptor,
     Failed(PyErr),
 }
 
-/// A callable that a thread runs to read.
+/// A callable that reads a part of a file on a thread.
 #[pyclass(frozen, module = "uringcore._uringcore")]
 struct Reading {
-    /// Taken once: by the thread that reads, or by the response if that ends earlier.
+    /// The open file. Taken once: by the thread that reads, or by the response if it ends before that.
     file: GilCell<Option<(Arc<SentFile>, Arc<FileShare>)>>,
     offset: u64,
     length: usize,
@@ -96,7 +97,7 @@ struct Reading {
 #[pymethods]
 impl Reading {
     fn __call__(&self, py: Python<'_>) {
-        // This thread keeps the permit until the file is closed.
+        // This thread holds the permit (`_share`) until the file is closed.
         let Some((file, _share)) = self.file.take(py) else {
             return;
         };
@@ -105,7 +106,8 @@ impl Reading {
     }
 }
 
-/// After its end, a response leaves no descriptor in the executor's queue.
+/// Takes the file out of a read that waits in the executor's queue, so that a response that has ended holds no
+/// descriptor.
 impl Drop for FileBody {
     fn drop(&mut self) {
         if let Some(reading) = self.reading.take() {
@@ -126,7 +128,7 @@ impl Source {
                 Err(error) if !is_out_of_descriptors(&error) => {
                     return Err(Unopened::Failed(self.named(py, &error)));
                 }
-                // Closing a file that only waits makes room.
+                // Closing a file that only waits has freed a descriptor.
                 Err(_) if open_files::close_one(py) => {}
                 Err(_) => return Err(Unopened::NoDescriptor),
             }
@@ -140,7 +142,7 @@ impl Source {
             .map_err(Unopened::Failed)
     }
 
-    /// An error as `open()` raises it.
+    /// The error with the file's name, as `open()` raises it.
     fn named(&self, py: Python<'_>, error: &io::Error) -> PyErr {
         let names = match self {
             Self::Path(_, given) => PyTuple::new(py, [given]).ok(),
@@ -197,15 +199,15 @@ impl FileRequest {
     }
 }
 
-/// Seconds until the next attempt to get a descriptor; `None` if the last one did not lack it. No event reports a
-/// free descriptor.
+/// Seconds until the next attempt to open the file. `None` if the last attempt did not fail for want of a descriptor.
+/// No event reports a free descriptor, so the file is tried again.
 fn retry_delay(failures: u32) -> Option<f64> {
     let doubled = f64::from(1_u32 << failures.min(5)) * RETRY_SECONDS;
     (failures > 0).then(|| doubled.min(RETRY_SECONDS_MAX))
 }
 
 impl FileBody {
-    /// The next part, or `None` if a thread has to read it.
+    /// Reads the next part. `None` if a thread has to read it, because it is not in the page cache.
     fn next_part(&mut self, py: Python<'_>) -> io::Result<Option<Vec<u8>>> {
         if let Some(reading) = self.reading.take()
             && let Some(outcome) = reading.get().outcome.with(py, Option::take)
@@ -224,7 +226,7 @@ impl FileBody {
             return;
         };
         self.permit = self.permit.take().or_else(|| wire.file_permit());
-        // The application may close its own open file, which could then not be opened again. So that descriptor is kept
+        // The application may close its own open file, which could not be opened again then. So its descriptor is kept
         // even without a permit.
         match self.permit.is_some() || matches!(self.source, Source::Object(_)) {
             true => self.share.keep(py, file),
@@ -235,7 +237,7 @@ impl FileBody {
         }
     }
 
-    /// Makes sure that the file is open. False if the path names another file now.
+    /// Opens the file if it is closed. Returns false if its path names another file now.
     fn is_there(&mut self, py: Python<'_>) -> Result<bool, Unopened> {
         if self.file.is_some() {
             return Ok(true);
@@ -303,7 +305,7 @@ impl FileBody {
 }
 
 impl Request {
-    /// `http.response.pathsend`: the whole file, followed by nothing but trailers.
+    /// Handles `http.response.pathsend`: sends a whole file, after which only trailers may follow.
     pub(super) fn send_path(slf: &Bound<'_, Self>, message: &Bound<'_, PyAny>) -> PyResult<Sent> {
         let (py, this) = (slf.py(), slf.get());
         let given = required(message, intern!(py, "path"))?;
@@ -316,7 +318,7 @@ impl Request {
         Self::open_file(slf, this.file_request(py, source, Some(0), None, false)?)
     }
 
-    /// `http.response.zerocopysend`: a part of an open file.
+    /// Handles `http.response.zerocopysend`: sends a part of an open file.
     pub(super) fn send_open_file(
         slf: &Bound<'_, Self>,
         message: &Bound<'_, PyAny>,
@@ -372,7 +374,7 @@ impl Request {
         }))
     }
 
-    /// Opens a file now or, if there is no room for it, later.
+    /// Opens a file now, or later if there is no permit or no descriptor for it.
     pub(super) fn open_file(
         slf: &Bound<'_, Self>,
         mut request: Box<FileRequest>,
@@ -404,7 +406,7 @@ impl Request {
                 .extract()?,
             (offset, _) => offset.unwrap_or(0),
         };
-        // If a file has grown, the bytes beyond the announced length are left out.
+        // If the file has grown since, bytes beyond the announced Content-Length are not sent.
         let announced = match request.source {
             Source::Path(..) => this.state.with(py, |state| state.response.content_left()),
             Source::Object(_) => None,
@@ -413,7 +415,7 @@ impl Request {
         let wanted = request.count.or(announced);
         let length = wanted.map_or(available, |wanted| wanted.min(available));
         if let (None, Source::Object(object)) = (request.offset, &request.source) {
-            // The position after sendfile(2).
+            // Sets the position of the file as sendfile(2) would.
             let end = (begin.saturating_add(length),);
             object.bind(py).call_method1(intern!(py, "seek"), end)?;
         }
@@ -502,8 +504,8 @@ impl Request {
         Self::send_rest(slf, Bytes::new(), body.last)
     }
 
-    /// The announced length cannot be sent, and the sent part is not the whole. The stream is reset, so that the client
-    /// sees that.
+    /// Resets the stream, because the file cannot be sent to its announced length. Without the reset the client would
+    /// take the sent part for the whole.
     fn file_was_lost(slf: &Bound<'_, Self>, body: &FileBody, how: &str) -> PyResult<Sent> {
         let (py, this) = (slf.py(), slf.get());
         let name = &body.name;
@@ -520,6 +522,6 @@ fn runtime_error(text: &'static str) -> PyErr {
     PyRuntimeError::new_err(text)
 }
 
-/// The first wait for a descriptor, and the longest.
+/// The first interval between two attempts to open a file without a free descriptor, and the longest, in seconds.
 const RETRY_SECONDS: f64 = 0.05;
 const RETRY_SECONDS_MAX: f64 = 1.0;

@@ -1,5 +1,5 @@
-//! A cache of field lines as Python objects. A client sends equal names, and mostly equal values, with every request.
-//! Secret values are not cached.
+//! A cache of field lines as Python objects. A client sends the same names, and in most cases the same values, with
+//! every request. Secret values are not cached.
 
 use std::hash::Hasher;
 
@@ -9,7 +9,7 @@ use rustc_hash::FxHasher;
 
 use crate::capi::gil_cell::GilCell;
 
-/// Recent lines. A slot holds one line, and another line of the same slot replaces it.
+/// The recent lines. A line has only one slot, which its hash selects, and replaces the line in that slot.
 pub struct HeaderCache {
     places: Box<[Option<Line>]>,
 }
@@ -28,9 +28,10 @@ impl HeaderCache {
     }
 }
 
-/// The pair `(name, value)`.
+/// Returns the pair `(name, value)` from the cache, or makes it.
 ///
-/// The tuple is made outside of the cell, because that may start a garbage collection, and finalisers may call this code again.
+/// The tuple is made outside of the cell, because an allocation may start a garbage collection, whose finalisers may
+/// call this function again.
 pub fn pair<'py>(
     py: Python<'py>,
     lines: &GilCell<HeaderCache>,
@@ -61,7 +62,7 @@ pub fn pair<'py>(
     Ok(pair)
 }
 
-/// The part of a line that its slot has.
+/// The part of a line that the cache has: the pair, or only the name.
 enum Found {
     Pair(Py<PyTuple>),
     Name(Py<PyBytes>),
@@ -89,5 +90,5 @@ fn place_of(name: &[u8], value: &[u8]) -> usize {
 }
 
 const PLACES: usize = 256;
-/// The longest value that is kept. With names and objects the table takes 128 KiB at most.
+/// The longest value in bytes that is kept. The whole cache, with names and objects, then takes 128 KiB at most.
 const VALUE_MAX: usize = 160;

@@ -1,8 +1,9 @@
-//! HTTP datagrams of a request (RFC 9297): `http.datagram.receive` and `http.datagram.send`, which an application is
-//! given with the extension `http.datagram`.
+//! HTTP datagrams of a request (RFC 9297): the messages `http.datagram.receive` and `http.datagram.send`. A request
+//! whose scope has the extension `http.datagram` may use them.
 //!
-//! At most [`WAITING_BYTES_MAX`] of received datagrams wait for the application. Then the oldest are dropped, because the
-//! newest are worth most. Sent datagrams wait in QUIC, which drops the oldest as well. Neither side waits for the other.
+//! At most [`WAITING_BYTES_MAX`] of received datagrams wait for the application. Above that the oldest are dropped,
+//! because the newest are worth most. Sent datagrams wait in QUIC, which drops the oldest as well. Neither direction
+//! waits for the other.
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -17,11 +18,11 @@ use super::response::Sent;
 use crate::capi::buffer;
 use crate::capi::gil_cell::GilCell;
 
-/// Datagrams that wait for an application.
+/// Received datagrams that wait for the application.
 pub(super) type QueuedDatagrams = Box<GilCell<Datagrams>>;
 
 impl Request {
-    /// Makes it a request with datagrams.
+    /// Adds a queue of datagrams to the request. `charge` accounts it to the client.
     pub fn with_datagrams(self, charge: Charge) -> Self {
         let mut datagrams = Datagrams::new(WAITING_BYTES_MAX);
         datagrams.set_charge(charge);
@@ -31,7 +32,7 @@ impl Request {
         }
     }
 
-    /// A datagram has arrived.
+    /// Handles a received datagram.
     pub fn datagram(&self, py: Python<'_>, data: bytes::Bytes) -> PyResult<()> {
         let Some(datagrams) = &self.datagrams else {
             return Ok(());
@@ -40,7 +41,7 @@ impl Request {
         self.wake_readers(py)
     }
 
-    /// The message of the next datagram.
+    /// The message of the next datagram. `None` if none waits.
     pub(super) fn next_datagram(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
         let next = |datagrams: &QueuedDatagrams| datagrams.with(py, Datagrams::pop);
         let Some(data) = self.datagrams.as_ref().and_then(next) else {
@@ -52,25 +53,25 @@ impl Request {
         Ok(Some(message.into_any().unbind()))
     }
 
-    /// `http.datagram.send`.
+    /// Handles the message `http.datagram.send`.
     pub(super) fn send_datagram(
         slf: &Bound<'_, Self>,
         message: &Bound<'_, PyAny>,
     ) -> PyResult<Sent> {
         let py = slf.py();
         let data = buffer::contiguous(&required(message, intern!(py, "data"))?, "data")?;
-        // The client needs the head first, to which the datagram belongs.
+        // The head is sent first, because the client needs it to accept datagrams of the response.
         Self::release_head(slf)?;
         let sent = slf.get().with_wire(py, |wire| wire.datagram(py, &data));
         slf.get().written(py);
         match sent {
             Some(Ok(true)) => Ok(Sent::Taken),
-            // The call waits a turn, so that the loop can send queued datagrams.
+            // The call waits for a turn, so that the loop can send the queued datagrams.
             Some(Ok(false) | Err(Refused::Gone)) | None => Ok(Sent::ToNobody),
             Some(Err(refused)) => Self::outcome(slf, Some(Err(refused))).map(|()| Sent::Taken),
         }
     }
 }
 
-/// The bound of one request, which counts an overhead for each datagram.
+/// The limit of a request's waiting datagrams in bytes. Each counts with an overhead.
 const WAITING_BYTES_MAX: usize = 128 << 10;

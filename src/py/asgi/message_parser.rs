@@ -1,4 +1,4 @@
-//! Parsing of an application's messages: their keys, and the fields in them.
+//! Parses the application's messages: their keys, and the field lines in them.
 
 use pyo3::exceptions::{PyKeyError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
@@ -6,7 +6,7 @@ use pyo3::types::{PyBytes, PyDict, PyString};
 
 use crate::capi::buffer;
 
-/// A field's name in lower case, as HTTP/2 and HTTP/3 demand.
+/// Converts the name of a field to lower case, as HTTP/2 and HTTP/3 require.
 pub fn lower_name<'py>(name: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
     let name = plain_bytes(name)?;
     match name.as_bytes().iter().any(u8::is_ascii_uppercase) {
@@ -18,7 +18,7 @@ pub fn lower_name<'py>(name: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>
     }
 }
 
-/// `bytes(value)`.
+/// Converts a value as `bytes(value)` does.
 pub fn plain_bytes<'py>(value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
     match value.cast::<PyBytes>() {
         Ok(bytes) => Ok(bytes.clone()),
@@ -44,7 +44,7 @@ pub fn content_length(value: &[u8]) -> PyResult<u64> {
     })
 }
 
-/// A value of a message by its key.
+/// The value of a key of a message. `None` if the key is missing.
 pub fn optional<'py>(
     message: &Bound<'py, PyAny>,
     key: &Bound<'py, PyString>,

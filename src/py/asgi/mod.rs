@@ -1,25 +1,26 @@
-//! ASGI: an application's coroutine for each request, and its arguments.
+//! ASGI: calls an application with a scope, `receive()` and `send()` for each request.
 //!
 //! | file | content |
 //! | --- | --- |
-//! | `service` | the common state of all requests of a server |
-//! | `scope` | from a request's head to the scope |
+//! | `service` | the state that all requests of a server share |
+//! | `scope` | converts the head of a request to the scope |
 //! | `header_cache` | a cache of field lines as Python objects |
 //! | `request` | a request: its content, `receive()` |
 //! | `unread_body` | content that has arrived before `receive()` |
 //! | `response` | a response: the messages of `send()` |
-//! | `file_response` | files as content |
-//! | `open_files` | the bound of open files, which clients share |
-//! | `message_parser` | parsing of the application's messages |
+//! | `file_response` | files as content of a response |
+//! | `open_files` | permits for the open files of a process, which clients share |
+//! | `message_parser` | parses the application's messages |
 //! | `awaitables` | the awaitables that `receive()` and `send()` return |
 //! | `application_task` | the coroutine around the application's, and its task |
-//! | `websocket_limits` | a WebSocket's limits from Python |
+//! | `websocket_limits` | the limits of a WebSocket from Python |
 //! | `websocket` | a request that is a WebSocket |
 //! | `http_datagrams` | HTTP datagrams of a request |
-//! | `http_stream` | the interface by which a request writes to its stream |
+//! | `http_stream` | the interface of a request's stream, in any version of HTTP |
 //!
-//! This code does not depend on the version of HTTP: a [`HttpStream`](http_stream::HttpStream) is a stream of any. Messages are those of the
-//! ASGI specification (HTTP version 2.3, WebSocket version 2.4), with the values that uvicorn would pass.
+//! This code does not depend on the version of HTTP, which implements [`HttpStream`](http_stream::HttpStream). The
+//! messages are those of the ASGI specification (HTTP version 2.3, WebSocket version 2.4), with the values that
+//! uvicorn would pass.
 
 mod application_task;
 pub mod awaitables;

@@ -1,12 +1,12 @@
-//! The files that a process has open for its responses: permits that clients share fairly (`limits::fair_permits`).
+//! The open files of a process: permits, which clients share fairly (`limits::shares`).
 //!
-//! A response holds a permit while it reads, also while a thread reads for it, and keeps its file open with the permit
-//! while its client accepts nothing. A kept file is closed when another response needs the permit, and is opened again
-//! later. So a client that reads slowly takes no descriptor from others, and no response fails because it lacks one:
-//! it waits.
+//! A response holds a permit while it reads its file, also while a thread reads for it. While the client accepts
+//! nothing, the file stays open with the permit. When another response needs the permit, the file is closed, and it
+//! is opened again later. So a client that reads slowly takes no descriptor from others, and a response without a
+//! descriptor waits and does not fail.
 //!
-//! The permits belong to the process, whatever loops and servers it has. Not here: reading (`file`), and the identity
-//! of a client (the version of HTTP gives it through `HttpStream::file_client`).
+//! The permits belong to the process, whatever loops and servers it has. Not here: reading (`file_response`), and the
+//! identity of a client, which comes from `HttpStream::file_client`.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -22,29 +22,29 @@ use crate::capi::error::with_pending_set_aside;
 use crate::capi::future_wakeup;
 use crate::capi::gil_cell::GilCell;
 
-/// One response's share of the process's open files.
+/// A response's share of the open files of the process.
 pub(super) struct FileShare {
-    /// The files of the process that made it. A forked child has copies of its parent's objects.
+    /// The files of the process that has made this object. A forked child has copies of its parent's objects.
     files: &'static Mutex<Files>,
     id: HolderId,
     waiter: GilCell<Option<Arc<Waiter>>>,
 }
 
-/// The account of a client's response.
+/// The client whose account a response's open file belongs to, and the limit.
 #[derive(Clone, Copy)]
 pub struct FileClient {
     pub block: AddressBlock,
-    /// The limit of files of the whole process, if the server sets one.
+    /// The largest number of open files of the whole process. `None` for the default.
     pub max: Option<usize>,
 }
 
-/// The result of a request for a permit.
+/// The answer to a request for a permit.
 pub(super) enum Granted {
-    /// The file that was kept.
+    /// The file is still open.
     Open(Arc<SentFile>),
-    /// A permit to open one.
+    /// A permit to open the file.
     Room,
-    /// [`FileShare::wait`] reports the time.
+    /// No permit now. [`FileShare::wait`] sets a future when there is one.
     Later,
 }
 
@@ -57,20 +57,21 @@ struct Waiter {
 #[derive(Default)]
 struct Files {
     shares: FairPermits<AddressBlock, Arc<SentFile>>,
-    /// The shares own their waiters, so the waiter of a loop that has gone is dropped with its response.
+    /// The responses that wait for a permit. Their shares own the waiters, so the waiter of a loop that has gone is
+    /// dropped with its response.
     waiters: FxHashMap<HolderId, Weak<Waiter>>,
 }
 
-/// A forked child starts with all permits, because its parent's responses do not run in it.
+/// A forked child begins with all permits, because its parent's responses do not run in it.
 static FILES: PerProcess<Mutex<Files>> = PerProcess::new();
 
-/// Runs `run` on the files. It calls no Python code.
+/// Calls `run` with the files, while they are locked. `run` must call no Python code.
 fn with_files<R>(run: impl FnOnce(&mut Files) -> R) -> R {
     let mut files = FILES.get().lock().unwrap_or_else(PoisonError::into_inner);
     run(&mut files)
 }
 
-/// Runs `run`, and then its consequences: files are closed and futures set outside of the lock.
+/// Calls `run` with the files. Afterwards, without the lock, closes files and sets futures, as `run` has caused.
 fn change<R>(py: Python<'_>, run: impl FnOnce(&mut Files) -> R) -> R {
     let (result, waiting) = with_files(|files| {
         let result = run(files);
@@ -86,7 +87,7 @@ fn change<R>(py: Python<'_>, run: impl FnOnce(&mut Files) -> R) -> R {
     result
 }
 
-/// Closes a kept file, because the system is out of descriptors. False if there is none.
+/// Closes a file that only waits, because the system has no free descriptor. Returns false if there is none.
 pub(super) fn close_one(py: Python<'_>) -> bool {
     change(py, |files| files.shares.drop_one())
 }
@@ -105,12 +106,12 @@ impl FileShare {
         })
     }
 
-    /// True in a forked child, where no loop continues the response.
+    /// True in a forked child for an object of its parent, whose response does not continue.
     fn is_inherited(&self) -> bool {
         !std::ptr::eq(self.files, FILES.get())
     }
 
-    /// Requests a permit to work with.
+    /// Requests the file or a permit to open it.
     pub fn take(&self, py: Python<'_>) -> Granted {
         if self.is_inherited() {
             return Granted::Later;
@@ -147,7 +148,7 @@ impl FileShare {
         if self.is_inherited() {
             return;
         }
-        // Another thread's loop may have released its permit since.
+        // A loop of another thread may have released a permit since.
         let is_granted = with_files(|files| {
             let is_granted = files.shares.is_working(self.id);
             if !is_granted {
@@ -182,7 +183,7 @@ impl Drop for FileShare {
             files.waiters.remove(&self.id);
             files.shares.leave(self.id);
         };
-        // No response waits in a finalising interpreter.
+        // In a finalising interpreter no response waits.
         let left = Python::try_attach(|py| with_pending_set_aside(py, || change(py, leave)));
         if left.is_none() {
             with_files(leave);
@@ -191,7 +192,8 @@ impl Drop for FileShare {
 }
 
 impl Waiter {
-    /// Callable on any thread. A closed loop has no response that waits.
+    /// Sets the future by the loop's `call_soon_threadsafe`, on any thread. An error is ignored: a closed loop has no
+    /// response that waits.
     fn set_soon(&self, py: Python<'_>) {
         let event_loop = self.event_loop.bind(py);
         let set = || -> PyResult<()> {
@@ -214,7 +216,7 @@ impl Waiter {
     }
 }
 
-/// Sets a future, which may already be done at that time.
+/// A callable that sets a future, unless the future is done.
 #[pyclass(frozen, module = "uringcore._uringcore")]
 pub(super) struct SetFuture {
     pub future: Py<PyAny>,
@@ -231,7 +233,8 @@ impl SetFuture {
     }
 }
 
-/// The divisor of the process's limit of descriptors. The others are for TCP clients, listeners and the application.
+/// The process may have this fraction of its descriptors as open files. The others are for TCP clients, listeners and
+/// the application.
 const SHARE_OF_DESCRIPTORS: usize = 4;
-/// More permits would not save any opening.
+/// The largest number of permits. More would not save any opening of files.
 const FILES_MAX: usize = 16_384;

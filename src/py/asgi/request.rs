@@ -1,8 +1,10 @@
-//! A request: its content for the application, and the futures of callers that wait.
+//! A request: its content for the application, and the futures of calls that wait.
 //!
-//! This file has `receive()`, and the calls of the connection. `response` handles the messages of the application.
+//! This file has `receive()` and the methods that the connection calls. `response` handles the messages of the
+//! application.
 //!
-//! At most [`BODY_HIGH_WATER`] bytes, and one event more, wait for the application. Above that the client is stopped.
+//! At most [`BODY_HIGH_WATER`] bytes, and the data of one more event, wait for the application. Above that, reading
+//! stops, so that the client has to stop sending.
 
 use std::sync::Arc;
 
@@ -23,44 +25,45 @@ use super::unread_body::Body;
 use crate::capi::future_wakeup::{is_done, wake};
 use crate::capi::gil_cell::GilCell;
 
-/// A request and its response. The application is called with its `receive` and `send`.
+/// A request and its response. The application is called with its methods `receive` and `send`.
 #[pyclass(frozen, module = "uringcore._uringcore")]
 pub struct Request {
     pub(super) service: Py<AsgiService>,
     pub(super) scope: Py<PyDict>,
     pub(super) is_head: bool,
     pub(super) state: GilCell<RequestState>,
-    /// The state of a WebSocket.
+    /// The state of a WebSocket. `None` for other requests.
     pub(super) socket: Option<Box<GilCell<Socket>>>,
-    /// The datagrams, if the protocol has any.
+    /// The received datagrams. `None` if the request has no datagrams.
     pub(super) datagrams: Option<QueuedDatagrams>,
 }
 
 pub(super) struct RequestState {
-    /// `None` when the application has returned.
+    /// The stream of the request. `None` when the application has returned.
     pub wire: Option<Arc<dyn HttpStream>>,
-    /// The task of the application, unless the application returned at once.
+    /// The task of the application. `None` if the application has returned without waiting.
     pub task: Option<Py<PyAny>>,
     /// Content that has arrived and that the application has not received.
     body: Body,
-    /// The charge for waiting content, or for a WebSocket's messages.
+    /// The memory of waiting content, or of a WebSocket's messages, that the client is charged for.
     pub charge: Charge,
-    /// The charge for the scope's fields.
+    /// The memory of the scope's fields that the client is charged for.
     _fields: Charge,
     pub more_body: bool,
     /// The application has got the end of the content.
     end_reported: bool,
     pub is_paused: bool,
-    /// The client expects 100 (RFC 9110 section 10.1.1), which is sent when the application first calls `receive()`.
+    /// The client waits for a response 100 (RFC 9110 section 10.1.1). It is sent when the application first calls
+    /// `receive()`.
     pub continue_wanted: bool,
     /// The client has gone.
     pub disconnected: bool,
-    /// The response was complete when the client went.
+    /// The response was complete when the client went away.
     pub was_answered: bool,
-    /// The server ended the exchange before the application had answered.
+    /// The server has ended the exchange before the application had answered.
     pub is_cut: bool,
     pub response: Response,
-    /// Futures of callers that wait in `receive` and in `send`.
+    /// The futures of calls that wait in `receive` and in `send`.
     readers: Vec<Py<PyAny>>,
     writers: Vec<Py<PyAny>>,
 }
@@ -78,7 +81,7 @@ impl RequestState {
     }
 }
 
-/// The result for a caller: a value, or a wait.
+/// The answer to a call: a value, or a wait for one.
 pub(super) enum Asked<T> {
     Answer(T),
     Wait,
@@ -86,12 +89,12 @@ pub(super) enum Asked<T> {
 
 #[pymethods]
 impl Request {
-    /// Returns the next part of the content, or ``http.disconnect`` when the client has gone.
+    /// Returns the next part of the content, or ``http.disconnect`` if the client has gone.
     fn receive(slf: &Bound<'_, Self>) -> PyResult<Py<MessageAwaitable>> {
         MessageAwaitable::to_receive(slf)
     }
 
-    /// Takes one ASGI message. Done when there is room for another.
+    /// Handles one ASGI message. Done when there is space for another message.
     fn send(slf: &Bound<'_, Self>, message: Py<PyAny>) -> PyResult<Py<MessageAwaitable>> {
         MessageAwaitable::to_send(slf, message)
     }
@@ -117,7 +120,7 @@ impl Request {
     }
 }
 
-/// The calls of the connection.
+/// The methods that the connection calls.
 impl Request {
     pub fn new(
         service: Py<AsgiService>,
@@ -155,7 +158,7 @@ impl Request {
         }
     }
 
-    /// Makes it a WebSocket.
+    /// Makes the request a WebSocket.
     pub fn with_socket(self, socket: Socket) -> Self {
         Self {
             socket: Some(Box::new(GilCell::new(socket))),
@@ -163,17 +166,16 @@ impl Request {
         }
     }
 
-    /// Charges the client with `bytes` of a response that wait in the application, until the charge is dropped.
+    /// Charges the client for `bytes` of a response that wait in the application, until the returned charge is dropped.
     ///
-    /// The application may send one object to many clients, so a long one counts only as much as a usual part of a stream or
-    /// a file.
+    /// The application may send one object to many clients, so at most [`UNSENT_CHARGE_MAX`] bytes are charged.
     pub(super) fn charge_unsent(&self, py: Python<'_>, bytes: usize) -> Charge {
         let mut charge = self.state.with(py, |state| state.charge.beside());
         charge.set(bytes.min(UNSENT_CHARGE_MAX));
         charge
     }
 
-    /// More content has arrived in `pieces`. `ended` means that it is the last.
+    /// Handles content that has arrived in `pieces`. With `ended` it is the last.
     pub fn content(&self, py: Python<'_>, pieces: &[Bytes], ended: bool) -> PyResult<()> {
         if let Some(taken) = self.socket_content(py, pieces, ended) {
             return taken;
@@ -194,7 +196,7 @@ impl Request {
         self.wake_readers(py)
     }
 
-    /// The client has cancelled this request, or the connection has ended.
+    /// Handles the end of the client's interest: it has cancelled this request, or the connection has ended.
     pub fn disconnect(&self, py: Python<'_>) -> PyResult<()> {
         self.state.with(py, |state| {
             let is_whole = state.response.is_complete() && !state.is_cut;
@@ -207,19 +209,19 @@ impl Request {
         self.wake_all(py)
     }
 
-    /// There is space for more of the response.
+    /// Wakes the senders, because there is space for more of the response.
     pub fn writable(&self, py: Python<'_>) -> PyResult<()> {
         self.send_pong(py);
         self.wake_writers(py)
     }
 
-    /// Answers without the application.
+    /// Answers the request without calling the application.
     pub fn refuse(slf: &Bound<'_, Self>, status: u16, detail: &str) -> PyResult<()> {
         let answered = Self::respond_or_end(slf, status, detail.as_bytes());
         answered.and(slf.get().let_go(slf.py()))
     }
 
-    /// The content for which the application waits comes too slowly.
+    /// Cancels the exchange, because content for which the application waits comes too slowly.
     pub fn body_timed_out(slf: &Bound<'_, Self>) -> PyResult<()> {
         let this = slf.get();
         let is_begun = this.state.with(slf.py(), |state| {
@@ -236,7 +238,7 @@ impl Request {
         answered.and(this.disconnect(slf.py()))
     }
 
-    /// The application could not be started.
+    /// Reports that the application could not be started, and answers with 500.
     pub fn not_started(slf: &Bound<'_, Self>, error: PyErr) -> PyResult<()> {
         let py = slf.py();
         let message = "An ASGI application could not be started\n";
@@ -249,7 +251,7 @@ impl Request {
 
 /// Methods for `receive`.
 impl Request {
-    /// The next message, or a wait for it.
+    /// Returns the next message, or a wait for it.
     pub(super) fn next_message(slf: &Bound<'_, Self>) -> PyResult<Asked<Py<PyAny>>> {
         let (py, this) = (slf.py(), slf.get());
         if let Some(asked) = this.next_socket_message(py) {
@@ -266,7 +268,7 @@ impl Request {
             if state.disconnected || state.response.is_complete() {
                 return Asked::Answer(None);
             }
-            // After the content's end, this waits for the end of the exchange.
+            // After the end of the content, the caller waits for the end of the exchange.
             if state.body.is_empty() && (state.more_body || state.end_reported) {
                 return Asked::Wait;
             }
@@ -281,7 +283,7 @@ impl Request {
         });
         match part {
             Asked::Wait => {
-                // Without datagrams, this is the end of the body.
+                // Without datagrams, the application waits for content now.
                 if this.datagrams.is_none() {
                     this.with_wire(py, |wire| wire.wait_for_body(py));
                 }
@@ -318,18 +320,19 @@ impl Request {
             match self.with_wire(py, |wire| wire.headers(py, &fields, false)) {
                 Some(Err(Refused::Gone)) => self.disconnect(py)?,
                 Some(Err(Refused::Failed(error))) => return Err(error),
-                // The client accepts no such section, and does not need it.
+                // The client does not accept a header section of this size, and does not need the response 100.
                 _ => {}
             }
         }
         Ok(())
     }
 
-    /// A future that is set when `receive`, or with `writes` `send`, has to try again.
+    /// Makes a future that is set when `receive`, or with `writes` when `send`, has to try again.
     pub(super) fn waiter<'py>(&self, py: Python<'py>, writes: bool) -> PyResult<Bound<'py, PyAny>> {
         let future = self.service.get().new_future(py)?;
         let mut waiting = self.take_waiting(py, writes);
-        // Some are cancelled, because frameworks check for a disconnect by calls that they cancel at once.
+        // Futures that are done are removed. There are many, because frameworks check for a disconnect by calls that
+        // they cancel at once.
         let mut live = Vec::with_capacity(waiting.len() + 1);
         for other in waiting.drain(..) {
             if !is_done(other.bind(py))? {
@@ -361,7 +364,7 @@ impl Request {
         wake(py, self.take_waiting(py, true))
     }
 
-    /// The exchange has ended: wakes callers that wait for content, and those that wait for room, which may never come.
+    /// Wakes all callers, because the exchange has ended: those that wait for content, and those that wait for space.
     pub(super) fn wake_all(&self, py: Python<'_>) -> PyResult<()> {
         self.wake_readers(py)?;
         self.wake_writers(py)
@@ -375,7 +378,7 @@ impl Request {
         });
     }
 
-    /// Runs `run` on the wire, which may call this request. `None` if the application has returned.
+    /// Calls `run` with the stream, which may call this request. `None` if the application has returned.
     pub(super) fn with_wire<R>(
         &self,
         py: Python<'_>,
@@ -385,7 +388,7 @@ impl Request {
         Some(run(&*wire))
     }
 
-    /// The application has written everything that it has for now.
+    /// Lets the loop send the written data. Called when the application has written all that it has at present.
     pub(super) fn written(&self, py: Python<'_>) {
         self.with_wire(py, |wire| wire.written(py));
     }
@@ -404,7 +407,8 @@ impl Request {
     }
 }
 
-/// Bytes of a request's content that may wait for the application before the client is stopped.
+/// The number of bytes of a request's content that wait for the application before reading stops.
 const BODY_HIGH_WATER: usize = 256 * 1024;
-/// The most bytes of one waiting message that count for its client: the size of a read of a file in Starlette.
+/// The largest number of bytes of a waiting message that are charged to the client: the size in which Starlette reads
+/// files.
 const UNSENT_CHARGE_MAX: usize = 64 * 1024;

@@ -1,10 +1,10 @@
-//! A response: handling of the messages that the application sends.
+//! A response: handles the messages that the application sends.
 //!
-//! The head is held until the first content or the end of the turn. So head, content and end are one write, and if the
-//! application fails in between, the client gets a real 500.
+//! The head is held until the first content or the end of the turn. So head, content and end are one write, and if
+//! the application fails before its content, the client gets a response 500.
 //!
-//! A message is taken at once until the stream, or the whole connection, has no room. A body is passed on in parts, so that
-//! a large one waits in the application.
+//! Messages are accepted until the stream, or the whole connection, has no space. A body is passed on in parts, so
+//! that the rest of a large one waits in the application.
 
 use bytes::Bytes;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
@@ -24,9 +24,9 @@ use crate::capi::buffer;
 
 pub struct Response {
     phase: ResponsePhase,
-    /// The response has no content, because the request was a HEAD or the status has none.
+    /// The response has no content, because the request was a HEAD or the status forbids it.
     is_bodyless: bool,
-    /// Content that has to follow, by Content-Length.
+    /// The number of bytes of content that must still follow, if there is a Content-Length.
     content_left: Option<u64>,
     has_trailers: bool,
     trailers: Vec<Line>,
@@ -34,7 +34,7 @@ pub struct Response {
 
 enum ResponsePhase {
     Nothing,
-    /// The head came from the application and is not sent yet.
+    /// The application has passed the head, which is not sent yet.
     Held(Head),
     Body,
     Complete,
@@ -45,11 +45,11 @@ struct Head {
     fields: Vec<Line>,
 }
 
-/// The effect of content on the response.
+/// What content changes in the state of the response.
 pub(super) struct Accounted {
     /// No content follows.
     pub last: bool,
-    /// The content is not sent.
+    /// The content is not sent, because the response has none.
     pub is_left_out: bool,
 }
 
@@ -58,13 +58,13 @@ pub(super) enum Sent {
     Taken,
     /// The client has gone.
     ToNobody,
-    /// Taken, and there is no room for another message.
+    /// The message was accepted, and there is no space for another one.
     Full,
-    /// The unsent rest, and true if no content follows.
+    /// The content that was not accepted for want of space; true if it is the last of the response.
     FullBefore(Bytes, bool),
     /// A file that cannot be opened yet.
     FileUnopened(Box<FileRequest>),
-    /// The rest of a file, for which there is no room yet.
+    /// The rest of a file, for which there is no space yet.
     FileFull(Box<FileBody>),
     /// The rest of a file that cannot be opened again yet.
     FileUnopenable(Box<FileBody>),
@@ -87,12 +87,12 @@ impl Response {
         matches!(self.phase, ResponsePhase::Complete)
     }
 
-    /// True if a part of the response has been sent.
+    /// True if a part of the response was sent.
     pub fn is_begun(&self) -> bool {
         matches!(self.phase, ResponsePhase::Body | ResponsePhase::Complete)
     }
 
-    /// True if the application has begun the response.
+    /// True if the application has passed the head of the response.
     pub fn is_started(&self) -> bool {
         !matches!(self.phase, ResponsePhase::Nothing)
     }
@@ -101,12 +101,13 @@ impl Response {
         self.is_bodyless
     }
 
-    /// Content that has to follow, by Content-Length.
+    /// The number of bytes of content that must still follow, if there is a Content-Length.
     pub fn content_left(&self) -> Option<u64> {
         self.content_left
     }
 
-    /// Accounts for `length` bytes of content, after which other content follows if `more_body`.
+    /// Counts `length` bytes of content. With `more_body`, other content follows. Fails if the content does not agree
+    /// with the Content-Length.
     pub fn account(&mut self, length: u64, more_body: bool) -> Result<Accounted, &'static str> {
         let last = !more_body && !self.has_trailers;
         if self.is_bodyless {
@@ -132,7 +133,7 @@ impl Response {
     }
 }
 
-/// The messages.
+/// Methods for the messages of `send`.
 impl Request {
     pub(super) fn take_message(
         slf: &Bound<'_, Self>,
@@ -143,7 +144,7 @@ impl Request {
             return taken;
         }
         if this.state.with(py, |state| state.disconnected) {
-            // As in ASGI before version 2.4, a message without a reader is dropped without an error.
+            // The client has gone. As in ASGI before version 2.4, the message is dropped without an error.
             return Ok(Sent::ToNobody);
         }
         let kind = required(message, intern!(py, "type"))?;
@@ -180,7 +181,7 @@ impl Request {
         }
     }
 
-    /// `http.response.start`.
+    /// Handles the message `http.response.start`.
     pub(super) fn start(slf: &Bound<'_, Self>, message: &Bound<'_, PyAny>) -> PyResult<Sent> {
         let (py, this) = (slf.py(), slf.get());
         let has_trailers = is_true(message, intern!(py, "trailers"))?;
@@ -194,7 +195,8 @@ impl Request {
         Ok(Sent::Taken)
     }
 
-    /// Holds a final response's head: the fields of every response, the application's, and one of the server.
+    /// Holds the head of a final response: the fields of every response, the application's fields, and one field of the
+    /// server.
     pub(super) fn hold_head(
         slf: &Bound<'_, Self>,
         status: u16,
@@ -214,7 +216,8 @@ impl Request {
                     let length = content_length(value.as_bytes())?;
                     match content_left.replace(length) {
                         None => {}
-                        // RFC 9110 section 8.6: a repeated value is sent once, because clients refuse more.
+                        // A repeated Content-Length with the same value is sent once, because clients refuse repeated
+                        // ones (RFC 9110 section 8.6).
                         Some(first) if first == length => continue,
                         Some(first) => {
                             let text = format!("content-length: is both {first} and {length}");
@@ -240,7 +243,7 @@ impl Request {
         Ok(())
     }
 
-    /// `http.response.early_hint`.
+    /// Handles the message `http.response.early_hint`.
     fn hint(slf: &Bound<'_, Self>, message: &Bound<'_, PyAny>) -> PyResult<Sent> {
         let py = slf.py();
         let mut links = Vec::new();
@@ -253,18 +256,18 @@ impl Request {
             .get()
             .with_wire(py, |wire| wire.headers(py, &fields, false));
         match sent {
-            // The client accepts no such section, and does not need hints.
+            // The client does not accept a header section of this size, and does not need hints.
             Some(Err(Refused::TooLarge(_))) => Ok(Sent::Taken),
             sent => Self::outcome(slf, sent).map(|()| Sent::Taken),
         }
     }
 
-    /// `http.response.body`.
+    /// Handles the message `http.response.body`.
     pub(super) fn body(slf: &Bound<'_, Self>, message: &Bound<'_, PyAny>) -> PyResult<Sent> {
         let (py, this) = (slf.py(), slf.get());
         let more_body = is_true(message, intern!(py, "more_body"))?;
         let content = match optional(message, intern!(py, "body"))? {
-            // As over HTTP/1.1, where uvicorn sends nothing for an empty body.
+            // An empty body is the default, as in uvicorn over HTTP/1.1.
             Some(body) if !body.is_none() => buffer::contiguous(&body, "body")?,
             _ => Bytes::new(),
         };
@@ -276,13 +279,13 @@ impl Request {
             .map_err(PyRuntimeError::new_err)?;
         let content = if is_left_out { Bytes::new() } else { content };
         match Self::send_rest(slf, content, last)? {
-            // No part of it will ever wait for the client.
+            // No part of this content will wait for the client, so the call suspends once to let the loop run.
             Sent::Taken if is_left_out && more_body => Ok(Sent::ToNobody),
             sent => Ok(sent),
         }
     }
 
-    /// Passes content on while the client takes it.
+    /// Sends content while the client accepts it.
     pub(super) fn send_rest(slf: &Bound<'_, Self>, rest: Bytes, last: bool) -> PyResult<Sent> {
         let sent = Self::send_parts(slf, rest, last);
         slf.get().written(slf.py());
@@ -291,7 +294,7 @@ impl Request {
 
     fn send_parts(slf: &Bound<'_, Self>, mut rest: Bytes, last: bool) -> PyResult<Sent> {
         let (py, this) = (slf.py(), slf.get());
-        // A frame is passed on whole, because another one may be sent while the rest of a body waits.
+        // A WebSocket frame is passed on whole, because another frame may be sent while the rest of a body would wait.
         let part_bytes = match this.is_socket() {
             true => usize::MAX,
             false => PART_BYTES,
@@ -301,7 +304,8 @@ impl Request {
             if this.state.with(py, |state| state.disconnected) {
                 return Ok(Sent::ToNobody);
             }
-            // Before anything is taken, because the program may cancel the wait and send again.
+            // The check comes before anything is accepted, because the program may cancel the wait and send the message
+            // again.
             let is_full = |wire: &dyn HttpStream| wire.is_held_up(py);
             if !rest.is_empty() && this.with_wire(py, is_full) == Some(true) {
                 return Ok(Sent::FullBefore(rest, last));
@@ -334,7 +338,7 @@ impl Request {
             }
         });
         let sent = match held {
-            // The head is neither held nor sent here: if it is refused, a 500 can still be sent.
+            // The head leaves the held state only when it was sent: if it is refused, a 500 can still be sent.
             ResponsePhase::Held(head) => {
                 let is_whole = ends && part.is_empty();
                 let sent = head.with_fields(py, |fields| {
@@ -360,7 +364,7 @@ impl Request {
         Ok(())
     }
 
-    /// `http.response.debug`, for the log and not for the client.
+    /// Handles the message `http.response.debug`, which is for the log and not for the client.
     fn debug(slf: &Bound<'_, Self>, message: &Bound<'_, PyAny>) -> PyResult<Sent> {
         let py = slf.py();
         let info = required(message, intern!(py, "info"))?;
@@ -369,7 +373,7 @@ impl Request {
         Ok(Sent::Taken)
     }
 
-    /// `http.response.trailers`. ASGI may pass them in several messages, which are gathered into one section.
+    /// Handles the message `http.response.trailers`. ASGI permits several such messages, which become one section.
     fn trailers(slf: &Bound<'_, Self>, message: &Bound<'_, PyAny>) -> PyResult<Sent> {
         let (py, this) = (slf.py(), slf.get());
         let mut lines = Vec::new();
@@ -394,7 +398,7 @@ impl Request {
         let sent = this.with_wire(py, |wire| match fields.is_empty() || is_bodyless {
             true => wire.content(py, Bytes::new(), true),
             false => match wire.headers(py, &fields, true) {
-                // The client accepts no such section, and does not need trailers.
+                // The client does not accept a section of this size, and does not need the trailers.
                 Err(Refused::TooLarge(_)) => wire.content(py, Bytes::new(), true),
                 sent => sent,
             },
@@ -408,7 +412,7 @@ impl Request {
         Ok(Sent::Taken)
     }
 
-    /// True while a head waits for its content.
+    /// True while a head is held until its content comes.
     pub(super) fn holds_head(&self, py: Python<'_>) -> bool {
         self.state.with(py, |state| {
             matches!(state.response.phase, ResponsePhase::Held(_)) && !state.disconnected
@@ -423,7 +427,7 @@ impl Request {
         }
         match Self::send_part(slf, Bytes::new(), false) {
             Ok(()) => Ok(()),
-            // The next message of the application raises the error. The head is not sent.
+            // The head is invalid and not sent. The application's next message raises the error.
             Err(error) => {
                 let message = format!("The response to {} could not be sent\n", this.asked(py));
                 let service = this.service.get();
@@ -433,7 +437,7 @@ impl Request {
         }
     }
 
-    /// The result of a send.
+    /// Converts the result of a send: reports a client that has gone, and returns errors.
     pub(super) fn outcome(
         slf: &Bound<'_, Self>,
         sent: Option<Result<(), Refused>>,
@@ -441,7 +445,7 @@ impl Request {
         let (py, this) = (slf.py(), slf.get());
         match sent {
             Some(Ok(())) => Ok(()),
-            // The client went in this turn.
+            // The client went away in this turn.
             Some(Err(Refused::Gone)) | None => this.disconnect(py),
             Some(Err(Refused::Failed(error))) => Err(error),
             Some(Err(Refused::Invalid(reason))) => Err(PyValueError::new_err(reason)),
@@ -457,7 +461,7 @@ impl Request {
         }
     }
 
-    /// The head was sent.
+    /// Records that the head was sent, and logs the access.
     fn begun(&self, py: Python<'_>, status: u16) {
         let old = self.state.with(py, |state| {
             state.continue_wanted = false;
@@ -465,7 +469,7 @@ impl Request {
         });
         drop(old);
         let service = self.service.get();
-        // The head is sent, so an exception of the log cannot change the response.
+        // An exception of the log is only reported, because the head is sent already.
         if let Some(log_access) = &service.log_access
             && let Err(error) = log_access.bind(py).call1((self.scope.bind(py), status))
         {
@@ -479,14 +483,15 @@ impl Request {
             state.more_body
         });
         if is_early {
-            // After an early response, the rest of the request is stopped without an error (RFC 9114 section 4.1).
+            // After an early response, the client is requested without an error to stop sending the rest of the request
+            // (RFC 9114 section 4.1).
             self.forget_body(py);
             self.with_wire(py, |wire| wire.end(py, Ending::NoMoreWanted));
         }
         self.wake_all(py)
     }
 
-    /// Sends a whole response of the server instead of the application's.
+    /// Sends a whole response of the server, in place of the application's.
     pub fn respond(slf: &Bound<'_, Self>, status: u16, text: &[u8]) -> PyResult<()> {
         let (py, this) = (slf.py(), slf.get());
         let mut fields = this.service.get().default_headers(py, 2);
@@ -516,7 +521,7 @@ impl Request {
         Self::send_part(slf, content, true)
     }
 
-    /// The application has failed: sends 500 if the head is not sent yet, otherwise a reset.
+    /// Handles a failure of the application: sends 500 if the head is not sent yet, otherwise resets the stream.
     pub(super) fn fail(slf: &Bound<'_, Self>) -> PyResult<()> {
         let (py, this) = (slf.py(), slf.get());
         if this.close_socket(py, status_code::INTERNAL_ERROR, "") {
@@ -526,7 +531,7 @@ impl Request {
             let response = &mut state.response;
             let is_begun = response.is_begun();
             if !is_begun {
-                // The 500 has content, even if the application's status had none.
+                // The response 500 has content, even if the status of the application's response forbids it.
                 response.is_bodyless = this.is_head;
             }
             (response.is_complete() || state.disconnected, is_begun)
@@ -541,8 +546,8 @@ impl Request {
         }
     }
 
-    /// Sends a whole response of the server, or a reset with a line in the log if that is malformed, which the fields of the
-    /// server's options may cause.
+    /// Sends a whole response of the server. If it is malformed, which the header options of the server may cause,
+    /// resets the stream and logs that.
     pub(super) fn respond_or_end(slf: &Bound<'_, Self>, status: u16, text: &[u8]) -> PyResult<()> {
         let (py, this) = (slf.py(), slf.get());
         if let Err(error) = Self::respond(slf, status, text) {
@@ -554,12 +559,13 @@ impl Request {
         Ok(())
     }
 
-    /// Method and path of the request for the log, from the scope, which the application may have changed.
+    /// The method and path of the request, for the log. They come from the scope, which the application may have
+    /// changed.
     fn asked(&self, py: Python<'_>) -> String {
         let scope = self.scope.bind(py);
         let get = |name| scope.get_item(name).ok().flatten();
         let method = get(intern!(py, "method")).and_then(|method| method.extract().ok());
-        // A WebSocket's scope has no method.
+        // The scope of a WebSocket has no method.
         let method = method.unwrap_or_else(|| "WebSocket".to_owned());
         let path = get(intern!(py, "raw_path"));
         let path = path.as_ref().and_then(|path| path.cast::<PyBytes>().ok());
@@ -579,7 +585,7 @@ impl Request {
 }
 
 impl Head {
-    /// Runs `run` on the fields in the form in which they are sent.
+    /// Calls `run` with the fields in the form in which they are sent.
     fn with_fields<R>(&self, py: Python<'_>, run: impl FnOnce(&[(&[u8], &[u8])]) -> R) -> R {
         let digits = [
             b'0' + (self.status / 100) as u8,
@@ -597,8 +603,8 @@ fn slices<'a>(py: Python<'a>, (name, value): &'a Line) -> (&'a [u8], &'a [u8]) {
     (name.as_bytes(py), value.as_bytes(py))
 }
 
-/// The most bytes of a path in a line of the log.
+/// The largest number of bytes of a path in a line of the log.
 const LOGGED_PATH_BYTES: usize = 200;
 
-/// The most bytes of a response's body that are queued between two checks for room.
+/// The largest number of bytes of a body that are queued between two checks for space.
 pub(super) const PART_BYTES: usize = 128 * 1024;

@@ -1,5 +1,5 @@
-//! From a request's head to an ASGI HTTP scope. It has the values that uvicorn would set for the request, so that only
-//! `http_version` differs between the versions of HTTP.
+//! Converts the head of a request to an ASGI HTTP scope. It has the values that uvicorn would set, so that scopes of
+//! different versions of HTTP differ only in `http_version`.
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -9,17 +9,17 @@ use uringcore_http::http3::Head;
 use super::header_cache;
 use super::service::AsgiService;
 
-/// The ends of a connection, common to all its requests.
+/// The values of a connection that are in the scopes of all its requests.
 pub struct ConnectionInfo<'py> {
     pub client: Bound<'py, PyAny>,
     pub server: Bound<'py, PyAny>,
     /// The extension `tls`.
     pub tls: Option<Bound<'py, PyAny>>,
-    /// The largest datagram that fits into a packet.
+    /// The size in bytes of the largest HTTP datagram that fits into a packet. `None` without datagrams.
     pub datagram_max: Option<usize>,
 }
 
-/// The template of which every scope is a copy: `common`, and the keys of each request's own values.
+/// Makes the template from which every scope is copied: `common`, and the keys for the values of a request.
 pub fn template(common: &Bound<'_, PyDict>) -> PyResult<Py<PyDict>> {
     let template = common.copy()?;
     for name in [
@@ -44,10 +44,10 @@ pub fn build<'py>(
     head: &Head,
     info: &ConnectionInfo<'py>,
 ) -> PyResult<Bound<'py, PyDict>> {
-    // The copy has all keys already, so its table does not grow.
+    // The copy has all keys already, so its hash table does not grow.
     let scope = service.template.bind(py).copy()?;
     if let Some(versions) = scope.get_item(intern!(py, "asgi"))? {
-        // A copy, because the next request must not see an application's changes.
+        // This value is copied, because the next request must not see an application's changes.
         scope.set_item(intern!(py, "asgi"), versions.cast::<PyDict>()?.copy()?)?;
     }
     let (path, query) = split(&head.target);
@@ -77,7 +77,7 @@ pub fn build<'py>(
     Ok(scope)
 }
 
-/// Turns a request's scope into a WebSocket's.
+/// Changes the scope of a request to that of a WebSocket.
 pub fn for_websocket<'py>(scope: &Bound<'py, PyDict>, head: &Head) -> PyResult<()> {
     let py = scope.py();
     scope.set_item(intern!(py, "type"), intern!(py, "websocket"))?;
@@ -105,7 +105,7 @@ pub fn for_websocket<'py>(scope: &Bound<'py, PyDict>, head: &Head) -> PyResult<(
     scope.set_item(intern!(py, "extensions"), extensions)
 }
 
-/// Turns a request's scope into a session's. No specification of it exists.
+/// Changes the scope of a request to that of a WebTransport session. ASGI has no specification of it.
 pub fn for_webtransport<'py>(scope: &Bound<'py, PyDict>, protocols: &[String]) -> PyResult<()> {
     let py = scope.py();
     scope.set_item(intern!(py, "type"), intern!(py, "webtransport"))?;
@@ -132,15 +132,15 @@ fn headers<'py>(
     Ok(list)
 }
 
-/// In upper case, as ASGI requires. The server treats `head` as HEAD too, because the application does. The common
-/// methods are interned.
+/// The method in upper case, as ASGI requires. The server treats `head` as HEAD too, because the application does.
+/// The common methods are interned strings.
 fn method<'py>(py: Python<'py>, method: &[u8]) -> Bound<'py, PyString> {
     match method {
         b"GET" => intern!(py, "GET").clone(),
         b"POST" => intern!(py, "POST").clone(),
         b"PUT" => intern!(py, "PUT").clone(),
         b"HEAD" => intern!(py, "HEAD").clone(),
-        // The request was refused before its method was read. Only the log shows this.
+        // The request was refused before its method was read. Only the log shows this text.
         b"" => intern!(py, "-").clone(),
         other => PyString::new(py, &String::from_utf8_lossy(&other.to_ascii_uppercase())),
     }
@@ -178,7 +178,7 @@ impl AsgiService {
     fn rooted_path<'py>(&self, py: Python<'py>, path: &[u8]) -> PyResult<Bound<'py, PyString>> {
         let text = match path.contains(&b'%') {
             true => PyString::new(py, &unquoted(path)),
-            // The head's reader has checked that it is ASCII.
+            // The path is ASCII, as the parser of the head has checked.
             false => PyString::new(py, &String::from_utf8_lossy(path)),
         };
         match &self.root_path {

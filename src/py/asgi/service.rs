@@ -1,8 +1,9 @@
-//! The state that all requests of a server share: the application, the scope's common part, and the functions for
-//! reports.
+//! The state that all requests of a server share: the application, the part of the scope that is the same for all,
+//! and the functions for reports.
 //!
-//! A request without X-Forwarded fields goes straight to the application inside uvicorn's `ProxyHeadersMiddleware`
-//! (`direct`). The middleware would only pass it on, at the cost of a coroutine and a look at every header.
+//! A request without X-Forwarded fields skips uvicorn's `ProxyHeadersMiddleware` and goes to the application inside
+//! it (`direct`). The middleware would only pass the request on, at the cost of a coroutine and a check of every
+//! header.
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::intern;
@@ -20,17 +21,17 @@ use crate::event_loop::loop_core::LoopCore;
 #[cfg(Py_3_12)]
 use crate::event_loop::tasks;
 
-/// One server's application, and the state that its requests share.
+/// A server's application, and the state that its requests share.
 ///
-/// `scope` is the beginning of every scope; `state` and `extensions` are copied into each. `tasks` is the set of
-/// tasks that run applications. `report(kind, message, what)` is called for faults. The kinds are "application" with
-/// the exception or None, "departure" with the address of a client that has gone and the exception that its
-/// application raised after that, "client" with its address, "fault" with an exception of the server's own code,
-/// "load" with None, and "debug" with an object that an application wants to log. `log_access(scope, status)`, if
-/// given, is called for every response that begins. `overloaded()`, if given, is called before an application is
-/// started. `direct`, if given, is called instead of the application for requests without X-Forwarded fields: it is
-/// the application without the layer that handles those. `websockets` has the limits of each WebSocket, if the server
-/// accepts them.
+/// `scope` is the part of the scope that is the same for all requests; `state` and `extensions` are copied into each
+/// scope. `tasks` is the set of tasks that run applications. `report(kind, message, what)` is called for faults. The
+/// kinds are "application" with the exception or None, "departure" with the address of a client that has gone and the
+/// exception that its application raised after that, "client" with its address, "fault" with an exception of the
+/// server's own code, "load" with None, and "debug" with an object that an application wants to log.
+/// `log_access(scope, status)`, if given, is called when the head of a response is sent. `overloaded()`, if given, is
+/// called before an application is started. `direct`, if given, is called instead of the application for requests
+/// without X-Forwarded fields: it is the application without the layer that handles those. `websockets` has the
+/// limits of each WebSocket, if the server accepts them.
 #[pyclass(frozen, module = "uringcore._uringcore")]
 pub struct AsgiService {
     pub application: Py<PyAny>,
@@ -47,23 +48,24 @@ pub struct AsgiService {
     pub report: Py<PyAny>,
     pub log_access: Option<Py<PyAny>>,
     pub overloaded: Option<Py<PyAny>>,
-    /// Every application begins in an empty context instead of a copy of the server's.
+    /// True if every application begins in an empty context, instead of a copy of the server's.
     pub fresh_context: bool,
-    /// If absent, no request is a WebSocket.
+    /// The limits of a WebSocket. `None` if no request can be a WebSocket.
     pub websockets: Option<Py<WebSocketLimits>>,
     pub lines: GilCell<HeaderCache>,
     changing: GilCell<Changing>,
 }
 
-/// The cause of a fault.
+/// The cause of a fault that is reported.
 pub enum Blame<'a, 'py> {
-    /// An application failed, with the exception that it raised, if any.
+    /// An application has failed, with the exception that it has raised, if any.
     Application(Option<PyErr>),
-    /// An application raised this after the client at this address had gone. Clients can cause it at any rate.
+    /// An application has raised this exception after the client at this address had gone. Clients can cause such
+    /// reports at any rate.
     Departure(&'a Bound<'py, PyAny>, PyErr),
-    /// A client failed, with its address.
+    /// The client at this address has made a mistake.
     Client(&'a Bound<'py, PyAny>),
-    /// The server's own code, which raised this.
+    /// The server's own code has raised this exception.
     Server(PyErr),
     Load,
     /// No fault: an object that an application wants to log.
@@ -78,17 +80,17 @@ pub struct RootPath {
 
 #[derive(Default)]
 struct Changing {
-    /// Fields of every response.
+    /// The fields that every response has.
     default_headers: Vec<Line>,
-    /// Requests that were answered since the last call.
+    /// The number of requests that were answered since the last call of `take_answered`.
     answered: u64,
-    /// Responses whose head waits for content, until the end of the turn.
+    /// The requests whose response head is held until its content comes, or until the end of the turn.
     held: Vec<Py<Request>>,
-    /// A flush at the end of the turn is scheduled.
+    /// A call of `flush` at the end of the turn is scheduled.
     will_flush: bool,
 }
 
-/// A field line of the server.
+/// A field line of the server: name and value.
 pub type Line = (Py<PyBytes>, Py<PyBytes>);
 
 #[pymethods]
@@ -139,7 +141,7 @@ impl AsgiService {
         })
     }
 
-    /// The fields that every response begins with, as pairs of bytes.
+    /// Sets the fields with which every response begins, as pairs of bytes.
     fn set_default_headers(&self, py: Python<'_>, headers: List<Line>) {
         let old = self.changing.with(py, |changing| {
             std::mem::replace(&mut changing.default_headers, headers.0)
@@ -153,7 +155,7 @@ impl AsgiService {
             .with(py, |changing| std::mem::take(&mut changing.answered))
     }
 
-    /// Sends the heads of responses whose content has not come with them.
+    /// Sends the held heads of responses whose content has not come in this turn.
     fn flush(slf: &Bound<'_, Self>) -> PyResult<()> {
         let py = slf.py();
         let held = slf.get().changing.with(py, |changing| {
@@ -196,7 +198,7 @@ impl AsgiService {
 }
 
 impl AsgiService {
-    /// The fields of every response, with capacity for so many others.
+    /// The fields of every response, in a vector with capacity for `others` more.
     pub fn default_headers(&self, py: Python<'_>, others: usize) -> Vec<Line> {
         self.changing.with(py, |changing| {
             let line = |(name, value): &Line| (name.clone_ref(py), value.clone_ref(py));
@@ -210,7 +212,7 @@ impl AsgiService {
         self.changing.with(py, |changing| changing.answered += 1);
     }
 
-    /// Holds a response's head until its content comes. At the end of the turn it is sent alone.
+    /// Holds the head of a response until its content comes. At the end of the turn the head is sent alone.
     pub fn hold(slf: &Bound<'_, Self>, request: Py<Request>) -> PyResult<()> {
         let py = slf.py();
         let this = slf.get();
@@ -227,7 +229,7 @@ impl AsgiService {
         Ok(())
     }
 
-    /// While events are delivered, heads are held until the end of the delivery: [`Delivery`]'s drop.
+    /// Holds heads until the end of a delivery of events, which is the drop of the returned [`Delivery`].
     pub fn begin_delivery<'a, 'py>(slf: &'a Bound<'py, Self>) -> Delivery<'a, 'py> {
         let was_on = slf.get().changing.with(slf.py(), |changing| {
             std::mem::replace(&mut changing.will_flush, true)
@@ -245,7 +247,7 @@ impl AsgiService {
         }
     }
 
-    /// A future of the loop.
+    /// Makes a future of the loop.
     pub fn new_future<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let event_loop = self.event_loop.bind(py);
         match event_loop.cast::<LoopCore>() {
@@ -254,7 +256,7 @@ impl AsgiService {
         }
     }
 
-    /// Reports a fault to the server. If the server's own function raises, the exception goes to `sys.unraisablehook`.
+    /// Reports a fault to the server. If the server's function raises, the exception goes to `sys.unraisablehook`.
     pub fn tell(&self, py: Python<'_>, blame: Blame<'_, '_>, message: &str) {
         let (kind, what) = match blame {
             Blame::Application(error) => {
@@ -278,7 +280,7 @@ impl AsgiService {
         }
     }
 
-    /// `((name, value), ...)` of an application's message: any iterable of pairs.
+    /// Reads a pair `(name, value)` of an application's message: any iterable with two items.
     pub fn pair<'py>(item: &Bound<'py, PyAny>) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyAny>)> {
         if let Ok(pair) = item.cast_exact::<PyTuple>()
             && pair.len() == 2
@@ -295,7 +297,7 @@ impl AsgiService {
     }
 }
 
-/// Events are being delivered: see [`AsgiService::begin_delivery`].
+/// A delivery of events that is in progress (see [`AsgiService::begin_delivery`]).
 pub struct Delivery<'a, 'py> {
     service: &'a Bound<'py, AsgiService>,
     is_outermost: bool,

@@ -1,7 +1,7 @@
 //! Content of a request that has arrived before the application calls `receive()`.
 //!
-//! In most cases the application takes it before more arrives. So content that arrives at once is copied once, into the
-//! object that the application gets. Nothing here keeps the memory of received packets.
+//! In most cases the application takes it before more arrives. So content that arrives at once is copied once, into
+//! the object that the application gets. Nothing here keeps the memory of received packets.
 
 use bytes::Bytes;
 use pyo3::prelude::*;
@@ -13,7 +13,7 @@ use crate::capi::buffer::bytes_of;
 pub(super) enum Body {
     #[default]
     Empty,
-    /// All content has arrived at once.
+    /// Content that has arrived at once, and its number of bytes.
     Whole(Py<PyBytes>, usize),
     Joined(Vec<u8>),
 }
@@ -27,7 +27,7 @@ impl Body {
         }
     }
 
-    /// The memory that it uses, spare capacity included.
+    /// The memory in bytes that the content occupies, including spare capacity.
     pub(super) fn held_bytes(&self) -> usize {
         match self {
             Self::Joined(bytes) => bytes.capacity(),
@@ -39,7 +39,7 @@ impl Body {
         self.len() == 0
     }
 
-    /// Adds content that arrived in `pieces`.
+    /// Adds content that has arrived in `pieces`.
     pub(super) fn push(&mut self, py: Python<'_>, pieces: &[Bytes]) -> PyResult<()> {
         let count = pieces.iter().map(Bytes::len).sum();
         if count == 0 {

@@ -1,9 +1,9 @@
-//! A request that is a WebSocket: frames on one side, ASGI's `websocket` messages on the other.
+//! A request that is a WebSocket: converts the client's frames to ASGI's `websocket` messages and back.
 //!
-//! Such a request has a [`Socket`]. [`Request`]'s own methods call the functions here. `uringcore_http::ws` reads
-//! the frames; the wire defines the stream.
+//! Such a request has a [`Socket`]. The methods of [`Request`] call the functions here. `uringcore_http::ws` reads
+//! the frames; [`HttpStream`](super::http_stream::HttpStream) is the stream that carries them.
 //!
-//! A message is passed to the client as a whole, because another one may be sent while it waits. So `send` waits
+//! A message is passed to the client as a whole, because another message may be sent while it waits. So `send` waits
 //! before it passes the message on.
 
 use std::time::Instant;
@@ -29,9 +29,9 @@ create_exception!(
     "A WebSocket message was sent after its client had gone or closed the connection."
 );
 
-/// Called by the connection.
+/// Methods that the connection calls.
 impl Request {
-    /// More data of the client; `None` if this is not a WebSocket.
+    /// Reads data of the client. `None` if this is not a WebSocket.
     pub(super) fn socket_content(
         &self,
         py: Python<'_>,
@@ -51,12 +51,12 @@ impl Request {
         Some(self.socket_has_read(py, stop))
     }
 
-    /// Acts on the result of a read.
+    /// Handles the result of a read. `stop` is the reason for which reading has ended, if it has.
     fn socket_has_read(&self, py: Python<'_>, stop: Option<Stop>) -> PyResult<()> {
         let is_over = stop.is_some();
         match stop {
             None => self.send_pong(py),
-            // RFC 6455 section 5.5.1: the received code is sent back.
+            // The received code is sent back (RFC 6455 section 5.5.1).
             Some(Stop::Closed(close)) => {
                 let reply = Event::Close(close.clone()).to_frame(None);
                 self.send_last(py, reply, close);
@@ -78,7 +78,7 @@ impl Request {
         }
     }
 
-    /// Pauses or resumes the client, depending on the space in the queue.
+    /// Pauses or resumes reading from the client, depending on the space in the queue of messages.
     pub fn pace(&self, py: Python<'_>) {
         let Some(socket) = &self.socket else { return };
         let (is_full, frees_permit, held) = socket.with(py, |socket| {
@@ -100,7 +100,7 @@ impl Request {
         }
     }
 
-    /// The client has gone.
+    /// Ends the WebSocket, because the client has gone.
     pub(super) fn socket_lost(&self, py: Python<'_>) {
         if let Some(socket) = &self.socket {
             let held = socket.with(py, |socket| {
@@ -111,13 +111,13 @@ impl Request {
         }
     }
 
-    /// There is space on the stream.
+    /// Sends a pong that waits for space on the stream.
     pub(super) fn send_pong(&self, py: Python<'_>) {
         let Some(socket) = &self.socket else { return };
         if !socket.with(py, |socket| socket.pong.is_some()) {
             return;
         }
-        // If the stream is full, the connection reports when there is space.
+        // If the stream is full, the connection calls this again when there is space.
         if self.with_wire(py, |wire| wire.is_held_up(py)) == Some(false)
             && let Some(payload) = socket.with(py, |socket| socket.pong.take())
         {
@@ -126,14 +126,14 @@ impl Request {
     }
 
     fn send_control(&self, py: Python<'_>, opcode: Opcode, payload: &[u8]) {
-        // A stream that refuses has ended, and the event of its end follows.
+        // A refusal means that the stream has ended. The event of its end follows.
         self.with_wire(py, |wire| {
             wire.content(py, frame(opcode, payload, None), false)
         });
     }
 
-    /// Sends the last frame and ends the stream, as a TCP connection would end (RFC 9220 section 3). The application
-    /// gets `close`, unless it has got another end.
+    /// Sends the last frame and ends the stream, as a TCP connection would be ended (RFC 9220 section 3). The
+    /// application gets `close`, unless it has got another end already.
     fn send_last(&self, py: Python<'_>, last: Bytes, close: Close) {
         let Some(socket) = &self.socket else { return };
         let was_open = socket.with(py, |socket| {
@@ -147,7 +147,7 @@ impl Request {
         }
     }
 
-    /// Closes the connection with this code, on the server's initiative. False if it is not open.
+    /// Closes the WebSocket with `code` on behalf of the server. Returns false if it is not open.
     pub(super) fn close_socket(&self, py: Python<'_>, code: u16, reason: &str) -> bool {
         let is_open = |socket: &mut Socket| socket.phase == Phase::Open;
         let Some(socket) = &self.socket else {
@@ -165,7 +165,7 @@ impl Request {
         was_open
     }
 
-    /// The server stops.
+    /// Closes the WebSocket with the code 1012, because the server stops.
     pub fn socket_restarts(slf: &Bound<'_, Self>) -> PyResult<()> {
         let (py, this) = (slf.py(), slf.get());
         let Some(socket) = &this.socket else {
@@ -179,7 +179,7 @@ impl Request {
         this.wake_all(py)
     }
 
-    /// Checks the time-outs, about once a second.
+    /// Checks the time-outs. Called about once a second.
     pub fn socket_tick(&self, py: Python<'_>, now: Instant) -> PyResult<()> {
         let Some(socket) = &self.socket else {
             return Ok(());
@@ -190,7 +190,7 @@ impl Request {
             self.with_wire(py, |wire| wire.end(py, Ending::Cancelled));
             return self.wake_all(py);
         }
-        // A WebSocket that has ended silently may have left a permit.
+        // Another WebSocket may have ended and freed a permit without an event for this one.
         self.pace(py);
         if let Some(payload) = socket.with(py, |socket| socket.take_ping(now)) {
             self.send_control(py, Opcode::Ping, &payload);
@@ -198,7 +198,7 @@ impl Request {
         Ok(())
     }
 
-    /// True if the end came before the application ended it.
+    /// True if the WebSocket has ended before the application has closed it.
     pub(super) fn is_socket_over(&self, py: Python<'_>) -> bool {
         let is_closed = |socket: &mut Socket| socket.phase == Phase::Closed;
         let socket = self.socket.as_ref();
@@ -212,7 +212,7 @@ impl Request {
 
 /// Methods for `receive`.
 impl Request {
-    /// The next message, or a request to wait for it; `None` if this is not a WebSocket.
+    /// Returns the next message, or a wait for it. `None` if this is not a WebSocket.
     pub(super) fn next_socket_message(&self, py: Python<'_>) -> Option<PyResult<Asked<Py<PyAny>>>> {
         let socket = self.socket.as_ref()?;
         let is_first = socket.with(py, |socket| {
@@ -274,7 +274,7 @@ fn disconnect_message(py: Python<'_>, close: &Close) -> PyResult<Py<PyAny>> {
 
 /// Methods for `send`.
 impl Request {
-    /// Takes a message of the application; `None` if this is not a WebSocket.
+    /// Handles a message of the application. `None` if this is not a WebSocket.
     pub(super) fn take_socket_message(
         slf: &Bound<'_, Self>,
         message: &Bound<'_, PyAny>,
@@ -320,7 +320,7 @@ impl Request {
             (Phase::Open, "websocket.send") => return Self::send_message(slf, message),
             (Phase::Open, "websocket.close") => return Self::close_by_application(slf, message),
             (Phase::Open, _) => "'websocket.send' or 'websocket.close'",
-            // The client closed first, or the server stops.
+            // The client has closed the WebSocket first, or the server stops.
             (Phase::Closed, kind) if !this.was_closed_by_application(py) => {
                 return match kind {
                     "websocket.close" => Ok(Sent::Taken),
@@ -350,7 +350,7 @@ impl Request {
         socket.is_some_and(|socket| socket.with(py, |socket| socket.closed_by_application))
     }
 
-    /// `websocket.accept`.
+    /// Handles the message `websocket.accept`.
     fn accept(slf: &Bound<'_, Self>, message: &Bound<'_, PyAny>) -> PyResult<Sent> {
         let (py, this) = (slf.py(), slf.get());
         let headers = optional(message, intern!(py, "headers"))?;
@@ -365,7 +365,7 @@ impl Request {
                 PyBytes::new(py, subprotocol.as_bytes()).unbind(),
             )
         });
-        // RFC 9220 section 3: the equivalent of 101 in HTTP/1.1.
+        // The status 200 is the equivalent of 101 in HTTP/1.1 (RFC 9220 section 3).
         Self::hold_head(slf, 200, headers.as_ref(), line)?;
         Self::send_part(slf, Bytes::new(), false)?;
         this.written(py);
@@ -380,7 +380,7 @@ impl Request {
         Ok(Sent::Taken)
     }
 
-    /// `websocket.close` instead of an accept.
+    /// Handles the message `websocket.close` in place of `websocket.accept`.
     fn deny(slf: &Bound<'_, Self>) -> PyResult<Sent> {
         let (py, this) = (slf.py(), slf.get());
         this.socket_lost(py);
@@ -396,7 +396,7 @@ impl Request {
         }
     }
 
-    /// `websocket.send`.
+    /// Handles the message `websocket.send`.
     fn send_message(slf: &Bound<'_, Self>, message: &Bound<'_, PyAny>) -> PyResult<Sent> {
         let py = slf.py();
         let whole = if let Some(bytes) = given(message, intern!(py, "bytes"))? {
@@ -408,13 +408,13 @@ impl Request {
                 None,
             )
         } else {
-            // uvicorn does this too.
+            // uvicorn ignores such a message too.
             return Ok(Sent::Taken);
         };
         Self::send_rest(slf, whole, false)
     }
 
-    /// `websocket.close`.
+    /// Handles the message `websocket.close`.
     fn close_by_application(slf: &Bound<'_, Self>, message: &Bound<'_, PyAny>) -> PyResult<Sent> {
         let (py, this) = (slf.py(), slf.get());
         let code = match given(message, intern!(py, "code"))? {
@@ -435,8 +435,7 @@ impl Request {
         Ok(Sent::Taken)
     }
 
-    /// Fails if the WebSocket has ended: a message that waits for space is not sent any more, and `send`
-    /// raises this error.
+    /// Fails if the WebSocket has ended. A message that waits for space is not sent then, and `send` raises this error.
     pub(super) fn check_socket(&self, py: Python<'_>) -> PyResult<()> {
         match self.is_socket_over(py) {
             true => Err(ClientDisconnected::new_err("the connection was closed")),
@@ -445,7 +444,7 @@ impl Request {
     }
 }
 
-/// The value of a key of a message, unless it is None.
+/// The value of a key of a message. `None` if the key is missing or its value is None.
 fn given<'py>(
     message: &Bound<'py, PyAny>,
     key: &Bound<'py, PyString>,

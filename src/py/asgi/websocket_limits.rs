@@ -1,4 +1,4 @@
-//! A WebSocket's [`Limits`] from Python.
+//! The limits of a WebSocket ([`Limits`]) from Python.
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -6,8 +6,11 @@ use uringcore_http::ws::Limits;
 
 use crate::capi::bounded_arguments;
 
-/// The limits of a WebSocket: `max_size` bytes of a message, `max_queue` messages that wait for the application.
-/// `ping_interval` is in seconds, or None for no pings, and so is `ping_timeout`, within which each is answered.
+/// The limits of a WebSocket.
+///
+/// `max_size` is the largest message in bytes, `max_queue` the number of messages that wait for the application.
+/// `ping_interval` is in seconds, or None for no pings. `ping_timeout` is the time in seconds within which each ping
+/// must be answered, or None for no limit.
 #[pyclass(frozen, module = "uringcore._uringcore")]
 pub struct WebSocketLimits(pub Limits);
 
@@ -22,7 +25,7 @@ impl WebSocketLimits {
         ping_timeout: Option<f64>,
     ) -> PyResult<Self> {
         let seconds = |name: &str, value: Option<f64>| match value {
-            // uvicorn uses 0 for "never".
+            // 0 means "never", as in uvicorn.
             None | Some(0.0) => Ok(None),
             Some(value) => bounded_arguments::span(value).map(Some).ok_or_else(|| {
                 PyValueError::new_err(format!("{name}: not a number of seconds: {value}"))

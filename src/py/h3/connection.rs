@@ -1,14 +1,14 @@
 //! `H3Connection`: `uringcore_h3::Connection` between a QUIC connection object and a Python program.
 //!
-//! The QUIC object is called by aioquic's method names, so any object with these names works. No borrow of
-//! `uringcore_h3` is held while one of its methods runs, because the method may call this object again.
+//! The methods of the QUIC object have aioquic's names, so any object with these methods works. No borrow of
+//! `uringcore_h3` is held while one of them runs, because it may call this object again.
 //!
-//! | file | noun |
+//! | file | content |
 //! | --- | --- |
-//! | `open_connection` | the connection once its streams are open: input to `uringcore_h3`, output to the QUIC object |
-//! | `event_objects` | the Python objects of HTTP events |
+//! | `open_connection` | the connection after its streams are open: input to `uringcore_h3`, commands to the QUIC object |
+//! | `event_objects` | makes the Python objects of HTTP/3 events |
 //!
-//! Not here: QUIC events as input (`quic_event`).
+//! Not here: QUIC events as input (`quic_event_kinds`).
 
 mod event_objects;
 mod open_connection;
@@ -36,7 +36,7 @@ use crate::capi::gil_cell::GilCell;
 use crate::capi::integer_arguments;
 
 /// An HTTP/3 connection (RFC 9114) over a QUIC connection, without its settings. Python's `H3Connection` is a
-/// subclass. This class calls the subclass's hook methods by their names.
+/// subclass, whose hook methods this class calls by name.
 #[pyclass(module = "uringcore._uringcore", subclass, frozen, weakref)]
 pub struct H3ConnectionCore {
     begun: OnceLock<OpenConnection>,
@@ -52,8 +52,8 @@ impl H3ConnectionCore {
         }
     }
 
-    /// Begins over `quic`: sends `settings` on three streams, unless `opened` names streams on which a subclass has
-    /// already done so.
+    /// Starts HTTP/3 on `quic`: opens the three unidirectional streams of this side and sends `settings`. If a subclass
+    /// has done that already, `opened` has the IDs of those streams.
     #[pyo3(signature = (
         quic, settings, *, max_push_id, webtransport, connect_protocol, close_on_malformed,
         settings_hook, frames_hook, separate_writes, opened
@@ -87,7 +87,8 @@ impl H3ConnectionCore {
         let settings = Settings {
             max_push_id,
             webtransport,
-            // A WebTransport session is an extended CONNECT.
+            // A WebTransport session is requested by an extended CONNECT (RFC 9220), so the setting for it is enabled
+            // too.
             enable_connect_protocol: connect_protocol || webtransport,
             host_checks_settings: settings_hook,
             separate_writes,
@@ -142,7 +143,8 @@ impl H3ConnectionCore {
         self.begun.get().is_some()
     }
 
-    /// The three streams that `_begin` has opened: for control, QPACK's encoder and its decoder.
+    /// The IDs of the three streams that `_begin` has opened: the control stream and the streams of QPACK's encoder and
+    /// decoder.
     fn _own_streams(&self, py: Python<'_>) -> PyResult<(u64, u64, u64)> {
         self.with_core(py, |core| {
             let [control, encoder, decoder] = core.own_streams();
@@ -150,9 +152,10 @@ impl H3ConnectionCore {
         })
     }
 
-    /// Handles a QUIC event and returns the HTTP events that follow from it.
+    /// Handles a QUIC event and returns the HTTP events that it causes.
     ///
-    /// A fault of the peer closes the QUIC connection with the RFC's code; nothing is raised.
+    /// If the peer has violated the protocol, the QUIC connection is closed with the RFC's error code, and nothing is
+    /// raised.
     fn handle_event<'py>(
         slf: &Bound<'py, Self>,
         event: &Bound<'py, PyAny>,
@@ -183,7 +186,7 @@ impl H3ConnectionCore {
         begun.finish(slf, None)
     }
 
-    /// Sends a field section: a request, an interim or final response, or trailers.
+    /// Sends a field section: the header section of a request or of an interim or final response, or trailers.
     #[pyo3(signature = (stream_id, headers, end_stream = false))]
     fn send_headers(
         &self,
@@ -248,11 +251,11 @@ impl H3ConnectionCore {
                 self.begun()?.write(py, stream_id, data, end_stream)?;
             }
         }
-        // Last, because a program's own logger may raise.
+        // The log comes last, because a program's own logger may raise.
         self.begun()?.log(py)
     }
 
-    /// Sends an HTTP datagram that belongs to a request (RFC 9297).
+    /// Sends an HTTP datagram of a request (RFC 9297).
     fn send_datagram(
         &self,
         py: Python<'_>,
@@ -274,7 +277,7 @@ impl H3ConnectionCore {
         Ok(())
     }
 
-    /// Begins a WebTransport stream in a session and returns its identifier.
+    /// Opens a WebTransport stream in a session and returns its ID.
     #[pyo3(signature = (session_id, is_unidirectional = false))]
     fn create_webtransport_stream(
         &self,
@@ -298,7 +301,7 @@ impl H3ConnectionCore {
         Ok(stream_id)
     }
 
-    /// Promises to answer a request that the client did not make, and begins the answer's stream.
+    /// Promises a response to a request that the client has not made, and opens the stream for that response.
     fn send_push_promise(
         &self,
         py: Python<'_>,
@@ -315,7 +318,7 @@ impl H3ConnectionCore {
                 "Only servers may send a push promise.",
             ));
         }
-        // The check precedes the request for a stream, which could not be undone.
+        // The check comes before a stream is opened, because that could not be undone.
         let allowed = self
             .begun()?
             .core
@@ -335,7 +338,7 @@ impl H3ConnectionCore {
         Ok(push_stream_id)
     }
 
-    /// Announces the end of the connection (RFC 9114 section 5.2).
+    /// Sends GOAWAY, which announces the end of the connection (RFC 9114 section 5.2).
     #[pyo3(signature = (stream_id = None))]
     fn send_goaway(&self, py: Python<'_>, stream_id: Option<u64>) -> PyResult<u64> {
         let (id, sent) = self.begun()?.core.with(py, |core| {
@@ -347,7 +350,7 @@ impl H3ConnectionCore {
         Ok(id)
     }
 
-    /// Cancels a request: resets its sending side, stops its receiving side.
+    /// Cancels a request: resets its sending side and stops its receiving side.
     #[pyo3(signature = (stream_id, error_code = 0x10c))]
     fn cancel_request(
         &self,
@@ -361,7 +364,7 @@ impl H3ConnectionCore {
         self.begun()?.flush(py)
     }
 
-    /// The peer's SETTINGS by identifier, or None before they arrived.
+    /// The peer's SETTINGS by identifier. None until they have arrived.
     #[getter]
     fn received_settings<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
         let pairs = self.begun()?.core.with(py, |core| {
@@ -371,20 +374,20 @@ impl H3ConnectionCore {
         pairs.map(|pairs| dict(py, &pairs)).transpose()
     }
 
-    /// Our SETTINGS by identifier.
+    /// The SETTINGS of this side by identifier.
     #[getter]
     fn sent_settings<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let pairs = self.begun()?.core.with(py, |core| core.sent_settings());
         dict(py, &pairs)
     }
 
-    /// The number of requests (and bidirectional WebTransport streams) with state here.
+    /// The number of requests, and of bidirectional WebTransport streams, that have state here.
     #[getter]
     fn open_requests(&self, py: Python<'_>) -> PyResult<usize> {
         self.with_core(py, |core| core.open_requests())
     }
 
-    /// True once the connection reads and sends nothing more. Setting it does not close the QUIC connection.
+    /// True after the connection's end, when it neither reads nor sends. Setting it does not close the QUIC connection.
     #[getter]
     fn _is_done(&self, py: Python<'_>) -> bool {
         self.with_core(py, |core| core.is_closed()).unwrap_or(false)
@@ -405,20 +408,20 @@ impl H3ConnectionCore {
         }
     }
 
-    /// Closes the connection for a fault of the peer that a subclass has detected.
+    /// Closes the connection because of a fault of the peer that a subclass has detected.
     fn _fail(&self, py: Python<'_>, error_code: u64, reason_phrase: String) -> PyResult<()> {
         self.with_core(py, |core| core.fail(Code(error_code), reason_phrase))?;
         self.begun()?.flush(py)
     }
 
-    /// Replaces the settings that the peer sent.
+    /// Replaces the peer's settings.
     fn _set_received_settings(&self, py: Python<'_>, settings: &Bound<'_, PyDict>) -> PyResult<()> {
         let settings = PeerSettings::from_pairs(pairs(settings)?);
         self.with_core(py, |core| core.set_received_settings(settings))
     }
 
-    /// The progress of a stream that has or had state here: a number of `HeadersState` and True if the direction has
-    /// ended, for the received direction and then for the sent one. None for other streams.
+    /// The state of a stream that has or had state here: a number of `HeadersState` and True if the direction has
+    /// ended, first for the received direction and then for the sent one. None for other streams.
     fn _halves(&self, py: Python<'_>, stream_id: u64) -> PyResult<Option<(u8, bool, u8, bool)>> {
         let halves = self.with_core(py, |core| {
             core.halves(stream_id).or_else(|| {
@@ -432,14 +435,14 @@ impl H3ConnectionCore {
         }))
     }
 
-    /// The bidirectional streams and pushes that have state here.
+    /// The IDs of the bidirectional streams and pushes that have state here.
     fn _stream_ids(&self, py: Python<'_>) -> PyResult<Vec<u64>> {
         let mut ids: Vec<u64> = self.with_core(py, |core| core.stream_ids().collect())?;
         ids.sort_unstable();
         Ok(ids)
     }
 
-    /// The QUIC connection has reset a stream, or, without `reset`, has stopped it.
+    /// Drops the state of a stream that the QUIC connection has reset or, without `reset`, has stopped.
     fn _given_up(&self, py: Python<'_>, stream_id: u64, reset: bool) -> PyResult<()> {
         self.with_core(py, |core| match reset {
             true => core.note_reset(stream_id),
@@ -449,7 +452,7 @@ impl H3ConnectionCore {
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
-        // `kinds` has only classes, which never lead back to a connection.
+        // `kinds` refers only to classes, which never refer back to a connection.
         let Some(begun) = self.begun.get() else {
             return Ok(());
         };
@@ -484,8 +487,9 @@ fn not_begun() -> PyErr {
     PyRuntimeError::new_err("the H3Connection is not initialised: its __init__() was not called")
 }
 
-/// Three unidirectional streams. A program's own connection may advance its counter with every call, others when data
-/// is sent. RFC 9000 section 2.1: streams of one kind are four apart.
+/// Returns the IDs of three unidirectional streams. With a program's own QUIC object, each call may return a new ID,
+/// or only after data was sent. So the others are computed: the IDs of streams of one kind differ by four (RFC 9000
+/// section 2.1).
 fn next_uni_streams(quic: &Bound<'_, PyAny>) -> PyResult<[u64; 3]> {
     let name = intern!(quic.py(), "get_next_available_stream_id");
     let mut streams = [0; 3];
@@ -498,7 +502,7 @@ fn next_uni_streams(quic: &Bound<'_, PyAny>) -> PyResult<[u64; 3]> {
     Ok(streams)
 }
 
-/// Our side as `settings` announces it. A limit that is not announced is enforced nevertheless.
+/// The settings of this side that `settings` announces. Limits that it does not announce are enforced nevertheless.
 fn announced_settings(settings: &Bound<'_, PyDict>) -> PyResult<Settings> {
     let pairs = pairs(settings)?;
     let of = |identifier| {
@@ -516,7 +520,7 @@ fn announced_settings(settings: &Bound<'_, PyDict>) -> PyResult<Settings> {
     })
 }
 
-/// Converts settings to identifiers and values, all of which must fit in 62 bits.
+/// Converts settings to identifiers and values, which must all fit in 62 bits.
 fn pairs(settings: &Bound<'_, PyDict>) -> PyResult<Vec<(u64, u64)>> {
     let number = |name: &str, object: &Bound<'_, PyAny>| match object.extract::<u64>() {
         Ok(number) if number <= varint::MAX => Ok(number),
@@ -551,7 +555,7 @@ fn headers_state(half: Half) -> (u8, bool) {
     }
 }
 
-/// Content up to this size is copied behind its frame header, so that one call sends both.
+/// The largest content in bytes that is copied behind its frame header, so that one call sends both.
 const JOINED_CONTENT_MAX: usize = 4096;
-/// The largest number of pushes that are remembered.
+/// The largest push ID that this side accepts. It limits the number of pushes whose state is kept.
 const MAX_PUSH_ID_MAX: u64 = 1023;

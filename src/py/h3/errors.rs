@@ -1,11 +1,11 @@
-//! Misuse of an HTTP/3 connection as Python exceptions. Python defines the classes.
+//! Misuse of an HTTP/3 connection as Python exceptions, whose classes Python defines.
 
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use uringcore_h3::LocalError;
 
-/// Misuse as aioquic's exceptions. None after the connection was closed: as with aioquic, later data is discarded,
-/// and `ConnectionTerminated` reports the close.
+/// Converts misuse to aioquic's exceptions. Returns `None` for a call on a closed connection: as in aioquic, its data
+/// is dropped, because `ConnectionTerminated` reports the close.
 pub fn local<T>(py: Python<'_>, result: Result<T, LocalError>) -> PyResult<Option<T>> {
     let error = match result {
         Ok(value) => return Ok(Some(value)),
@@ -41,7 +41,7 @@ pub fn local<T>(py: Python<'_>, result: Result<T, LocalError>) -> PyResult<Optio
     })
 }
 
-/// An instance of an exception class that Python defines.
+/// Makes an instance of the exception class `class` of the Python module `module`.
 pub fn exception(py: Python<'_>, module: &str, class: &str, message: &str) -> PyErr {
     let made = py
         .import(module)

@@ -1,7 +1,7 @@
 //! The events of an HTTP/3 connection as Python classes, with aioquic's names and attributes.
 //!
-//! They are values: their fields are immutable, `==` and `repr` use the fields, and a program can set attributes of
-//! its own, as on aioquic's.
+//! Events are values: their fields are immutable, and `==` and `repr` use the fields. Programs can set attributes of
+//! their own, as on aioquic's events.
 
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -9,13 +9,13 @@ use pyo3::types::{PyDict, PyTuple, PyType};
 
 use crate::capi::class_with_dict;
 
-/// The base class of the events of an HTTP/3 connection.
+/// The base class of all events of an HTTP/3 connection.
 #[pyclass(module = "uringcore.h3.events", subclass, frozen)]
 pub struct H3Event;
 
 #[pymethods]
 impl H3Event {
-    // Subclasses have other arguments.
+    // Any arguments are accepted, because subclasses have their own.
     #[new]
     #[pyo3(signature = (*_args, **_kwargs))]
     fn new(_args: &Bound<'_, PyTuple>, _kwargs: Option<&Bound<'_, PyDict>>) -> Self {
@@ -23,8 +23,8 @@ impl H3Event {
     }
 }
 
-/// Declares one event class: constructor by position or keyword, `==`, `repr`, `match`. `repr` shows a flag that
-/// aioquic's class does not have only if it is set, and `match` by position excludes it.
+/// Defines an event class: constructor by position or keyword, `==`, `repr`, `match`. A flag that aioquic's class
+/// does not have is shown by `repr` only if it is set, and is no part of `match` by position.
 macro_rules! event_class {
     (
         $(#[$doc:meta])*
@@ -97,90 +97,90 @@ macro_rules! event_class {
 }
 
 event_class! {
-    /// A piece of a message's content arrived.
+    /// A part of a message's content has arrived.
     DataReceived((data, stream_id, stream_ended, push_id = None)) {
-        /// The content; empty if only the end arrived.
+        /// The content. Empty if only the end of the message has arrived.
         data: Py<PyAny>,
-        /// The request's stream.
+        /// The ID of the request's stream.
         stream_id: u64,
-        /// True if the message ends here.
+        /// True if this is the end of the message.
         stream_ended: bool,
-        /// The push ID; None in the response to a request.
+        /// The push ID. None in the response to a request.
         push_id: Option<u64>,
     }
 }
 
 event_class! {
-    /// An HTTP datagram arrived (RFC 9297).
+    /// An HTTP datagram has arrived (RFC 9297).
     DatagramReceived((data, stream_id)) {
-        /// The datagram's payload.
+        /// The payload of the datagram.
         data: Py<PyAny>,
-        /// The request's stream.
+        /// The ID of the request's stream.
         stream_id: u64,
     }
 }
 
 event_class! {
-    /// A field section arrived: a request's or response's header section, or trailers.
+    /// A field section has arrived: the header section of a request or response, or trailers.
     HeadersReceived((headers, stream_id, stream_ended, push_id = None, *, early_data = false)) {
-        /// The field lines in order: a list of (name, value), both bytes.
+        /// The field lines in order: a list of pairs (name, value) of bytes.
         headers: Py<PyAny>,
-        /// The request's stream.
+        /// The ID of the request's stream.
         stream_id: u64,
-        /// True if the message ends here.
+        /// True if this is the end of the message.
         stream_ended: bool,
-        /// The push ID; None in the response to a request.
+        /// The push ID. None in the response to a request.
         push_id: Option<u64>,
     }
     flag {
-        /// True if any of it came as 0-RTT data, which an attacker can replay (RFC 8470).
+        /// True if any of the section came as 0-RTT data, which an attacker can repeat (RFC 8470).
         early_data
     }
 }
 
 event_class! {
-    /// A server will answer a request that the client did not make. These are that request's field lines.
+    /// The server promises the response to a request that the client has not made.
     PushPromiseReceived((headers, push_id, stream_id)) {
-        /// The promised request's field lines.
+        /// The field lines of the promised request.
         headers: Py<PyAny>,
         /// The push ID.
         push_id: u64,
-        /// The stream of the request that the push belongs to.
+        /// The ID of the stream with the request to which the push belongs.
         stream_id: u64,
     }
 }
 
 event_class! {
-    /// Data arrived on a WebTransport stream.
+    /// Data has arrived on a WebTransport stream.
     WebTransportStreamDataReceived((data, stream_id, stream_ended, session_id)) {
-        /// The data; empty if only the end arrived.
+        /// The data. Empty if only the end of the stream has arrived.
         data: Py<PyAny>,
-        /// The stream.
+        /// The ID of the stream.
         stream_id: u64,
-        /// True if the peer has finished sending on this stream.
+        /// True if the peer has ended its side of the stream.
         stream_ended: bool,
-        /// The session: the stream of its CONNECT request.
+        /// The ID of the session, which is the ID of the stream with its CONNECT request.
         session_id: u64,
     }
 }
 
 event_class! {
-    /// A message ended before it was complete: it was malformed and only its stream was reset. Occurs only with
-    /// `close_on_malformed=False`; aioquic has no such event.
+    /// A message has ended before it was complete: it was malformed, and only its stream was reset. Occurs only with
+    /// `close_on_malformed=False`. aioquic has no such event.
     MessageAborted((stream_id, error_code)) {
-        /// The request's stream. It is reset already.
+        /// The ID of the request's stream, which is already reset.
         stream_id: u64,
-        /// The code that was sent, such as H3_MESSAGE_ERROR.
+        /// The error code that was sent, such as H3_MESSAGE_ERROR.
         error_code: u64,
     }
 }
 
 event_class! {
-    /// The server accepts no more requests (RFC 9114 section 5.2). May come again with a lower ID. Clients only: the ID
-    /// in a client's GOAWAY is a push ID. aioquic has no such event.
+    /// The server accepts no more requests (RFC 9114 section 5.2). It may come again with a lower ID. Only clients get
+    /// it, because the ID in a client's GOAWAY is a push ID. aioquic has no such event.
     GoAwayReceived((stream_id)) {
-        /// Requests on this stream and those above it are not processed; they may be sent again on
-        /// another connection.
+        /// Requests on streams with this ID or a higher one are not processed. They may be repeated on another
+        /// connection.
         stream_id: u64,
     }
 }
@@ -216,7 +216,7 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     Ok(())
 }
 
-/// Equality and `repr` of one field, as in Python.
+/// `==` and `repr` of a field, as in Python.
 trait FieldValue {
     fn same(&self, other: &Self, py: Python<'_>) -> PyResult<bool>;
     fn show(&self, py: Python<'_>) -> PyResult<String>;

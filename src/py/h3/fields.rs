@@ -1,7 +1,7 @@
 //! Converts field lines between `uringcore_h3` and Python's lists of `(bytes, bytes)`.
 //!
-//! Few different field lines come with the messages of a kind, so their tuples are kept and shared: tuples and bytes
-//! are immutable. Lines that are secret by their name, and long lines, are made anew each time.
+//! Most messages have the same few field lines. So their tuples are kept and shared, which is possible because tuples
+//! and bytes are immutable. Lines whose name marks a secret value, and long lines, are always made anew.
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -11,7 +11,7 @@ use uringcore_h3::Field;
 
 use crate::capi::gil_cell::GilCell;
 
-/// The field lines as a list of tuples.
+/// Converts field lines to a list of tuples.
 pub fn to_list<'py>(py: Python<'py>, fields: &[Field]) -> PyResult<Bound<'py, PyList>> {
     let lines = fields
         .iter()
@@ -20,15 +20,15 @@ pub fn to_list<'py>(py: Python<'py>, fields: &[Field]) -> PyResult<Bound<'py, Py
     PyList::new(py, lines)
 }
 
-/// Field lines given from Python: names and values, held while they are read.
+/// Field lines that Python has passed. The names and values are kept alive while they are read.
 pub struct FieldLines<'py>(Vec<(Bound<'py, PyBytes>, Bound<'py, PyBytes>)>);
 
 impl<'py> FieldLines<'py> {
-    /// Takes any iterable of pairs of `bytes`.
+    /// Reads any iterable of pairs of `bytes`.
     pub fn extract(headers: &Bound<'py, PyAny>) -> PyResult<Self> {
         let mut lines = Vec::new();
         if let Ok(list) = headers.cast::<PyList>() {
-            // The list's own size. The `__len__` of a subclass is not called.
+            // The size is read from the list itself. The `__len__` of a subclass is not called.
             lines.reserve(list.len());
             for item in list {
                 lines.push(pair(&item)?);
@@ -53,7 +53,7 @@ fn pair<'py>(item: &Bound<'py, PyAny>) -> PyResult<(Bound<'py, PyBytes>, Bound<'
     let (name, value) = if let Ok(tuple) = item.cast::<PyTuple>() {
         tuple.extract::<(Bound<'py, PyAny>, Bound<'py, PyAny>)>()
     } else {
-        // A list of two items, as some frameworks make them.
+        // Some frameworks pass a list of two items instead of a tuple.
         item.extract::<[Bound<'py, PyAny>; 2]>()
             .map(|[name, value]| (name, value))
     }
@@ -78,7 +78,7 @@ fn line<'py>(py: Python<'py>, name: &[u8], value: &[u8]) -> PyResult<Bound<'py, 
     }
     let slot = hash(name, value) % SHARED_LINES;
     let shared = shared(py);
-    // No Python code may run while the cell is borrowed, so this only compares and counts.
+    // The closure only compares and counts, because no Python code may run while the cell is borrowed.
     let known = shared.with(py, |lines| {
         let line = lines[slot].as_ref()?;
         is_line(line.bind(py), name, value).then(|| line.clone_ref(py))
@@ -106,7 +106,7 @@ fn is_line(line: &Bound<'_, PyTuple>, name: &[u8], value: &[u8]) -> bool {
     same(1, value) && same(0, name)
 }
 
-/// True for a field that is not kept beyond its message.
+/// True for a field whose value must not be kept after its message.
 fn is_secret(name: &[u8]) -> bool {
     matches!(
         name,
@@ -138,7 +138,7 @@ fn shared(py: Python<'_>) -> &'static SharedLines {
     })
 }
 
-/// The number of field lines that are kept. The hash of a line selects its only slot.
+/// The number of field lines that are kept. A line has only one slot, which its hash selects.
 const SHARED_LINES: usize = 1024;
-/// The largest total of name and value, in bytes.
+/// The largest sum of name and value, in bytes, of a line that is kept.
 const SHARED_SIZE_MAX: usize = 128;

@@ -1,6 +1,6 @@
 //! HTTP/3 for Python: the connection over any QUIC connection object, its events, and QPACK on its own.
 //!
-//! | file | noun |
+//! | file | content |
 //! | --- | --- |
 //! | `connection` | `H3ConnectionCore`: QUIC events in, HTTP events out, commands |
 //! | `errors` | misuse as exceptions |
@@ -8,9 +8,9 @@
 //! | `fields` | field lines between `uringcore_h3` and lists of tuples |
 //! | `qpack` | `QpackEncoder` and `QpackDecoder`, for programs and tests that need only these |
 //! | `quic_event_kinds` | the kinds of QUIC events |
-//! | `qlog_trace` | frames and stream types for a qlog trace |
+//! | `qlog_trace` | frames and stream types in a qlog trace |
 //!
-//! Nothing here interprets a frame or validates a message; `uringcore_h3` does.
+//! No file here interprets a frame or validates a message; `uringcore_h3` does.
 
 mod connection;
 mod errors;

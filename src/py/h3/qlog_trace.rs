@@ -1,6 +1,6 @@
-//! HTTP/3 frames and stream types in a connection's qlog trace, in aioquic's format.
+//! Writes HTTP/3 frames and stream types to the qlog trace of a connection, in aioquic's format.
 //!
-//! A connection whose configuration has no logger costs one check of a `bool` per call.
+//! Without a logger in the configuration, each call costs one check of a `bool`.
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -9,19 +9,19 @@ use uringcore_h3::{Logged, LoggedFrame};
 
 use super::fields;
 
-/// True if the QUIC connection keeps a trace.
+/// True if the configuration of the QUIC connection has a logger.
 pub fn is_wanted(configuration: &Bound<'_, PyAny>) -> PyResult<bool> {
     let logger = configuration.getattr_opt(intern!(configuration.py(), "quic_logger"))?;
     Ok(logger.is_some_and(|logger| !logger.is_none()))
 }
 
-/// The trace of a QUIC connection that has begun and is not over.
+/// The trace of a QUIC connection. `None` before the connection's start and after its end.
 pub fn of<'py>(quic: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
     let trace = quic.getattr_opt(intern!(quic.py(), "_quic_logger"))?;
     Ok(trace.filter(|trace| !trace.is_none()))
 }
 
-/// Writes one entry.
+/// Writes one entry to the trace.
 pub fn write(trace: &Bound<'_, PyAny>, logged: Logged) -> PyResult<()> {
     let py = trace.py();
     let (event, data) = match logged {
@@ -67,7 +67,7 @@ pub fn write(trace: &Bound<'_, PyAny>, logged: Logged) -> PyResult<()> {
                 false => "frame_parsed",
             };
             let data = trace.call_method(method, (), Some(&arguments))?;
-            // qvis reads the length from here.
+            // The visualiser qvis reads the length from this key.
             data.set_item("byte_length", length)?;
             (event, data)
         }
@@ -91,5 +91,5 @@ fn type_name(stream_type: u64) -> &'static str {
     }
 }
 
-/// The most entries that wait for a trace that has not begun.
+/// The largest number of entries that wait for the start of a trace.
 pub const WAITING_MAX: usize = 256;

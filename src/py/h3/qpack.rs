@@ -1,7 +1,7 @@
-//! QPACK on its own (RFC 9204), for programs that frame HTTP/3 themselves and for tests against
-//! other implementations.
+//! QPACK on its own (RFC 9204), for programs that frame HTTP/3 themselves and for tests against other
+//! implementations.
 //!
-//! `uringcore.h3._qpack` documents these classes.
+//! `uringcore.h3._qpack` has the documentation of these classes.
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -12,7 +12,7 @@ use super::fields::{self, FieldLines};
 use crate::capi::bounded_arguments::BytesLike;
 use crate::capi::gil_cell::GilCell;
 
-/// Turns field lines into field sections.
+/// Encodes field lines to field sections.
 #[pyclass(module = "uringcore.h3._qpack", frozen)]
 pub struct QpackEncoder {
     encoder: GilCell<Encoder>,
@@ -32,7 +32,7 @@ impl QpackEncoder {
         }
     }
 
-    /// Takes the peer's SETTINGS and returns the bytes for the encoder stream.
+    /// Applies the peer's SETTINGS. Returns bytes for the encoder stream.
     fn apply_settings<'py>(
         &self,
         py: Python<'py>,
@@ -46,7 +46,7 @@ impl QpackEncoder {
         PyBytes::new(py, &instructions.unwrap_or_default())
     }
 
-    /// Encodes a field section: the bytes for the encoder stream, and the section.
+    /// Encodes a field section. Returns bytes for the encoder stream, and the section.
     fn encode<'py>(
         &self,
         py: Python<'py>,
@@ -72,7 +72,7 @@ impl QpackEncoder {
         ))
     }
 
-    /// Takes bytes of the peer's decoder stream. Raises `ValueError` if they are invalid.
+    /// Reads bytes of the peer's decoder stream. Raises ``ValueError`` if they are invalid.
     #[expect(clippy::needless_pass_by_value)] // PyO3 passes it by value.
     fn feed_decoder(&self, py: Python<'_>, data: BytesLike<'_>) -> PyResult<()> {
         self.encoder
@@ -82,7 +82,7 @@ impl QpackEncoder {
     }
 }
 
-/// Turns field sections into field lines.
+/// Decodes field sections to field lines.
 #[pyclass(module = "uringcore.h3._qpack", frozen)]
 pub struct QpackDecoder {
     decoder: GilCell<Decoder>,
@@ -110,8 +110,8 @@ impl QpackDecoder {
         }
     }
 
-    /// Takes bytes of the peer's encoder stream; returns the number of insertions since the beginning. Raises
-    /// `ValueError` if they are invalid.
+    /// Reads bytes of the peer's encoder stream. Returns the number of insertions since the start. Raises
+    /// ``ValueError`` if they are invalid.
     #[expect(clippy::needless_pass_by_value)] // PyO3 passes it by value.
     fn feed_encoder(&self, py: Python<'_>, data: BytesLike<'_>) -> PyResult<u64> {
         self.decoder
@@ -123,8 +123,8 @@ impl QpackDecoder {
             .map_err(|error| PyValueError::new_err(error.to_string()))
     }
 
-    /// Decodes a field section. Returns None if it has to wait for the encoder stream: the caller passes it again
-    /// later. Raises `ValueError` if it is invalid or too large.
+    /// Decodes a field section. Returns None if it needs more bytes of the encoder stream; the caller passes the
+    /// section again later. Raises ``ValueError`` if the section is invalid or too large.
     #[expect(clippy::needless_pass_by_value)] // PyO3 passes it by value.
     fn decode<'py>(
         &self,
@@ -142,13 +142,13 @@ impl QpackDecoder {
         }
     }
 
-    /// Abandons the sections of a stream.
+    /// Drops the sections of a stream that was cancelled.
     fn cancel_stream(&self, py: Python<'_>, stream_id: u64) {
         self.decoder
             .with(py, |decoder| decoder.cancel_stream(stream_id));
     }
 
-    /// The bytes for the decoder stream since the last call.
+    /// Returns the bytes for the decoder stream since the last call.
     fn take_instructions<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         let instructions = self.decoder.with(py, Decoder::take_instructions);
         PyBytes::new(py, &instructions.unwrap_or_default())

@@ -1,4 +1,4 @@
-//! Classifies events of the QUIC connection object for HTTP/3. Not here: their effects.
+//! Classifies the events of a QUIC connection object for HTTP/3. Not here: the handling of the events.
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -6,18 +6,19 @@ use pyo3::types::PyType;
 
 use crate::capi::gil_cell::GilCell;
 
-/// The kind of a QUIC event, by the name of its class or of one of its bases.
+/// The kind of a QUIC event.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum EventKind {
     StreamData,
     StreamReset,
     StopSending,
     Datagram,
-    /// Not used by HTTP/3.
+    /// HTTP/3 does not use this event.
     Other,
 }
 
-/// The event classes seen so far and their kinds: two or three, found by identity.
+/// The event classes that have occurred, with their kinds. A class is found by identity; there are two or three in
+/// most programs.
 pub struct EventKinds(GilCell<Vec<(Py<PyType>, EventKind)>>);
 
 impl EventKinds {
@@ -39,7 +40,7 @@ impl EventKinds {
         }
         let kind = classify(&class)?;
         self.0.with(py, |kinds| {
-            // Bounded: a program that makes classes dynamically is served too, only slower.
+            // The list is limited. A program that makes classes dynamically works too, only slower.
             if kinds.len() < KNOWN_CLASSES_MAX {
                 kinds.push((class.unbind(), kind));
             }
@@ -48,7 +49,8 @@ impl EventKinds {
     }
 }
 
-/// The kind of a class of QUIC events. It is found by name, because uringcore's and aioquic's classes both work.
+/// Finds the kind of an event class by its name or the name of one of its bases, because the classes of uringcore and
+/// those of aioquic both work.
 fn classify(class: &Bound<'_, PyType>) -> PyResult<EventKind> {
     for base in class.mro() {
         let name = base.cast::<PyType>()?.name()?;

@@ -1,4 +1,4 @@
-//! The two ends of a connection as its applications see them: both addresses, and TLS.
+//! What applications get to know about a connection: the addresses of both sides, and TLS.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -10,9 +10,9 @@ use super::http3_connection::Http3Connection;
 use crate::asgi::open_files::FileClient;
 use crate::asgi::scope::ConnectionInfo;
 
-/// The TLS information of the connection for applications.
+/// The TLS information of the connection, for applications.
 pub(super) enum Tls {
-    /// The function that returns it, called at the first request.
+    /// The function that returns it. Called at a request, until the handshake is complete.
     Asked(Py<PyAny>),
     Known(Py<PyAny>),
 }
@@ -44,7 +44,7 @@ impl Http3Connection {
         })
     }
 
-    /// ASGI's `tls` extension. The result is not cached before the handshake is complete, because a client's
+    /// The `tls` extension of ASGI. The result is not cached before the handshake is complete, because a client's
     /// certificate may still arrive.
     fn tls<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         let ask = self.state.with(py, |state| match &state.tls {
@@ -71,7 +71,7 @@ impl Http3Connection {
         Ok(Some(reported))
     }
 
-    /// The client that is charged for open files. All connections without a validated address count as one client.
+    /// The client to which open files are charged. All connections without a validated address count as one client.
     pub(super) fn file_client(&self, py: Python<'_>) -> FileClient {
         let address = |quic: &quic::Connection| quic.validated_addr();
         let found = self.endpoint.get().peek_connection(py, self.key, address);
@@ -83,8 +83,8 @@ impl Http3Connection {
         }
     }
 
-    /// The client's address in ASGI's form: an IPv4-mapped address as IPv4, no flow label or scope. Only an address
-    /// that the client has proved is returned, because applications and logs trust it (RFC 9000 section 9.3.1).
+    /// The client's address in ASGI's form: an IPv4-mapped address as IPv4, without flow label and scope. Only a
+    /// validated address is returned, because applications and logs trust it (RFC 9000 section 9.3.1).
     fn client<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let remote =
             self.endpoint

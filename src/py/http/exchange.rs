@@ -1,7 +1,7 @@
-//! One request stream of an HTTP/3 connection, as the wire that a request writes through.
+//! One request stream of an HTTP/3 connection, as the [`HttpStream`] of a request.
 //!
-//! The application sees a method such as `head` as HEAD, because ASGI's methods are in upper case, so its response
-//! has no content. For the client it is another method than HEAD, so the response has no Content-Length either.
+//! An application sees a method such as `head` as HEAD, because ASGI's methods are in upper case, so its response has
+//! no content. For the client `head` is another method than HEAD, so the response must have no Content-Length either.
 
 use std::borrow::Cow;
 
@@ -19,9 +19,9 @@ use crate::asgi::open_files::FileClient;
 pub struct Exchange {
     pub connection: Py<Http3Connection>,
     pub stream_id: u64,
-    /// The method is HEAD in another case, such as `head`. Its response has no content, because the application takes
-    /// it for HEAD. It has no Content-Length, because the client would expect content of that length (RFC 9110 section
-    /// 9.1).
+    /// The method is HEAD in another case, such as `head`. The application takes it for HEAD, so the response has no
+    /// content. It has no Content-Length either, because the client would expect content of that length (RFC 9110
+    /// section 9.1).
     pub is_mistaken_for_head: bool,
 }
 
@@ -98,7 +98,7 @@ impl HttpStream for Exchange {
     fn is_held_up(&self, py: Python<'_>) -> bool {
         let stream_id = self.stream_id;
         let connection = self.connection.get();
-        // Mostly there is room, which needs no command.
+        // In most cases there is space, and no command is needed.
         let has_room = connection.peek(py, |quic| has_room(quic, stream_id));
         has_room == Some(false)
             && connection

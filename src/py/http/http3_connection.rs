@@ -1,4 +1,4 @@
-//! `Http3Connection`: the requests of one QUIC connection, between its events and their applications.
+//! `Http3Connection`: the requests of one QUIC connection, between the events of the connection and the applications.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -27,14 +27,14 @@ use crate::quic::{QuicConnectionCore, QuicEndpoint, StreamProtocol};
 use crate::webtransport::session_limits::WebTransportLimits;
 use crate::webtransport::session_registry::SessionRegistry;
 
-/// HTTP/3 on a server's QUIC connection: its stream events go here, and a service answers its requests.
+/// HTTP/3 on a server's QUIC connection, whose stream events it handles. A service answers the requests.
 ///
 /// `server` is the server's address in the scopes. `on_event(name)` is called with "drained" (no request is open, and
-/// all sent response data has been acknowledged), "used_up" (the limit of requests was reached), "idle" (no request
-/// for too long), "nothing_taken" and "little_taken" (the reason why a response was cancelled). `on_session(session,
-/// scope)` is called when a client requests a WebTransport session, within `sessions`; without it there are no
-/// sessions. `tls()` returns ASGI's extension of that name. `transmit` is called after commands, on a loop that does
-/// not send by itself.
+/// all sent response data has been acknowledged), "used_up" (the limit of requests is reached), "idle" (no request
+/// for too long), "nothing_taken" and "little_taken" (a response was cancelled, because the client accepted nothing
+/// or too little of it). `on_session(session, scope)` is called when a client requests a WebTransport session, within
+/// the limits of `sessions`; without it there are no sessions. `tls()` returns the ASGI extension `tls`. `transmit`
+/// is called after commands, on a loop that does not send by itself.
 #[pyclass(frozen, module = "uringcore._uringcore")]
 pub struct Http3Connection {
     pub(super) service: Py<AsgiService>,
@@ -42,9 +42,9 @@ pub struct Http3Connection {
     pub(super) endpoint: Py<QuicEndpoint>,
     pub(super) key: ConnectionKey,
     pub(super) server: Py<PyAny>,
-    /// Permits for files that stay open while their responses wait, and for large messages of WebSockets.
+    /// Permits for files that stay open while their responses wait for the client.
     pub(super) files: Arc<Semaphore>,
-    /// The limit of open files of the whole process.
+    /// The largest number of open files of the whole process. `None` for a share of the process's descriptors.
     pub(super) max_files: Option<usize>,
     messages: Arc<Semaphore>,
     /// The memory of data that waits for applications.
@@ -57,12 +57,12 @@ pub(super) struct Http3State {
     requests: FxHashMap<u64, Py<Request>>,
     pub sessions: SessionRegistry,
     pub on_session: Option<Py<PyAny>>,
-    /// The client's latest address, and the tuple that applications see.
+    /// The client's address, and the tuple that applications get for it.
     pub(super) client: Option<(SocketAddr, Py<PyTuple>)>,
     on_event: Option<Py<PyAny>>,
     pub(super) tls: Option<Tls>,
     transmit: Option<Py<PyAny>>,
-    /// "drained" is reported. It is off most of the time.
+    /// True if "drained" is reported, which is so only after `announce_end`.
     tells_drained: bool,
     is_delivering: bool,
 }
@@ -145,14 +145,14 @@ impl Http3Connection {
         Ok(this)
     }
 
-    /// The number of requests whose application is running, sessions included.
+    /// The number of requests whose application is running, including WebTransport sessions.
     #[getter]
     fn open_requests(&self, py: Python<'_>) -> usize {
         self.state
             .with(py, |state| state.requests.len() + state.sessions.len())
     }
 
-    /// True if no request is open, and all sent response data has been acknowledged.
+    /// True if no request is open and all sent response data has been acknowledged.
     #[getter]
     fn is_drained(&self, py: Python<'_>) -> bool {
         self.state.with(py, |state| {
@@ -160,19 +160,19 @@ impl Http3Connection {
         })
     }
 
-    /// Announces the end to the client; requests that are on their way are still served (GOAWAY, RFC 9114 section 5.2).
-    /// From now on "drained" is reported.
+    /// Sends a first GOAWAY: requests that are on their way are still served (RFC 9114 section 5.2). From now on
+    /// "drained" is reported.
     fn announce_end(&self, py: Python<'_>) {
         self.state.with(py, |state| state.tells_drained = true);
         self.ask(py, |http, quic, now| http.announce_end(quic, now));
     }
 
-    /// Sends the last GOAWAY: no new requests from now on.
+    /// Sends the last GOAWAY. Later requests are not served.
     fn go_away(&self, py: Python<'_>) {
         self.ask(py, |http, quic, now| http.go_away(quic, now));
     }
 
-    /// The handshake is complete: early requests that may not be repeated are delivered now.
+    /// Delivers early requests that had to wait for the end of the handshake, because they must not be repeated.
     fn handshake_completed(slf: &Bound<'_, Self>) -> PyResult<()> {
         let this = slf.get();
         this.reach(slf.py(), |http, quic, now| {
@@ -181,7 +181,7 @@ impl Http3Connection {
         Self::dispatch(slf)
     }
 
-    /// Cancels everything that has taken too long; to be called about once a second.
+    /// Cancels everything that has exceeded its time-out. Must be called about once a second.
     fn tick(slf: &Bound<'_, Self>) -> PyResult<()> {
         let (py, this) = (slf.py(), slf.get());
         let now = Instant::now();
@@ -200,7 +200,7 @@ impl Http3Connection {
             .fold(Ok(()), Result::and)
     }
 
-    /// Closes WebSockets with the code of a stopping server (1012), because they might last for ever.
+    /// Closes WebSockets with the code 1012 of a stopping server, because they might last for ever.
     fn close_sockets(slf: &Bound<'_, Self>) -> PyResult<()> {
         let py = slf.py();
         let sockets = slf.get().sockets(py);
@@ -210,8 +210,8 @@ impl Http3Connection {
             .fold(Ok(()), Result::and)
     }
 
-    /// The connection has ended: every application is notified. If the client was closed because of the
-    /// requests that it cancelled, their applications are cancelled.
+    /// Notifies every application that the connection has ended. If the connection was closed because the client had
+    /// cancelled too many requests, their applications are cancelled.
     fn closed(&self, py: Python<'_>) -> PyResult<()> {
         let cancels = self.state.with(py, |state| {
             state
@@ -278,7 +278,7 @@ impl Http3Connection {
     }
 }
 
-/// HTTP/3 as the protocol on a connection's streams.
+/// Makes HTTP/3 the protocol that is attached to a connection's streams.
 struct Streams(Py<Http3Connection>);
 
 impl StreamProtocol for Streams {
@@ -315,7 +315,7 @@ impl StreamProtocol for Streams {
 }
 
 impl Http3Connection {
-    /// Runs `run` on both halves of the connection. `None` if the connection or its loop has ended.
+    /// Calls `run` with the HTTP/3 and the QUIC connection. `None` if the connection or its loop has ended.
     pub fn reach<R>(
         &self,
         py: Python<'_>,
@@ -333,19 +333,20 @@ impl Http3Connection {
         Ok(result.flatten())
     }
 
-    /// The application has written everything it has for now.
+    /// Lets the loop send the written data. Called when the application has written all that it has at present.
     pub fn written(&self, py: Python<'_>) {
         self.endpoint.get().written(py, self.key);
     }
 
-    /// Reads the state of the QUIC connection. `None` if it is over or out of reach.
+    /// Calls `run` with the QUIC connection, to read from it. `None` if the connection has ended or its loop is inside
+    /// the kernel.
     pub fn peek<R>(&self, py: Python<'_>, run: impl FnOnce(&quic::Connection) -> R) -> Option<R> {
         let peeked = self.endpoint.get().peek_connection(py, self.key, run);
         peeked.ok().flatten()
     }
 
-    /// Like `reach`, for callers that cannot raise. A connection out of reach is reported to
-    /// `sys.unraisablehook`.
+    /// Calls `run` as `reach` does, for callers that cannot raise. If the loop is inside the kernel on another thread,
+    /// the error goes to `sys.unraisablehook`.
     pub fn ask<R>(
         &self,
         py: Python<'_>,
@@ -365,7 +366,7 @@ impl Http3Connection {
         });
     }
 
-    /// On a foreign loop, the program has to send the packets.
+    /// Calls the program's `transmit`, on a loop that does not send by itself.
     fn transmit(&self, py: Python<'_>) {
         let transmit = self.state.with(py, |state| match &state.transmit {
             Some(transmit) if !state.is_delivering => Some(transmit.clone_ref(py)),
@@ -387,7 +388,7 @@ impl Http3Connection {
                 state.http.as_mut().and_then(Connection::poll_event)
             })
         };
-        // An exception from one of them does not keep the others from their events.
+        // An exception for one event does not keep others from being delivered.
         let mut outcome = Ok(());
         while let Some(event) = next() {
             let reported = Self::tell_of(slf, event).or_else(|error| this.report(py, error));
@@ -397,8 +398,9 @@ impl Http3Connection {
         outcome.and(reported)
     }
 
-    /// Reports an exception of the server's own code in the server's log, because a client may be able to repeat it and
-    /// the lines of the loop's exception handler have no bound. Exceptions that leave the loop are raised.
+    /// Reports an exception of the server's own code in the server's log. Lines of the log are limited, those of the
+    /// loop's exception handler are not, and a client may be able to repeat the exception. Returns exceptions that must
+    /// leave the loop.
     fn report(&self, py: Python<'_>, error: PyErr) -> PyResult<()> {
         if is_exit(py, &error) {
             return Err(error);
@@ -481,8 +483,8 @@ impl Http3Connection {
         if head.is_websocket {
             scope::for_websocket(&scope, head)?;
         }
-        // The method as the application sees it: ASGI's method is in upper case, and an application that gets
-        // HEAD may send no content.
+        // The method is compared as the application sees it, in upper case, because an application that gets HEAD sends
+        // no content.
         let is_head = head.method.eq_ignore_ascii_case(b"HEAD");
         let wire = Exchange {
             connection: slf.clone().unbind(),
@@ -518,7 +520,7 @@ impl Http3Connection {
             if refusal.is_a_fault() {
                 service.tell(py, Blame::Client(&ends.client), &text);
             }
-            // A HEAD must be answered without content, and the refused request may have been a HEAD.
+            // The refused request may have been a HEAD, whose response must have no content.
             let detail = match head.method.is_empty() {
                 true => "",
                 false => refusal.detail,
@@ -540,7 +542,7 @@ impl Http3Connection {
             .or_else(|error| Request::not_started(&request, error))
     }
 
-    /// The application has returned.
+    /// Ends a request whose application has returned.
     pub fn request_done(slf: &Bound<'_, Self>, stream_id: u64) {
         let py = slf.py();
         let this = slf.get();

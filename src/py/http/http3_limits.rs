@@ -1,4 +1,4 @@
-//! The limits of a server's connections, as Python passes them.
+//! The limits of a server's HTTP/3 connections, as Python passes them.
 
 use bytes::Bytes;
 use pyo3::exceptions::PyValueError;
@@ -8,9 +8,11 @@ use uringcore_http::http3::{Limits, Unsafe};
 
 use crate::capi::bounded_arguments::{self, List};
 
-/// Checked limits. Times are in seconds. `refuses_early`: requests of 0-RTT data that may not be repeated are
-/// answered with 425 instead of waiting for the handshake. `protocols`: the protocols of extended CONNECT that
-/// applications support, besides WebSocket; with any of them HTTP datagrams are announced.
+/// Checked limits of a server's HTTP/3 connections. Times are in seconds.
+///
+/// With `refuses_early`, requests in 0-RTT data that must not be repeated are answered with 425 instead of waiting
+/// for the handshake. `protocols` are the protocols of extended CONNECT, besides WebSocket, that applications
+/// support; with any of them, support for HTTP datagrams is announced.
 #[pyclass(frozen, module = "uringcore._uringcore")]
 pub struct Http3Limits {
     pub limits: Limits,

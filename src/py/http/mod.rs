@@ -1,14 +1,14 @@
-//! HTTP on its connections: it connects a transport's events to the requests of `asgi`.
+//! HTTP/3 connections of a server: passes the events of a QUIC connection to the requests of `asgi`.
 //!
-//! | file | noun |
+//! | file | content |
 //! | --- | --- |
 //! | `http3_connection` | `Http3Connection`: the requests of one QUIC connection |
-//! | `exchange` | one of its streams, as a request's wire |
-//! | `webtransport_sessions` | its WebTransport sessions |
-//! | `connection_info` | both ends of the connection for the scope: addresses and TLS |
+//! | `exchange` | one request stream of a connection, as the `HttpStream` of a request |
+//! | `webtransport_sessions` | the WebTransport sessions of a connection |
+//! | `connection_info` | addresses and TLS of a connection, for the scope |
 //! | `http3_limits` | [`Limits`](uringcore_http::http3::Limits) from Python |
 //!
-//! Python decides about the life of a connection: when GOAWAY is sent, and when it is closed.
+//! Python decides when GOAWAY is sent and when a connection is closed.
 
 mod connection_info;
 mod exchange;

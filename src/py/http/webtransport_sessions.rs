@@ -1,4 +1,5 @@
-//! WebTransport sessions of a server's connection: from a request to the object, and the object's events.
+//! The WebTransport sessions of a server's connection: makes the object of a requested session, and delivers its
+//! events.
 
 use std::time::Instant;
 
@@ -16,7 +17,7 @@ use crate::webtransport::session::{Host, SessionCore};
 use crate::webtransport::session_registry::SessionRegistry;
 
 impl Http3Connection {
-    /// A client requests a session.
+    /// Makes the object of a session that a client has requested, and passes it to the program.
     pub(super) fn session(
         slf: &Bound<'_, Self>,
         session_id: u64,
@@ -25,7 +26,7 @@ impl Http3Connection {
         draft: Draft,
     ) -> PyResult<()> {
         let (py, this) = (slf.py(), slf.get());
-        // The client may have ended the session by now.
+        // The client may have ended the session while Python code ran.
         Self::tell_sessions(slf)?;
         if this
             .state
@@ -63,7 +64,7 @@ impl Http3Connection {
             .or_else(|error| Self::refuse_session(slf, session_id, 500).and(Err(error)))
     }
 
-    /// Refuses with the fields of every response.
+    /// Refuses a session. The response has the fields that every response of the server has.
     fn refuse_session(slf: &Bound<'_, Self>, session_id: u64, status: u16) -> PyResult<()> {
         let (py, this) = (slf.py(), slf.get());
         let lines = this.service.get().default_headers(py, 0);
@@ -72,7 +73,7 @@ impl Http3Connection {
             .map(|(name, value)| (name.as_bytes(py), value.as_bytes(py)))
             .collect();
         this.reach(py, |http, quic, now| {
-            // A session that is answered or over stays unchanged.
+            // A session that was answered or has ended stays unchanged.
             let mut handle = http.webtransport()?;
             handle.refuse(quic, session_id, status, &fields, now).ok()
         })?;

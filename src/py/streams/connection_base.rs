@@ -1,5 +1,5 @@
-//! `ConnectionBase`: the streams and datagrams of a connection. Python's `Connection` is a subclass that manages its
-//! life.
+//! `ConnectionBase`: the streams and datagrams of a connection or a session. Python's `Connection` is a subclass that
+//! opens and closes the connection.
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::intern;
@@ -16,29 +16,29 @@ use super::stream_manager::StreamManager;
 use crate::capi::buffer;
 use crate::capi::gil_cell::GilCell;
 
-/// A connection's streams and datagrams.
+/// The streams and datagrams of a connection or a session.
 #[pyclass(frozen, subclass, weakref, module = "uringcore._uringcore")]
 pub struct ConnectionBase {
     pub(super) manager: Py<StreamManager>,
 }
 
-/// A stream to be opened. An `await` or an `async with` opens it.
+/// A stream that is not open yet. An `await` or an `async with` opens it.
 #[pyclass(frozen, name = "Opening", module = "uringcore._uringcore")]
 pub struct Opening {
     pub(super) connection: Py<ConnectionBase>,
     unidirectional: bool,
-    /// The stream of `async with`.
+    /// The stream that `async with` has opened.
     stream: GilCell<Option<Py<PyAny>>>,
 }
 
-/// An asynchronous iterator over streams that the peer opens.
+/// An asynchronous iterator over the streams that the peer opens.
 #[pyclass(frozen, name = "Streams", module = "uringcore._uringcore")]
 struct Streams {
     connection: Py<ConnectionBase>,
     unidirectional: bool,
 }
 
-/// An asynchronous iterator over datagrams.
+/// An asynchronous iterator over received datagrams.
 #[pyclass(frozen, name = "Datagrams", module = "uringcore._uringcore")]
 struct Datagrams {
     connection: Py<ConnectionBase>,
@@ -56,8 +56,8 @@ impl ConnectionBase {
         Self { manager }
     }
 
-    /// Opens a stream in both directions. Waits while the peer's limit of streams is reached. The peer sees the stream
-    /// with its first data::
+    /// Opens a bidirectional stream. Waits while the peer's limit of streams is reached. The peer sees the stream with
+    /// its first data::
     ///
     ///     async with connection.open_stream() as stream:
     ///
@@ -66,12 +66,12 @@ impl ConnectionBase {
         Opening::new(slf, false)
     }
 
-    /// Opens a stream on which only this side sends, as :meth:`open_stream` does.
+    /// Opens a stream on which only this side sends. Otherwise as :meth:`open_stream`.
     fn open_uni_stream(slf: Py<Self>) -> Opening {
         Opening::new(slf, true)
     }
 
-    /// Waits for the next stream in both directions that the peer opens.
+    /// Waits for the next bidirectional stream that the peer opens.
     fn accept_stream(slf: Py<Self>) -> StreamAwaitable {
         StreamAwaitable::on(StreamOperation::Accept(slf, false))
     }
@@ -81,8 +81,8 @@ impl ConnectionBase {
         StreamAwaitable::on(StreamOperation::Accept(slf, true))
     }
 
-    /// Iterates over the streams in both directions that the peer opens, until an application closes the connection
-    /// with code 0; any other end is raised.
+    /// Iterates over the bidirectional streams that the peer opens. Ends when an application closes the connection with
+    /// code 0; any other end of the connection is raised.
     fn streams(slf: Py<Self>) -> Streams {
         Streams {
             connection: slf,
@@ -90,7 +90,7 @@ impl ConnectionBase {
         }
     }
 
-    /// Iterates over the streams on which only the peer sends, as :meth:`streams`.
+    /// Iterates over the streams on which only the peer sends. Ends as :meth:`streams` does.
     fn uni_streams(slf: Py<Self>) -> Streams {
         Streams {
             connection: slf,
@@ -98,11 +98,11 @@ impl ConnectionBase {
         }
     }
 
-    /// Queues one datagram (RFC 9221), which may be lost. This never waits: when 1 MiB is queued, the oldest datagrams
-    /// are dropped, and ``stats()["datagram_frames_dropped"]`` counts them.
+    /// Queues one datagram (RFC 9221), which may be lost. Never waits: when 1 MiB is queued, the oldest datagrams are
+    /// dropped, and ``stats()["datagram_frames_dropped"]`` counts them.
     ///
-    /// Raises :class:`DatagramSendError` if it is longer than :attr:`max_datagram_size`, which depends on the peer and the
-    /// network, or if one side does not support datagrams. Raises the connection's error after its end.
+    /// Raises :class:`DatagramSendError` if the datagram is longer than :attr:`max_datagram_size`, which depends on the
+    /// peer and the network, or if one side does not support datagrams. Raises the connection's error after its end.
     fn send_datagram(&self, py: Python<'_>, data: &Bound<'_, PyAny>) -> PyResult<()> {
         let data = buffer::contiguous(data, "data")?;
         let sent = self
@@ -113,7 +113,7 @@ impl ConnectionBase {
         sent.map_err(|error| self.not_sent(py, error))
     }
 
-    /// Queues several datagrams at once, all or none of them, as :meth:`send_datagram` does with one.
+    /// Queues several datagrams, all or none of them. Otherwise as :meth:`send_datagram`.
     fn send_datagrams(&self, py: Python<'_>, datagrams: &Bound<'_, PyAny>) -> PyResult<()> {
         let mut all = Vec::new();
         for data in datagrams.try_iter()? {
@@ -133,7 +133,7 @@ impl ConnectionBase {
         sent.map_err(|error| self.not_sent(py, error))
     }
 
-    /// The largest datagram that can be sent now; ``None`` if one side does not support datagrams.
+    /// The size in bytes of the largest datagram that can be sent now. ``None`` if one side does not support datagrams.
     #[getter]
     fn max_datagram_size(&self, py: Python<'_>) -> PyResult<Option<usize>> {
         let size = self
@@ -143,23 +143,23 @@ impl ConnectionBase {
         Ok(size.flatten())
     }
 
-    /// Waits for the next datagram. Datagrams that the program has not received yet are kept, the newest
-    /// ``datagram_buffer`` bytes of them.
+    /// Waits for the next datagram. Received datagrams wait for the program, the newest ``datagram_buffer`` bytes of
+    /// them.
     fn receive_datagram(slf: Py<Self>) -> StreamAwaitable {
         StreamAwaitable::on(StreamOperation::Datagram(slf))
     }
 
-    /// Returns all datagrams that are waiting, at least one.
+    /// Returns all datagrams that have arrived. Waits for one if there is none.
     fn receive_datagrams(slf: Py<Self>) -> StreamAwaitable {
         StreamAwaitable::on(StreamOperation::Datagrams(slf))
     }
 
-    /// Iterates over the datagrams, until the connection ends, as :meth:`streams` does.
+    /// Iterates over the datagrams. Ends as :meth:`streams` does.
     fn datagrams(slf: Py<Self>) -> Datagrams {
         Datagrams { connection: slf }
     }
 
-    /// The number of received datagrams that were dropped in favour of newer ones.
+    /// The number of received datagrams that were dropped for want of space.
     #[getter]
     fn datagrams_dropped(&self, py: Python<'_>) -> u64 {
         self.manager
@@ -167,7 +167,7 @@ impl ConnectionBase {
             .inbox(py, |inbox| inbox.datagrams_dropped())
     }
 
-    /// Waits until all streams that this side has finished are acknowledged, or the connection has ended.
+    /// Waits until the peer has acknowledged all streams that this side has finished, or the connection has ended.
     fn wait_delivered(slf: Py<Self>) -> StreamAwaitable {
         StreamAwaitable::on(StreamOperation::WaitAllFinished(slf))
     }
@@ -194,7 +194,8 @@ impl ConnectionBase {
         })
     }
 
-    /// With `iterates`, an orderly end is not an error.
+    /// Accepts the next stream. With `iterates`, an orderly end of the connection ends the iterator and is not an
+    /// error.
     pub fn accept(slf: &Bound<'_, Self>, unidirectional: bool, iterates: bool) -> PyResult<Polled> {
         let this = slf.get();
         let next = |py| {

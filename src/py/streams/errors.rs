@@ -1,4 +1,4 @@
-//! The exceptions of `uringcore.quic._errors` that streams raise.
+//! Makes the exceptions that streams raise, which are defined in `uringcore.quic._errors`.
 
 use pyo3::call::PyCallArgs;
 use pyo3::prelude::*;
@@ -6,17 +6,18 @@ use pyo3::sync::PyOnceLock;
 use uringcore_http::webtransport::NO_CODE;
 use uringcore_quic::DatagramError;
 
-/// The peer has abandoned its side of the stream.
+/// The error after the peer has reset its side of the stream.
 pub fn stream_reset(py: Python<'_>, stream_id: u64, code: u64) -> PyErr {
     of_quic(py, "StreamResetError", (stream_id, applications(code)))
 }
 
-/// The peer accepts no more data.
+/// The error after the peer has stopped this side's sending (STOP_SENDING).
 pub fn stream_stopped(py: Python<'_>, stream_id: u64, code: u64) -> PyErr {
     of_quic(py, "StreamStoppedError", (stream_id, applications(code)))
 }
 
-/// An application's code. A session's peer may have sent none; then it is the code of no error.
+/// The application's error code for Python. The peer of a WebTransport session may have sent a code that is none of
+/// an application's; it becomes 0.
 fn applications(code: u64) -> u64 {
     match code {
         NO_CODE => 0,
@@ -24,29 +25,30 @@ fn applications(code: u64) -> u64 {
     }
 }
 
-/// This side has ended the stream, or this direction of it.
+/// The error after this side has ended the stream or one direction of it.
 pub fn stream_closed(py: Python<'_>, stream_id: u64, what: &str) -> PyErr {
     of_quic(py, "StreamClosedError", (stream_id, what))
 }
 
-/// A datagram that cannot be sent.
+/// The error for a datagram that cannot be sent.
 pub fn datagram(py: Python<'_>, error: DatagramError) -> PyErr {
     of_quic(py, "DatagramSendError", (error.to_string(),))
 }
 
-/// This side has closed the connection, and the event of its end has not come yet.
+/// The error after this side has closed the connection, while the event of the connection's end has not come yet.
 pub fn connection_closed(py: Python<'_>) -> PyErr {
     let (code, frame_type) = (0, py.None());
     let message = "the connection was closed on this side";
     of_quic(py, "ConnectionClosedError", (code, frame_type, "", message))
 }
 
-/// The end came too early; `expected` is the requested number of bytes, if there is one.
+/// The error for a stream that has ended too early, with the bytes `partial`. `expected` is the requested number of
+/// bytes, if a number was requested.
 pub fn incomplete(py: Python<'_>, partial: Py<PyAny>, expected: Option<usize>) -> PyErr {
     of_asyncio(py, "IncompleteReadError", (partial, expected))
 }
 
-/// The first `consumed` bytes contain no separator, and stay unread.
+/// The error for `consumed` bytes without a separator. They stay unread.
 pub fn limit_overrun(py: Python<'_>, consumed: usize) -> PyErr {
     let message = "the separator is not within the limit";
     of_asyncio(py, "LimitOverrunError", (message, consumed))

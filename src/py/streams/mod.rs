@@ -2,22 +2,22 @@
 //!
 //! | file | content |
 //! | --- | --- |
-//! | `stream_manager` | `QuicStreams`: events of a connection or a session to the futures that wait for them |
-//! | `transport_access` | access of a stream manager to the transport of its streams |
-//! | `connection_base` | `ConnectionBase`: opening, accepting, datagrams |
+//! | `stream_manager` | `QuicStreams`: wakes the futures that wait for the events of a connection or a session |
+//! | `transport_access` | access of a stream manager to its connection or session |
+//! | `connection_base` | `ConnectionBase`: opening and accepting streams, datagrams |
 //! | `stream` | `SendStream`, `ReceiveStream` and `BidirectionalStream` |
-//! | `reading`, `sending` | the steps of their methods |
+//! | `reading`, `sending` | the work of a stream's methods |
 //! | `stream_awaitables` | the awaitables that the methods return |
-//! | `errors` | the exceptions of `uringcore.quic._errors` |
+//! | `errors` | the exceptions that streams raise |
 //!
-//! No event becomes an object here. An event sets a future, and the awaitable of that future reads the bytes out of the
-//! state machine in its next step. So a call that is cancelled before has taken nothing. The protocol of streams and
-//! connections is in `proto`.
+//! Events do not become Python objects here. An event sets a future, and the awaitable that waits for the future
+//! reads the bytes from the state machine in its next step. So a call that is cancelled before that step has taken no
+//! bytes. The protocol of streams and connections is in `uringcore_quic` and `uringcore_http`.
 //!
-//! The state machine is the receive buffer: a connection is read on demand, so the peer gets credit for what the
-//! program read, and the windows of the settings are the bound. Bytes are copied once, into the object that the
-//! program gets. Only a read that is not complete yet (`readexactly`, `readuntil`, until the end) keeps bytes with its
-//! stream, and no more than it needs.
+//! The state machine is the receive buffer. Streams are read on demand: the peer gets flow control credit for the
+//! bytes that the program has read, so at most the configured windows are buffered. Bytes are copied once, into the
+//! object that the program gets. Only an incomplete read (`readexactly`, `readuntil`, a read to the end) stores bytes
+//! with its stream, and no more than it needs.
 
 mod connection_base;
 mod errors;

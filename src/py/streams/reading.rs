@@ -1,4 +1,4 @@
-//! The receiving side of a stream: the steps of its read methods.
+//! The read methods of a stream: their work, which runs again after each event until the bytes have come.
 
 use pyo3::prelude::*;
 use uringcore_quic::read_on_demand::{Key, Outcome, Portion, Want};
@@ -9,7 +9,7 @@ use super::stream_awaitables::Polled;
 use crate::capi::buffer::{self, bytes_of};
 use crate::capi::buffer_view::BufferView;
 
-/// The arguments of a read, kept while it waits.
+/// The arguments of a read, kept while the read waits.
 pub enum Asked {
     UpTo(usize),
     All,
@@ -39,7 +39,7 @@ impl Stream {
         })
     }
 
-    /// For `async for`: the bytes that have arrived, until the end.
+    /// One step of `async for`: returns the bytes that have arrived, at most [`PIECE_MAX`].
     pub fn next_piece(&self, py: Python<'_>) -> PyResult<Polled> {
         Ok(match self.look(py, Want::UpTo(PIECE_MAX))? {
             Some(portion) if portion.is_empty() => Polled::Exhausted,
@@ -64,7 +64,7 @@ impl Stream {
             }
         });
         if written.is_none() {
-            // The buffer's owner has released it: the bytes are for the next reader.
+            // The program has released the buffer meanwhile. The bytes are kept for the next read.
             let whole: Vec<u8> = portion.pieces().flatten().copied().collect();
             self.sides
                 .with(py, |sides| sides.stream_reader.put_back(&whole));
@@ -75,7 +75,7 @@ impl Stream {
         Ok(Polled::Ready(count.into_pyobject(py)?.into_any().unbind()))
     }
 
-    /// Takes the wanted bytes. `None` if they have not arrived.
+    /// Takes the bytes that a read wants. `None` if they have not arrived.
     fn look(&self, py: Python<'_>, want: Want<'_>) -> PyResult<Option<Portion>> {
         loop {
             let (outcome, lacks) = self.sides.with(py, |sides| {
@@ -130,5 +130,5 @@ fn to_bytes(py: Python<'_>, portion: &Portion) -> PyResult<Py<PyAny>> {
     Ok(bytes.into_any().unbind())
 }
 
-/// The largest piece of an iteration.
+/// The largest piece in bytes that `async for` returns.
 const PIECE_MAX: usize = 256 << 10;

@@ -1,6 +1,8 @@
-//! The sending side of a stream.
+//! The send methods of a stream: their work, which runs again after each event until there is space in the send
+//! queue.
 //!
-//! Data is taken whole when there is room, and not before. So a call that is cancelled while it waits has sent nothing.
+//! The data of a call is queued as a whole when there is space, and not before. So a call that is cancelled while it
+//! waits has sent nothing.
 
 use bytes::{Buf, Bytes};
 use pyo3::exceptions::PyTypeError;
@@ -16,21 +18,23 @@ use super::stream_awaitables::Polled;
 use super::stream_manager::Abandoned;
 use crate::capi::{buffer, integer_arguments};
 
-/// The unsent data of a call.
+/// The data of a call that is not queued yet.
 pub enum Unsent {
     Whole(Bytes),
-    /// The last data of the stream, which is finished with it.
+    /// The last data of the stream. The sending side ends with it.
     Last(Bytes),
-    /// Several pieces at once, in this order.
+    /// Several objects, queued together in this order.
     Together(Vec<Bytes>),
-    /// Data that is sent in pieces, each when there is room for it, from this position on.
+    /// Immutable data of `send_all`, from the next byte to send on. It is queued in pieces, each when there is space
+    /// for it.
     Cut(Bytes),
-    /// An object whose bytes may change until they are sent, in pieces from this position on.
+    /// A mutable object of `send_all` and the position of the next byte to send. The bytes are read when they are
+    /// queued.
     Lent(Py<PyAny>, usize),
 }
 
 impl Unsent {
-    /// Used by `send_all`.
+    /// Makes the data of `send_all`.
     pub fn in_pieces(data: &Bound<'_, PyAny>) -> PyResult<Self> {
         if let Ok(bytes) = data.cast::<PyBytes>() {
             return Ok(Self::Cut(buffer::hold_bytes(bytes)));
@@ -46,7 +50,7 @@ impl Unsent {
         }
     }
 
-    /// The data to send next, together. `None` at the end.
+    /// The data to queue next. `None` if everything is queued.
     fn next(&mut self, py: Python<'_>) -> PyResult<Option<Next>> {
         match self {
             Self::Together(pieces) if pieces.is_empty() => Ok(None),
@@ -71,7 +75,7 @@ impl Unsent {
         }
     }
 
-    /// `count` bytes were taken.
+    /// Removes `count` bytes, which were queued.
     fn sent(&mut self, count: usize) {
         match self {
             Self::Together(pieces) => pieces.clear(),
@@ -95,7 +99,7 @@ impl Next {
         }
     }
 
-    /// The end of a stream alone needs no room.
+    /// True if the data must wait for space. The end of a stream without data needs none.
     fn needs_room(&self) -> bool {
         !matches!(self, Self::Last(piece) if piece.is_empty())
     }
@@ -167,7 +171,7 @@ impl Stream {
         self.send(py, &mut Unsent::Last(Bytes::new()))
     }
 
-    /// Waits until the peer has acknowledged everything up to the end of the stream.
+    /// Waits until the peer has acknowledged everything, including the end of the stream.
     pub fn wait_finished(&self, py: Python<'_>) -> PyResult<Polled> {
         let (is_finished, is_reset) = self
             .sides
@@ -194,7 +198,7 @@ impl Stream {
     pub fn reset(&self, py: Python<'_>, code: u64) -> PyResult<()> {
         self.check_code(py, code)?;
         let id = self.id;
-        // This fails if the stream or the connection has ended meanwhile.
+        // This fails if the stream or the connection has ended meanwhile, which is no error of the program.
         let _ = self.manager.get().reach(py, |stream_transport| {
             stream_transport.reset_stream(id, code)
         })?;
@@ -222,15 +226,16 @@ impl Stream {
     pub fn prioritise(&self, py: Python<'_>, urgency: i64, incremental: bool) -> PyResult<()> {
         let priority = integer_arguments::priority(urgency, incremental)?;
         let id = self.id;
-        // A stream that has ended has no priority.
+        // This fails if the stream has ended. The priority is meaningless then.
         let _ = self.manager.get().reach(py, |stream_transport| {
             stream_transport.set_priority(id, priority)
         })?;
         Ok(())
     }
 
-    /// The end of `async with`. Finishes sending, or resets it after an exception, because incomplete data must not look
-    /// complete. Stops receiving of unread data. The peer may have ended the stream already.
+    /// Ends the stream at the end of `async with`. The sending side is finished; after an exception it is reset,
+    /// because incomplete data must not look complete. Unread data of the peer is stopped. Directions that have ended
+    /// already stay as they are.
     pub fn leave(&self, py: Python<'_>, failed: bool) -> PyResult<Polled> {
         let open = self.open_sides(py);
         if open.is_nothing() {
@@ -267,7 +272,7 @@ impl Stream {
         }
     }
 
-    /// Checks an error code. A session's codes have fewer bits than QUIC's.
+    /// Checks an error code. The codes of a WebTransport session have 32 bits, those of QUIC 62.
     fn check_code(&self, py: Python<'_>, code: u64) -> PyResult<()> {
         if u32::try_from(code).is_ok() {
             return Ok(());
@@ -284,7 +289,8 @@ impl Stream {
         }
     }
 
-    /// QUIC accepts no more data for the stream. The event with the reason may follow.
+    /// Handles a refused send. If the peer has stopped the stream, raises that; otherwise waits for the event with the
+    /// reason.
     fn refused(&self, py: Python<'_>, error: StreamError) -> PyResult<Polled> {
         let stopped = self.manager.get().inbox(py, |inbox| inbox.stopped(self.id));
         match (stopped, error) {
@@ -298,5 +304,5 @@ impl Stream {
 }
 
 const WAS_RESET: &str = "this side has reset it";
-/// The most bytes of a long message that are queued at a time.
+/// The largest number of bytes that `send_all` queues at a time.
 const PIECE: usize = 64 << 10;

@@ -1,7 +1,7 @@
 //! `SendStream`, `ReceiveStream` and `BidirectionalStream`: a stream as Python sees it.
 //!
-//! The last is a subclass of the other two. Those have no fields of their own, so that their instances have one
-//! layout and CPython accepts both as bases. Their common base has all fields.
+//! `BidirectionalStream` is a subclass of the other two. These have no fields of their own, so that all instances
+//! have the same layout and CPython accepts both as bases. Their common base `Stream` has all fields.
 //!
 //! Not here: the work of the methods (`reading`, `sending`).
 
@@ -24,42 +24,42 @@ use crate::capi::gil_cell::GilCell;
 use crate::capi::integer_arguments;
 use uringcore_quic::read_on_demand::StreamReader;
 
-/// One stream of a connection: the base of all kinds.
+/// A stream of a connection: the base class of all kinds.
 #[pyclass(frozen, subclass, weakref, name = "Stream", module = "uringcore.quic")]
 pub struct Stream {
-    /// Keeps the connection open as long as the program uses a stream of it.
+    /// Keeps the connection open while the program uses a stream of it.
     connection: Py<ConnectionBase>,
     pub(super) manager: Py<StreamManager>,
     pub(super) id: u64,
-    /// The place where it was created, in debug mode.
+    /// The line of the program that has made the stream. Recorded in debug mode only.
     origin: Option<String>,
     pub(super) sides: GilCell<Sides>,
 }
 
-/// The progress of both directions on this side.
+/// The state of both directions at this side.
 pub(super) struct Sides {
     sends: bool,
     receives: bool,
     pub stream_reader: StreamReader,
-    /// This side does not read any more.
+    /// The program has stopped reading.
     pub is_stopped: bool,
     pub is_finished: bool,
     pub is_reset: bool,
-    /// All of it was acknowledged, and the program has been notified.
+    /// The peer has acknowledged everything, and `wait_finished` has returned.
     pub is_delivered: bool,
 }
 
-/// The sending side of a stream.
+/// A stream on which this side sends.
 #[pyclass(frozen, subclass, extends = Stream, module = "uringcore.quic")]
 pub struct SendStream;
 
-/// The receiving side of a stream.
+/// A stream on which the peer sends.
 #[pyclass(frozen, subclass, extends = Stream, module = "uringcore.quic")]
 pub struct ReceiveStream;
 
 #[pymethods]
 impl Stream {
-    /// The stream's number (RFC 9000 section 2.1).
+    /// The stream's ID (RFC 9000 section 2.1).
     #[getter]
     fn id(&self) -> u64 {
         self.id
@@ -75,7 +75,7 @@ impl Stream {
         StreamAwaitable::on(StreamOperation::Itself(slf))
     }
 
-    /// Ends the stream as the class describes.
+    /// Ends the stream at the end of ``async with``, as the class describes.
     #[pyo3(signature = (exc_type, exc_value, traceback))]
     fn __aexit__(
         slf: Py<Self>,
@@ -103,11 +103,11 @@ impl SendStream {
     /// Sends ``data``, a bytes-like object, as a whole. With ``finish`` it is the last data of the stream, as if
     /// :meth:`finish` followed.
     ///
-    /// Returns at once while less than ``send_buffer`` bytes are queued, else waits until that is the case. If it is
+    /// Returns at once while less than ``send_buffer`` bytes are queued, and otherwise waits until that is so. If it is
     /// cancelled while it waits, it has sent nothing. A mutable object is copied at the call.
     ///
-    /// Raises :class:`StreamStoppedError` if the peer accepts no more data, :class:`StreamClosedError` after :meth:`finish` and
-    /// :meth:`reset`, and the connection's error after its end.
+    /// Raises :class:`StreamStoppedError` if the peer accepts no more data, :class:`StreamClosedError` after
+    /// :meth:`finish` and :meth:`reset`, and the connection's error after its end.
     #[pyo3(signature = (data, *, finish = false))]
     fn send(
         slf: &Bound<'_, Self>,
@@ -125,10 +125,10 @@ impl SendStream {
         )))
     }
 
-    /// Sends ``data`` of any length in pieces, each when there is space for it. The object must not change until this
-    /// returns, which is when the last piece is queued. If it is cancelled, it has sent a part.
+    /// Sends ``data`` of any length in pieces, each when there is space for it. Returns when the last piece is queued;
+    /// the object must not change before that. If it is cancelled, a part has been sent.
     ///
-    /// Raises as :meth:`send`.
+    /// Raises the errors of :meth:`send`.
     fn send_all(slf: &Bound<'_, Self>, data: &Bound<'_, PyAny>) -> PyResult<StreamAwaitable> {
         let unsent = Unsent::in_pieces(data)?;
         Ok(StreamAwaitable::on(StreamOperation::Send(
@@ -137,7 +137,7 @@ impl SendStream {
         )))
     }
 
-    /// Sends all of ``lines`` in order, as :meth:`send` does with one.
+    /// Sends all objects of ``lines`` in order. Otherwise as :meth:`send`.
     fn writelines(slf: &Bound<'_, Self>, lines: &Bound<'_, PyAny>) -> PyResult<StreamAwaitable> {
         let mut pieces = Vec::new();
         for line in lines.try_iter()? {
@@ -153,10 +153,10 @@ impl SendStream {
     }
 
     /// Sends ``file``, a regular file that is open for reading in binary mode, from ``offset`` on: ``count`` bytes, or
-    /// up to its end. Returns the number of bytes. Sets the file's position behind the last one, or leaves it unchanged
-    /// if there was none. If it is cancelled, it has sent a part.
+    /// up to its end. Returns the number of sent bytes. Sets the file's position to the byte after the last sent one;
+    /// leaves it unchanged if no byte was sent. If it is cancelled, a part has been sent.
     ///
-    /// Raises as :meth:`send`, the errors of reading, and ``ValueError`` for a file in text mode.
+    /// Raises the errors of :meth:`send`, the errors of reading, and ``ValueError`` for a file in text mode.
     #[pyo3(signature = (file, offset = 0, count = None))]
     fn sendfile<'py>(
         slf: &Bound<'py, Self>,
@@ -169,23 +169,24 @@ impl SendStream {
             .call_method1(intern!(py, "sendfile"), (slf, file, offset, count))
     }
 
-    /// Ends the sending side. The end is sent with the queued data; this does not wait.
+    /// Ends the sending side. The end is sent after the queued data; this does not wait for it. A second call does
+    /// nothing.
     ///
-    /// Raises as :meth:`send`; a second call does nothing.
+    /// Raises the errors of :meth:`send`.
     fn finish(slf: &Bound<'_, Self>) -> StreamAwaitable {
         StreamAwaitable::on(StreamOperation::Finish(base(slf)))
     }
 
-    /// Waits until the stream is finished and the peer has acknowledged all of it. The data has then arrived, but the
+    /// Waits until the stream is finished and the peer has acknowledged all of it. The data has arrived then, but the
     /// peer's program may not have read it.
     ///
-    /// Raises as :meth:`send`.
+    /// Raises the errors of :meth:`send`.
     fn wait_finished(slf: &Bound<'_, Self>) -> StreamAwaitable {
         StreamAwaitable::on(StreamOperation::WaitFinished(base(slf)))
     }
 
-    /// Abandons sending with an error code of the application (RFC 9000 section 19.4). Queued data is dropped, and the
-    /// peer may not see data that it has not read. Does nothing after the end of the stream.
+    /// Resets the sending side with an error code of the application (RFC 9000 section 19.4). Queued data is dropped,
+    /// and the peer may not get data that it has not read yet. Does nothing after the end of the stream.
     ///
     /// Raises ``ValueError`` for a code that does not fit in 62 bits.
     #[pyo3(signature = (code = 0))]
@@ -196,8 +197,8 @@ impl SendStream {
         slf.as_super().get().reset(slf.py(), code)
     }
 
-    /// Sets the priority of RFC 9218: ``urgency`` 0 (first) to 7. Streams of one urgency are sent in the order of their
-    /// numbers, or in turn if they are ``incremental``. The default is 3, in turn.
+    /// Sets the priority (RFC 9218): ``urgency`` is from 0 (sent first) to 7. Streams with equal urgency are sent in
+    /// the order of their IDs, or by turns if they are ``incremental``. The default is urgency 3, incremental.
     ///
     /// Raises ``ValueError`` for another urgency.
     #[pyo3(signature = (urgency, incremental = false))]
@@ -209,24 +210,24 @@ impl SendStream {
 
 #[pymethods]
 impl ReceiveStream {
-    /// Reads at most ``n`` bytes: the available ones, at least one, and ``b""`` at the end. Without ``n``, or with -1,
-    /// everything up to the end, in memory.
+    /// Reads at most ``n`` bytes: those that have arrived, at least one, or ``b""`` at the end of the stream. Without
+    /// ``n`` or with -1, reads everything up to the end into memory.
     ///
-    /// Returns at once with the bytes that have arrived; the peer gets credit for the bytes that were read. If it is
-    /// cancelled, it has taken nothing.
+    /// Returns at once if bytes have arrived. The peer gets flow control credit for the bytes that were read. If it is
+    /// cancelled, it has taken no bytes.
     ///
-    /// Raises :class:`StreamResetError` if the peer abandons sending, :class:`StreamClosedError` after :meth:`stop`, and the
-    /// connection's error if that ends before the stream does.
+    /// Raises :class:`StreamResetError` if the peer has reset its side, :class:`StreamClosedError` after :meth:`stop`,
+    /// and the connection's error if the connection ends before the stream.
     #[pyo3(signature = (n = -1), text_signature = "($self, n=-1)")]
     fn read(slf: &Bound<'_, Self>, n: isize) -> StreamAwaitable {
         let asked = usize::try_from(n).map_or(Asked::All, Asked::UpTo);
         StreamAwaitable::on(StreamOperation::Read(base(slf), asked))
     }
 
-    /// Reads ``n`` bytes.
+    /// Reads exactly ``n`` bytes.
     ///
-    /// Raises ``asyncio.IncompleteReadError`` with the available bytes if the stream ends before that, and otherwise as
-    /// :meth:`read`.
+    /// Raises ``asyncio.IncompleteReadError`` with the bytes that have arrived if the stream ends before, and the
+    /// errors of :meth:`read`.
     fn readexactly(slf: &Bound<'_, Self>, n: isize) -> PyResult<StreamAwaitable> {
         let count = usize::try_from(n)
             .map_err(|_| PyValueError::new_err("readexactly size can not be less than zero"))?;
@@ -236,10 +237,10 @@ impl ReceiveStream {
         )))
     }
 
-    /// Reads up to the first ``separator``, inclusive, with at most ``limit`` bytes before it.
+    /// Reads up to the first ``separator`` and including it, with at most ``limit`` bytes before it.
     ///
-    /// Raises ``asyncio.LimitOverrunError`` if there are more, which stay unread, ``asyncio.IncompleteReadError`` if
-    /// the stream ends before that, and otherwise as :meth:`read`.
+    /// Raises ``asyncio.LimitOverrunError`` if there are more bytes before it, which stay unread,
+    /// ``asyncio.IncompleteReadError`` if the stream ends before the separator, and the errors of :meth:`read`.
     #[pyo3(signature = (separator = None, *, limit = 65536))]
     fn readuntil(
         slf: &Bound<'_, Self>,
@@ -262,10 +263,10 @@ impl ReceiveStream {
         Ok(StreamAwaitable::on(StreamOperation::Read(base(slf), asked)))
     }
 
-    /// Reads the available bytes into ``buffer``, a writable bytes-like object, at least one byte, and returns their
-    /// number; 0 at the end.
+    /// Reads the bytes that have arrived, at least one, into ``buffer``, a writable bytes-like object. Returns their
+    /// number; 0 at the end of the stream.
     ///
-    /// Raises as :meth:`read`.
+    /// Raises the errors of :meth:`read`.
     fn readinto(slf: &Bound<'_, Self>, buffer: Py<PyAny>) -> PyResult<StreamAwaitable> {
         if buffer::with_writable(buffer.bind(slf.py()), |_| ()).is_none() {
             return Err(PyTypeError::new_err(
@@ -278,8 +279,9 @@ impl ReceiveStream {
         )))
     }
 
-    /// True if the program has read everything that the peer sent, and the end has arrived: then :meth:`read` returns
-    /// ``b""``. If the end arrived with the last data, it is known as soon as that data was read.
+    /// True if the program has read everything that the peer has sent and the end of the stream has arrived, so that
+    /// :meth:`read` returns ``b""``. If the end has arrived with the last data, this is True as soon as that data was
+    /// read.
     fn at_eof(slf: &Bound<'_, Self>) -> bool {
         let stream = slf.as_super().get();
         stream
@@ -287,8 +289,8 @@ impl ReceiveStream {
             .with(slf.py(), |sides| sides.stream_reader.is_at_eof())
     }
 
-    /// Requests the peer to stop sending, with an error code of the application (RFC 9000 section 19.5). Nothing more
-    /// is read. Does nothing after the peer has ended the stream.
+    /// Requests that the peer stops sending, with an error code of the application (RFC 9000 section 19.5). Nothing
+    /// more is read. Does nothing after the peer has ended the stream.
     ///
     /// Raises ``ValueError`` for a code that does not fit in 62 bits.
     #[pyo3(signature = (code = 0))]
@@ -335,7 +337,7 @@ impl Stream {
         })
     }
 
-    /// The directions that neither side has ended.
+    /// The directions that are still open.
     pub(super) fn open_sides(&self, py: Python<'_>) -> Abandoned {
         self.sides.with(py, |sides| Abandoned {
             sending: sides.sends && !sides.is_finished && !sides.is_reset,
@@ -344,7 +346,7 @@ impl Stream {
     }
 }
 
-/// A stream that the program drops is ended here, because the program cannot end it any more.
+/// Ends a stream that the program has dropped, because the program cannot end it any more.
 impl Drop for Stream {
     fn drop(&mut self) {
         Python::try_attach(|py| {
@@ -364,7 +366,7 @@ impl Drop for Stream {
     }
 }
 
-/// A stream that this side has opened.
+/// Makes the object of a stream that this side has opened.
 pub fn opened(
     connection: &Bound<'_, ConnectionBase>,
     id: u64,
@@ -381,7 +383,7 @@ pub fn opened(
     }
 }
 
-/// A stream that the peer has opened.
+/// Makes the object of a stream that the peer has opened.
 pub fn accepted(
     connection: &Bound<'_, ConnectionBase>,
     id: u64,
@@ -410,7 +412,7 @@ fn sending(stream: Stream) -> PyClassInitializer<SendStream> {
     PyClassInitializer::from(stream).add_subclass(SendStream)
 }
 
-/// `class BidirectionalStream(SendStream, ReceiveStream)`, without a dictionary.
+/// Makes the class `BidirectionalStream(SendStream, ReceiveStream)`, whose instances have no `__dict__`.
 fn make_bidirectional(py: Python<'_>) -> PyResult<Py<PyType>> {
     let bases = (py.get_type::<SendStream>(), py.get_type::<ReceiveStream>());
     let names = PyDict::new(py);

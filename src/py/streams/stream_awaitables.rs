@@ -1,7 +1,8 @@
-//! The awaitables that methods of streams and connections return. They are coroutines too.
+//! The awaitables that methods of streams and connections return. They are coroutines too, so that tasks can be made
+//! of them.
 //!
-//! Work that has to wait has done nothing yet, and tries again when it is woken. So a cancellation, at any moment, takes
-//! nothing from the stream and leaves nothing behind.
+//! An operation that has to wait has done nothing yet; it is tried again when its future is set. So a cancellation,
+//! at any moment, takes nothing from the stream and leaves nothing behind.
 
 use pyo3::prelude::*;
 use pyo3::types::PyAny;
@@ -16,7 +17,7 @@ use super::stream_manager::StreamManager;
 use crate::capi::coroutine::coroutine_methods;
 use crate::capi::rust_coroutine::{Outcome, RustCoroutine, Work};
 
-/// An awaitable of a stream or a connection.
+/// The awaitable of a method of a stream or a connection.
 #[pyclass(frozen, module = "uringcore._uringcore")]
 pub struct StreamAwaitable(RustCoroutine<StreamOperation>);
 
@@ -28,7 +29,7 @@ impl StreamAwaitable {
     }
 }
 
-/// The work of an awaitable.
+/// The operation of an awaitable, with its arguments.
 pub enum StreamOperation {
     Read(Py<Stream>, Asked),
     ReadInto(Py<Stream>, Py<PyAny>),
@@ -36,7 +37,7 @@ pub enum StreamOperation {
     Send(Py<Stream>, Unsent),
     Finish(Py<Stream>),
     WaitFinished(Py<Stream>),
-    /// The end of the stream's `async with`, and true if an exception has left it.
+    /// The end of the stream's `async with`; true if an exception has left the block.
     Leave(Py<Stream>, bool),
     Itself(Py<Stream>),
     Open(Py<ConnectionBase>, bool),
@@ -49,10 +50,10 @@ pub enum StreamOperation {
     WaitAllFinished(Py<ConnectionBase>),
 }
 
-/// The result of a step.
+/// The result of a step of an operation.
 pub enum Polled {
     Ready(Py<PyAny>),
-    /// The end of an asynchronous iterator.
+    /// The end of an asynchronous iterator (`StopAsyncIteration`).
     Exhausted,
     Wait(Key),
 }
@@ -99,7 +100,7 @@ impl Work for StreamOperation {
 }
 
 impl StreamOperation {
-    /// The name of the method that made it.
+    /// The name of the method that has made the awaitable.
     fn name(&self) -> &'static str {
         match self {
             Self::Read(..) => "read",

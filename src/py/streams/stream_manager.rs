@@ -1,10 +1,11 @@
-//! `QuicStreams`: passes the events of a connection, or of a session on one, to the futures that wait for them.
+//! `QuicStreams`: passes the events of a connection, or of a WebTransport session, to the futures that wait for them.
 //!
-//! A connection has references to futures and none to streams; streams have a reference to the connection. So waiting
-//! keeps no object alive. A stream that the garbage collector frees is ended: its sending side by a reset, because
-//! incomplete data must not look complete. A connection that is freed with its streams is closed, and so is a listener,
-//! because its endpoint has the backlog. The collector runs on any thread, so this is done on the loop (`on_loop`,
-//! `StreamManager::forgotten`). In debug mode a warning says where the object was made.
+//! A connection refers to futures and not to streams; streams refer to their connection. So waiting keeps no object
+//! alive. A stream that the garbage collector frees is ended; its sending side is reset, because incomplete data must
+//! not look complete. A connection that is freed with its streams is closed. A listener that is freed is closed too,
+//! because its endpoint has connections that wait to be accepted. The collector runs on any thread, so all this
+//! happens on the loop (`on_loop`, `StreamManager::forgotten`). In debug mode a warning names the line that has made
+//! the object.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -22,14 +23,14 @@ use crate::capi::future_wakeup::{is_done, wake};
 use crate::capi::gil_cell::GilCell;
 use crate::quic::{QuicConnectionCore, StreamProtocol};
 
-/// Takes the stream events of a connection or session, which keeps it alive. The program's objects refer to this one, and
-/// it does not refer to them.
+/// Handles the stream events of a connection or session, which keeps this object alive. The program's objects refer
+/// to this object, which does not refer to them.
 #[pyclass(frozen, name = "QuicStreams", module = "uringcore._uringcore")]
 pub struct StreamManager {
     reach: Box<dyn TransportAccess>,
-    /// The loop's `create_future`.
+    /// The loop's method `create_future`.
     new_future: Py<PyAny>,
-    /// In debug mode, a function that returns the program's current line.
+    /// A function that returns the line of the program that runs now. Present in debug mode only.
     made_at: Option<Py<PyAny>>,
     state: GilCell<ManagerState>,
 }
@@ -37,16 +38,17 @@ pub struct StreamManager {
 struct ManagerState {
     inbox: Inbox,
     waiting: FxHashMap<Key, Waiters>,
-    /// Keys of events whose futures have to be set.
+    /// The keys of events whose futures have to be set.
     due: Vec<Key>,
-    /// Called after commands on a loop that does not send by itself.
+    /// Called after commands, on a loop that does not send by itself.
     transmit: Option<Py<PyAny>>,
     end: Option<End>,
-    /// Streams that were freed while the transport was out of reach.
+    /// The IDs of streams that were freed while the transport could not be used.
     forgotten: Vec<u64>,
 }
 
-/// Futures that wait for the same event. Some may be cancelled, because programs with a time limit wait again and again.
+/// Futures that wait for the same event. Some of them may be cancelled, because a program with a time limit waits
+/// again and again.
 #[derive(Default)]
 struct Waiters {
     futures: Vec<Py<PyAny>>,
@@ -54,19 +56,20 @@ struct Waiters {
     max: usize,
 }
 
-/// The end of the transport.
+/// The end of the connection or session.
 struct End {
-    /// Makes a new exception for each raise.
+    /// Called for each raise, to make a new exception.
     make_error: Py<PyAny>,
-    /// An application has closed it without an error.
+    /// True if an application has closed it without an error.
     is_orderly: bool,
 }
 
 #[pymethods]
 impl StreamManager {
-    /// Takes the connection's stream events from now on. `transmit` is called after commands on a loop that does not send by
-    /// itself. At most `datagram_bytes` of received datagrams wait; the oldest are dropped then, or with `drops_newest` the
-    /// new ones. `made_at()` returns the position at which a stream is made, for warnings about dropped ones.
+    /// Handles the connection's stream events from now on. `transmit` is called after commands, on a loop that does not
+    /// send by itself. At most `datagram_bytes` of received datagrams wait for the program; above that the oldest are
+    /// dropped, or with `drops_newest` the new ones. `made_at()` returns the line of the program that makes a stream,
+    /// for warnings about streams that were dropped.
     #[new]
     #[pyo3(signature = (quic, new_future, *, is_client, datagram_bytes, drops_newest = false, transmit = None, made_at = None))]
     fn new(
@@ -98,8 +101,8 @@ impl StreamManager {
         Ok(manager)
     }
 
-    /// The transport has ended: wakes all futures. `make_error()` makes an exception with the reason; `is_orderly` means that
-    /// an application has closed it without an error.
+    /// Wakes all futures, because the connection or session has ended. `make_error()` makes an exception with the
+    /// reason. `is_orderly` is true if an application has closed it without an error.
     pub fn end(&self, py: Python<'_>, make_error: Py<PyAny>, is_orderly: bool) -> PyResult<()> {
         let end = End {
             make_error,
@@ -107,7 +110,8 @@ impl StreamManager {
         };
         let (old, waiting) = self.state.with(py, |state| {
             if !is_orderly {
-                // A program that does not receive for a while would keep their memory.
+                // Received datagrams are dropped now. Otherwise a program that does not receive for a while would keep
+                // their memory.
                 state.inbox.drop_datagrams();
             }
             let old = (state.transmit.take(), state.end.replace(end));
@@ -119,7 +123,7 @@ impl StreamManager {
         wake(py, waiting.collect())
     }
 
-    /// The number of received datagrams that were dropped for newer ones.
+    /// The number of received datagrams that were dropped for want of space.
     #[getter]
     fn datagrams_dropped(&self, py: Python<'_>) -> u64 {
         self.state.with(py, |state| state.inbox.datagrams_dropped())
@@ -173,7 +177,7 @@ impl StreamManager {
         }
     }
 
-    /// Runs `run` on the transport. `None` if it has not begun, or if it or its loop has ended.
+    /// Calls `run` with the transport. `None` if it has not started, or if it or its loop has ended.
     pub fn reach<R>(
         &self,
         py: Python<'_>,
@@ -192,12 +196,12 @@ impl StreamManager {
         Ok(result)
     }
 
-    /// The program has written everything that it has for now.
+    /// Lets the loop send the written data. Called when the program has written all that it has at present.
     pub fn written(&self, py: Python<'_>) {
         self.reach.written(py);
     }
 
-    /// Runs `run` on the transport, and fails if it has ended.
+    /// Calls `run` with the transport. Fails if the transport has ended.
     pub fn need<R>(
         &self,
         py: Python<'_>,
@@ -209,7 +213,7 @@ impl StreamManager {
         }
     }
 
-    /// Reads the state of the transport.
+    /// Calls `run` with the transport, to read its state.
     pub fn ask<R>(
         &self,
         py: Python<'_>,
@@ -226,7 +230,7 @@ impl StreamManager {
         self.state.with(py, |state| run(&mut state.inbox))
     }
 
-    /// The position of the program that makes a stream, in debug mode.
+    /// The line of the program that makes a stream. `None` without debug mode.
     pub fn origin(&self, py: Python<'_>) -> PyResult<Option<String>> {
         match &self.made_at {
             Some(made_at) => made_at.bind(py).call0()?.extract(),
@@ -234,7 +238,7 @@ impl StreamManager {
         }
     }
 
-    /// Reads at most `max` bytes of a stream.
+    /// Takes at most `max` bytes from a stream.
     pub fn pull(&self, py: Python<'_>, stream_id: u64, max: usize) -> PyResult<Received> {
         let rest = self.inbox(py, |inbox| inbox.take_rest(stream_id, max));
         match rest {
@@ -271,7 +275,7 @@ impl StreamManager {
         }
     }
 
-    /// A future that is set at the next event of `key`. The caller then tries again.
+    /// Makes a future that is set at the next event of `key`. The caller then tries its operation again.
     pub fn waiter<'py>(&self, py: Python<'py>, key: Key) -> PyResult<Bound<'py, PyAny>> {
         let future = self.new_future.bind(py).call0()?;
         let full = self.state.with(py, |state| {
@@ -286,8 +290,8 @@ impl StreamManager {
         Ok(future)
     }
 
-    /// Removes futures that are done. This is repeated when there are twice as many, so that the cost for each future does
-    /// not depend on their number.
+    /// Removes futures that are done. The next removal comes when the number of futures has doubled, so that the cost
+    /// for each future does not depend on their number.
     fn sort_out(&self, py: Python<'_>, key: Key, futures: Vec<Py<PyAny>>) -> PyResult<()> {
         let mut live = Vec::with_capacity(futures.len());
         for future in futures {
@@ -317,9 +321,10 @@ impl StreamManager {
         wake(py, waiting)
     }
 
-    /// The program has dropped a stream, with the open directions `abandoned`.
+    /// Ends the open directions `abandoned` of a stream that the program has dropped.
     pub fn forget(&self, py: Python<'_>, stream_id: u64, abandoned: Abandoned) {
-        // A caller that waits has the stream, so these futures are cancelled ones.
+        // These futures belong to cancelled calls, because the awaitable of a call that still waits refers to the
+        // stream.
         let left = self.state.with(py, |state| {
             state.inbox.forget(stream_id);
             if state.waiting.is_empty() {
@@ -336,12 +341,12 @@ impl StreamManager {
                 })
                 .is_err()
         {
-            // This is another thread than the loop's. The next events handle it.
+            // The transport cannot be used now, because this is not the loop's thread. The next events end the stream.
             self.state.with(py, |state| state.forgotten.push(stream_id));
         }
     }
 
-    /// Runs `take`, which adds events to the inbox, and then wakes the futures of those events.
+    /// Calls `take`, which adds events to the inbox, and then wakes the futures that wait for those events.
     pub fn take_in(
         &self,
         py: Python<'_>,
@@ -361,7 +366,7 @@ impl StreamManager {
     }
 }
 
-/// A manager as the protocol on a connection's streams.
+/// Makes a manager the protocol that is attached to a connection's streams.
 struct Streams(Py<StreamManager>);
 
 impl StreamProtocol for Streams {
@@ -381,10 +386,10 @@ impl StreamProtocol for Streams {
     }
 }
 
-/// Fewer futures are not checked.
+/// The number of futures below which none is checked for being done.
 const WAITERS_FEW: usize = 8;
 
-/// The datagrams that are dropped if there is no room.
+/// The rule for received datagrams for which there is no space.
 pub fn overflow(drops_newest: bool) -> Overflow {
     match drops_newest {
         true => Overflow::Newest,
@@ -416,7 +421,7 @@ impl Abandoned {
 
     /// Ends the directions. Sending ends with a reset, because incomplete data must not look complete.
     pub fn carry_out(self, stream_transport: &mut dyn StreamTransport, stream_id: u64) {
-        // This fails for a direction that does not exist or has ended.
+        // A failure is ignored: the direction does not exist or has ended meanwhile.
         if self.sending {
             let _ = stream_transport.reset_stream(stream_id, 0);
         }

@@ -1,4 +1,5 @@
-//! Access of a stream manager to the transport of its streams.
+//! [`TransportAccess`]: access of a stream manager to the transport of its streams, which is a QUIC connection or a
+//! WebTransport session.
 
 use pyo3::prelude::*;
 use pyo3::{PyTraverseError, PyVisit};
@@ -6,21 +7,21 @@ use uringcore_quic::read_on_demand::StreamTransport;
 
 use crate::quic::QuicConnectionCore;
 
-/// Access to a [`StreamTransport`], which may have ended.
+/// Access to a [`StreamTransport`], which may not have started or may have ended.
 pub trait TransportAccess: Send + Sync {
-    /// Calls `run` once, unless the transport has not begun, or the transport or its loop has ended.
+    /// Calls `run` once, unless the transport has not started, or the transport or its loop has ended.
     fn reach(&self, py: Python<'_>, run: &mut dyn FnMut(&mut dyn StreamTransport)) -> PyResult<()>;
 
-    /// The program has written to the transport everything that it has for now.
+    /// Lets the loop send the written data. Called when the program has written all that it has at present.
     fn written(&self, py: Python<'_>);
 
-    /// Calls `run` once to read the state of the transport.
+    /// Calls `run` once, to read the state of the transport.
     fn ask(&self, py: Python<'_>, run: &mut dyn FnMut(&dyn StreamTransport)) -> PyResult<()>;
 
-    /// True if the transport needs a call for each stream that the program has dropped, ended or not.
+    /// True if the transport keeps the state of each stream until the program has dropped the stream.
     fn keeps_streams(&self) -> bool;
 
-    /// The transport has ended, and the manager needs no more events.
+    /// Detaches the manager from the transport, which has ended.
     fn let_go(&self, py: Python<'_>);
 
     fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError>;

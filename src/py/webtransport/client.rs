@@ -1,4 +1,4 @@
-//! `WebTransportClient`: a client's connection that carries only sessions.
+//! `WebTransportClient`: a client's HTTP/3 connection that carries only WebTransport sessions.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -19,9 +19,10 @@ use crate::capi::bounded_arguments::List;
 use crate::capi::gil_cell::GilCell;
 use crate::quic::{QuicConnectionCore, StreamProtocol};
 
-/// WebTransport on a client's QUIC connection: its stream events go here. `on_due` is called when a time-out starts.
-/// From then on `tick` must be called each second, until it returns False. `transmit` is called after commands, on a
-/// loop that does not send by itself.
+/// WebTransport on a client's QUIC connection, whose stream events it handles.
+///
+/// `on_due` is called when a time-out starts; from then on `tick` must be called each second, until it returns False.
+/// `transmit` is called after commands, on a loop that does not send by itself.
 #[pyclass(frozen, module = "uringcore._uringcore")]
 pub struct WebTransportClient {
     quic: Py<QuicConnectionCore>,
@@ -31,13 +32,13 @@ pub struct WebTransportClient {
 }
 
 struct ClientState {
-    /// Set at the first event or command, when the QUIC connection runs.
+    /// Made at the first event or command, when the QUIC connection is running.
     client: Option<Client>,
     sessions: SessionRegistry,
     on_due: Option<Py<PyAny>>,
     /// `on_due` was called, and `tick` has not returned False since.
     is_ticking: bool,
-    /// `on_due` has to be called.
+    /// `on_due` has to be called now.
     calls_on_due: bool,
     transmit: Option<Py<PyAny>>,
     is_over: bool,
@@ -77,7 +78,7 @@ impl WebTransportClient {
         Ok(this)
     }
 
-    /// Requests a session, once the server's settings have arrived. The result goes to the session's receiver.
+    /// Requests a session when the server's settings have arrived. The session's receiver gets the result.
     ///
     /// Raises `ValueError` if the arguments make the request malformed.
     fn connect(
@@ -121,7 +122,7 @@ impl WebTransportClient {
         Ok(core)
     }
 
-    /// Ends everything that has taken too long. Returns True if something still waits.
+    /// Ends everything that has exceeded its time-out. Returns True while a time-out is running.
     fn tick(&self, py: Python<'_>) -> PyResult<bool> {
         self.state.with(py, |state| state.is_ticking = true);
         let is_due = self.run(py, |client, quic, now| {
@@ -134,7 +135,7 @@ impl WebTransportClient {
         Ok(is_due)
     }
 
-    /// The connection has ended: no events are delivered any more.
+    /// Ends the object, because the connection has ended. No events are delivered afterwards.
     fn closed(&self, py: Python<'_>) {
         let last = self.state.with(py, |state| {
             let client = state.client.as_mut()?;
@@ -173,8 +174,8 @@ impl WebTransportClient {
 }
 
 impl WebTransportClient {
-    /// Runs `run` on both halves of the connection, which the first call starts. `None` if the connection has
-    /// ended or has not begun, or if its loop is closed.
+    /// Calls `run` with the HTTP/3 client and the QUIC connection. The first call makes the client. `None` if the
+    /// connection has not started or has ended, or if its loop is closed.
     fn run<R>(
         &self,
         py: Python<'_>,
@@ -188,7 +189,7 @@ impl WebTransportClient {
         Ok(result.flatten())
     }
 
-    /// Runs `run` on the client, which the first call starts. Runs no Python code.
+    /// Calls `run` with the HTTP/3 client, which the first call makes. Runs no Python code.
     fn with_client<R>(
         &self,
         py: Python<'_>,
@@ -211,7 +212,7 @@ impl WebTransportClient {
         })
     }
 
-    /// After the state changed: makes the calls that follow.
+    /// Calls `on_due` and `transmit`, if the last change of the state requires it.
     fn follow_up(&self, py: Python<'_>) -> PyResult<()> {
         let (on_due, transmit) = self.state.with(py, |state| {
             let clone = |call: &Option<Py<PyAny>>| call.as_ref().map(|call| call.clone_ref(py));
@@ -230,7 +231,7 @@ impl WebTransportClient {
         Ok(())
     }
 
-    /// Delivers pending events.
+    /// Delivers pending events to their sessions.
     fn dispatch(&self, py: Python<'_>) -> PyResult<()> {
         SessionRegistry::tell(py, || {
             self.state.with(py, |state| {
@@ -242,7 +243,7 @@ impl WebTransportClient {
     }
 }
 
-/// A client as the protocol on a connection's streams.
+/// Makes a client the protocol that is attached to a connection's streams.
 struct Streams(Py<WebTransportClient>);
 
 impl StreamProtocol for Streams {

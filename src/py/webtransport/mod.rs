@@ -1,15 +1,15 @@
 //! WebTransport sessions as Python objects: `uringcore.webtransport`, and the ASGI server's sessions.
 //!
-//! | file | noun |
+//! | file | content |
 //! | --- | --- |
-//! | `session` | `WebTransportSessionCore`: one session between its connection and the program |
+//! | `session` | `WebTransportSessionCore`: one session, between its connection and the program |
 //! | `session_registry` | the sessions of one connection; finds the session of an event |
-//! | `session_transport` | a session as the transport of `streams` |
+//! | `session_transport` | the streams and datagrams of a session, for `streams` |
 //! | `session_limits` | [`Limits`](uringcore_http::webtransport::Limits) from Python |
 //! | `client` | `WebTransportClient`: a client's connection that carries only sessions |
 //!
-//! A server's connection is in `http`, because requests and sessions share one port. `uringcore_http` has the
-//! rules of sessions; Python decides about their life, except for their streams.
+//! A server's connection is in `http`, because it carries requests and sessions. `uringcore_http` has the rules of
+//! sessions. Python decides when a session is accepted and closed.
 
 mod client;
 pub mod session;

@@ -19,31 +19,34 @@ use crate::capi::bounded_arguments::List;
 use crate::capi::gil_cell::GilCell;
 use crate::streams::stream_manager::StreamManager;
 
-/// The connection that a session is on, in either role.
+/// The connection of a session, at a client or a server.
 pub trait Host: Send + Sync {
-    /// Calls `run` once, unless the connection or its loop has ended. The resulting events are delivered
-    /// before this returns.
+    /// Calls `run` once, unless the connection or its loop has ended. Delivers the events that `run` causes before it
+    /// returns.
     fn reach(
         &self,
         py: Python<'_>,
         run: &mut dyn FnMut(SessionCommands<'_>, &mut quic::Connection, Instant),
     ) -> PyResult<()>;
 
-    /// The program has written everything it has for now.
+    /// Lets the loop send the written data. Called when the program has written all that it has at present.
     fn written(&self, py: Python<'_>);
 
-    /// Delivers pending events.
+    /// Delivers pending events to their sessions.
     fn dispatch(&self, py: Python<'_>) -> PyResult<()>;
 
-    /// Another reference to the connection. The collector visits each one at its owner.
+    /// Makes another reference to the connection. The owner of each reference passes it to the garbage collector.
     fn clone_ref(&self, py: Python<'_>) -> Box<dyn Host>;
 
     fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError>;
 }
 
-/// One session. `set_receiver` sets the function that gets its events, as `receiver(what, ...)`: "accepted" with the
-/// response's headers and the protocol, "refused" with its status and headers, "draining", "ended" with code, reason
-/// and True if a side has sent them, and "released" when the peer has our last message.
+/// A WebTransport session.
+///
+/// `set_receiver` sets the function that gets its events, as `receiver(what, ...)`. The values of `what` are
+/// "accepted" with the headers of the response and the protocol, "refused" with the status and the headers,
+/// "draining", "ended" with code, reason and True if a side has sent these, and "released" when the peer has
+/// acknowledged our last message.
 #[pyclass(
     frozen,
     weakref,
@@ -59,10 +62,10 @@ pub struct SessionCore {
 
 struct SessionState {
     receiver: Option<Py<PyAny>>,
-    /// Events before a receiver is set, such as the failure of a client's request.
+    /// Events that came before a receiver was set, such as the failure of a client's request.
     unreported: Vec<EventKind>,
     draft: Option<Draft>,
-    /// The counters at the end of the session.
+    /// The counters, as they were at the end of the session.
     stats: SessionStats,
 }
 
@@ -70,13 +73,13 @@ type Headers = List<(PyBackedBytes, PyBackedBytes)>;
 
 #[pymethods]
 impl SessionCore {
-    /// The session's streams and datagrams.
+    /// The streams and datagrams of the session.
     #[getter]
     fn manager(&self, py: Python<'_>) -> Py<StreamManager> {
         self.manager.clone_ref(py)
     }
 
-    /// The number of its CONNECT stream.
+    /// The ID of the session's CONNECT stream.
     #[getter]
     fn id(&self) -> u64 {
         self.session_id
@@ -89,7 +92,7 @@ impl SessionCore {
         draft.map_or("", Draft::name)
     }
 
-    /// Sets the receiver. It first gets the events that have happened before.
+    /// Sets the receiver. It gets the earlier events at once.
     fn set_receiver(slf: &Bound<'_, Self>, receiver: Py<PyAny>) -> PyResult<()> {
         let (py, this) = (slf.py(), slf.get());
         let (old, unreported) = this.state.with(py, |state| {
@@ -103,7 +106,7 @@ impl SessionCore {
         this.host.dispatch(py)
     }
 
-    /// Accepts the session, on a server.
+    /// Accepts the session, at a server.
     #[pyo3(signature = (headers, protocol = None))]
     fn accept(&self, py: Python<'_>, headers: Headers, protocol: Option<&str>) -> PyResult<()> {
         self.answer(py, &headers, |handle, quic, id, fields, now| {
@@ -111,14 +114,14 @@ impl SessionCore {
         })
     }
 
-    /// Refuses the session with a status, on a server.
+    /// Refuses the session with a status, at a server.
     fn refuse(&self, py: Python<'_>, status: u16, headers: Headers) -> PyResult<()> {
         self.answer(py, &headers, |handle, quic, id, fields, now| {
             handle.refuse(quic, id, status, fields, now)
         })
     }
 
-    /// Ends the session.
+    /// Closes the session with a code and a reason.
     fn close(&self, py: Python<'_>, code: u32, reason: &str) -> PyResult<()> {
         let id = self.session_id;
         self.host.reach(py, &mut |mut handle, quic, now| {
@@ -126,7 +129,7 @@ impl SessionCore {
         })
     }
 
-    /// Requests the peer to end the session (WT_DRAIN_SESSION).
+    /// Requests that the peer ends the session (WT_DRAIN_SESSION).
     fn drain(&self, py: Python<'_>) -> PyResult<()> {
         let id = self.session_id;
         self.host.reach(py, &mut |mut handle, quic, now| {
@@ -134,7 +137,7 @@ impl SessionCore {
         })
     }
 
-    /// The session's counters.
+    /// The counters of the session.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let mut now = None;
         self.host.reach(py, &mut |handle, _, _| {
@@ -221,7 +224,7 @@ impl SessionCore {
         }
     }
 
-    /// Stores the counters of an ended session.
+    /// Stores the counters of a session that has ended.
     pub fn keep_stats(&self, py: Python<'_>, stats: SessionStats) {
         let stats = SessionStats {
             streams_open: 0,
@@ -291,7 +294,7 @@ impl SessionCore {
     }
 }
 
-/// In debug mode: the function that returns where a stream was created.
+/// The function that returns the line of the program that makes a stream. `None` without debug mode.
 fn origin(event_loop: &Bound<'_, PyAny>) -> PyResult<Option<Py<PyAny>>> {
     let py = event_loop.py();
     if !event_loop
@@ -307,7 +310,7 @@ fn origin(event_loop: &Bound<'_, PyAny>) -> PyResult<Option<Py<PyAny>>> {
     Ok(Some(partial.call1((made_at, event_loop))?.unbind()))
 }
 
-/// The exception of a refused command.
+/// Makes the exception for a refused command.
 pub fn failed(py: Python<'_>, error: &Error) -> PyErr {
     match error {
         Error::Invalid(_) | Error::TooLarge { .. } => PyValueError::new_err(error.to_string()),

@@ -1,4 +1,4 @@
-//! Limits of the peer's use of a connection's sessions, as Python passes them.
+//! The limits of a connection's WebTransport sessions, as Python passes them.
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -9,11 +9,13 @@ use uringcore_quic::read_on_demand::Inbox;
 use crate::capi::bounded_arguments;
 use crate::streams::stream_manager::overflow;
 
-/// `sessions` at once; for each, `streams` and `uni_streams` of the peer, `window` bytes that wait to be read if
-/// sessions have their own credit, and `datagram_bytes` of received datagrams that wait. When those are full, the
-/// oldest datagrams are dropped, or with `drops_newest` the new ones. `patience` is the time-out in seconds for what
-/// the peer must still send: the rest of a stream's header, the session of a stream, the end of a session that is
-/// over.
+/// The limits of a connection's WebTransport sessions.
+///
+/// `sessions` is the number of open sessions. These are for each session: `streams` and `uni_streams`, the number of
+/// streams that the peer may open; `window`, the bytes that wait to be read, if sessions have flow control of their
+/// own; `datagram_bytes`, the bytes of received datagrams that wait. Above that the oldest datagrams are dropped, or
+/// with `drops_newest` the new ones. `patience` is the time-out in seconds for what the peer must still send: the
+/// rest of a stream's header, the request of a stream's session, the end of a session that is over.
 #[pyclass(frozen, module = "uringcore._uringcore")]
 pub struct WebTransportLimits {
     pub limits: Limits,
@@ -56,7 +58,7 @@ impl WebTransportLimits {
 }
 
 impl WebTransportLimits {
-    /// The inbox of a session; `charge` accounts its waiting data to the connection.
+    /// Makes the inbox of a session. `charge` accounts the data that waits in it to the connection.
     pub fn inbox(&self, charge: Charge) -> Inbox {
         let mut inbox = Inbox::of_session(self.datagram_bytes);
         inbox.set_charge(charge);

@@ -1,4 +1,4 @@
-//! The sessions of one connection as Python objects, and the look-up of an event's session.
+//! The sessions of one connection as Python objects. Finds the session of an event.
 
 use pyo3::prelude::*;
 use pyo3::{PyTraverseError, PyVisit};
@@ -7,11 +7,12 @@ use uringcore_http::webtransport::{Event, EventKind, SessionCommands, SessionSta
 
 use super::session::SessionCore;
 
-/// Sessions by number, from their request until the peer has our last message about them.
+/// The sessions by ID, from their request until the peer has acknowledged our last message about them.
 #[derive(Default)]
 pub struct SessionRegistry {
     sessions: FxHashMap<u64, Py<SessionCore>>,
-    /// Sessions that ended before their request was processed: one packet may request several and end them.
+    /// The IDs of sessions that ended before their request was handled, because one packet may request several sessions
+    /// and end them.
     gone: FxHashSet<u64>,
 }
 
@@ -20,12 +21,12 @@ impl SessionRegistry {
         self.sessions.insert(session_id, session);
     }
 
-    /// True if a requested session has already ended.
+    /// True if a requested session has ended already. Forgets the ID.
     pub fn take_gone(&mut self, session_id: u64) -> bool {
         self.gone.remove(&session_id)
     }
 
-    /// The session of an event.
+    /// Finds the session of an event, and removes it if the event is its last one.
     pub fn find(&mut self, py: Python<'_>, event: &Event) -> Option<Py<SessionCore>> {
         let session_id = event.session_id;
         match event.what {
@@ -33,7 +34,7 @@ impl SessionRegistry {
                 self.gone.insert(session_id);
                 None
             }
-            // The session needs no later event.
+            // No later event is for this session.
             EventKind::Refused { .. }
             | EventKind::Ended {
                 is_clean: false, ..
@@ -46,8 +47,8 @@ impl SessionRegistry {
         }
     }
 
-    /// Delivers events to sessions until none is left. An exception from one does not keep the others from their
-    /// events.
+    /// Delivers events to their sessions until `next` returns none. An exception for one session does not keep others
+    /// from their events.
     pub fn tell(
         py: Python<'_>,
         next: impl Fn() -> Option<(Option<Py<SessionCore>>, EventKind)>,
@@ -79,7 +80,7 @@ impl SessionRegistry {
     }
 }
 
-/// Counters that are to be stored in their sessions.
+/// Counters that [`keep`](Self::keep) stores in their sessions.
 #[derive(Default)]
 pub struct LastStats(Vec<(Py<SessionCore>, SessionStats)>);
 

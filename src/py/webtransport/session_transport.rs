@@ -1,4 +1,4 @@
-//! A session as a transport of streams and datagrams.
+//! A WebTransport session as the transport of streams and datagrams, for `streams`.
 
 use std::time::Instant;
 
@@ -12,7 +12,7 @@ use uringcore_quic::{self as quic, DatagramError, Priority, Received, StreamErro
 use super::session::Host;
 use crate::streams::transport_access::TransportAccess;
 
-/// One session, while its connection is borrowed.
+/// A session, while its connection is borrowed.
 struct SessionTransport<'a> {
     handle: SessionCommands<'a>,
     quic: &'a mut quic::Connection,
@@ -28,7 +28,7 @@ impl StreamTransport for SessionTransport<'_> {
             now,
             ..
         } = self;
-        // An error means that the session has ended, which the connection's events handle.
+        // An error means that the session has ended. An event of the connection reports that.
         let opened = self
             .handle
             .open_stream(quic, *session_id, unidirectional, *now);
@@ -84,13 +84,13 @@ impl StreamTransport for SessionTransport<'_> {
         self.handle.forget_stream(self.quic, stream_id, self.now);
     }
 
-    /// draft-ietf-webtrans-http3 section 4.4.
+    /// Error codes of a session's streams have 32 bits (draft-ietf-webtrans-http3 section 4.4).
     fn code_bits(&self) -> u32 {
         32
     }
 }
 
-/// A reference to one session through its connection.
+/// Access to a session through its connection.
 pub struct SessionTransportAccess {
     pub host: Box<dyn Host>,
     pub session_id: u64,
@@ -119,12 +119,12 @@ impl TransportAccess for SessionTransportAccess {
         self.reach(py, &mut |stream_transport| run(stream_transport))
     }
 
-    /// An ended stream is kept until the program has dropped it.
+    /// True: the state of a stream is kept until the program has dropped the stream.
     fn keeps_streams(&self) -> bool {
         true
     }
 
-    /// Nothing to do: other objects also use the connection's events.
+    /// Does nothing, because the connection stays attached for its other sessions.
     fn let_go(&self, _py: Python<'_>) {}
 
     fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {

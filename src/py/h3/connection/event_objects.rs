@@ -1,4 +1,5 @@
-//! The Python objects of HTTP/3 events. Not here: the classes (`events`), and the time of each event.
+//! Makes the Python objects of HTTP/3 events. Not here: the classes (`events`), and the moment at which an event
+//! occurs.
 
 use bytes::Bytes;
 use pyo3::prelude::*;
@@ -13,7 +14,8 @@ use crate::h3::events::{
 use crate::h3::fields;
 
 impl OpenConnection {
-    /// The Python object for an event. None if aioquic's programs get that information from QUIC's own events.
+    /// Makes the Python object of an event. `None` for events of which aioquic's programs learn through QUIC's own
+    /// events.
     pub(super) fn object<'py>(
         &self,
         py: Python<'py>,
@@ -94,7 +96,7 @@ impl OpenConnection {
         Ok(Some(object))
     }
 
-    /// The push that a stream carries. Only servers' unidirectional streams carry one.
+    /// The ID of the push that a stream carries. Only unidirectional streams of a server carry one.
     fn push_id(&self, py: Python<'_>, stream_id: u64) -> Option<u64> {
         match is_unidirectional(stream_id) {
             true => self.core.with(py, |core| core.push_id(stream_id)),
@@ -103,7 +105,7 @@ impl OpenConnection {
     }
 }
 
-/// Content as `bytes`: the object that arrived, if the content is all of it.
+/// The content of a message as `bytes`. If it is all that has arrived, the arrived `bytes` object is used again.
 fn content(
     py: Python<'_>,
     stream_id: u64,
@@ -111,7 +113,8 @@ fn content(
     whole: Option<&(u64, Bound<'_, PyBytes>)>,
 ) -> Py<PyAny> {
     match whole {
-        // Content of this stream is a part of the bytes that just arrived on it, so equal lengths mean equal content.
+        // The content is a part of the bytes that have just arrived on this stream, so equal lengths mean equal
+        // contents.
         Some((arrived_on, arrived))
             if *arrived_on == stream_id && arrived.as_bytes().len() == data.len() =>
         {

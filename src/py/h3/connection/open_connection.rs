@@ -1,15 +1,15 @@
-//! The HTTP/3 connection once its streams are open: input to `uringcore_h3`, and the commands of `uringcore_h3` to
-//! the QUIC connection object. Not here: the methods that Python calls (`connection`), and the event
-//! objects (`object`).
+//! The HTTP/3 connection after its control and QPACK streams are open: passes QUIC events to `uringcore_h3`, and
+//! executes the commands of `uringcore_h3` on the QUIC connection object. Not here: the methods that Python calls
+//! (`connection`), and the event objects (`event_objects`).
 //!
-//! Python opens the connection (`_init_connection`), so that SETTINGS are those of a subclass's
-//! `_get_local_settings`. After that everything is Rust, unless a subclass overrides `_validate_settings` or
-//! `_handle_request_or_push_frame`: only then events pass through Python before the program gets them. A subclass
-//! over a QUIC object of another library gets one call for each frame, as from aioquic, because such programs and
-//! their tests count the calls.
+//! Python opens the connection (`_init_connection`) so that the SETTINGS are those of a subclass's
+//! `_get_local_settings`. From then on everything is done in Rust, except for a subclass that overrides
+//! `_validate_settings` or `_handle_request_or_push_frame`: its events pass through Python before the program gets
+//! them. A subclass over a QUIC object of another library gets one call for each frame, as in aioquic, because such
+//! programs and their tests count the calls.
 //!
-//! When a program resets or stops a stream through the QUIC connection, that calls the HTTP/3 connection on top,
-//! which drops the stream's state.
+//! When a program resets or stops a stream through the QUIC connection, the QUIC connection calls the HTTP/3
+//! connection, which drops the state of the stream.
 
 use pyo3::exceptions::{PyConnectionResetError, PyRuntimeError};
 use pyo3::intern;
@@ -24,28 +24,30 @@ use crate::capi::gil_cell::GilCell;
 use crate::h3::qlog_trace;
 use crate::h3::quic_event_kinds::EventKinds;
 
-/// The connection from the moment its streams are opened.
+/// The connection after its streams are open.
 pub(super) struct OpenConnection {
     pub(super) quic: GilCell<Option<Py<PyAny>>>,
     pub(super) core: GilCell<QueuedConnection>,
     pub(super) kinds: EventKinds,
     pub(super) close_on_malformed: bool,
     pub(super) hooks: Hooks,
-    /// Request streams with bytes of 0-RTT data whose header section was not reported yet. QUIC bounds them: the client
-    /// opens no more streams than that.
+    /// Request streams that have got 0-RTT data and whose header section was not reported yet. QUIC limits their
+    /// number: it is at most the number of streams that the client may open.
     pub(super) early: GilCell<FxHashSet<u64>>,
-    /// Entries for the connection's trace, if it has one. The trace begins with the connection.
+    /// Entries for the connection's qlog trace, until the trace exists, which is when the QUIC connection starts.
+    /// `None` without a trace.
     pub(super) unreported: Option<GilCell<Vec<Logged>>>,
 }
 
-/// Deviations from the usual course, because of a subclass or of the QUIC connection object.
+/// Differences to the usual course, which a subclass or the QUIC connection object requires.
 #[derive(Clone, Copy)]
 pub(super) struct Hooks {
-    /// `_check_received_settings` checks the peer's settings.
+    /// `_check_received_settings` of the subclass checks the peer's settings.
     pub(super) settings: bool,
-    /// `_hand_frame` gets each event that a frame of a request or push makes, and returns the events to report.
+    /// `_hand_frame` of the subclass gets each event that a frame of a request or push causes, and returns the events
+    /// to report.
     pub(super) frames: bool,
-    /// See [`Settings::separate_writes`].
+    /// Each frame is written by a call of its own (see [`Settings::separate_writes`]).
     pub(super) separate_writes: bool,
 }
 
@@ -67,7 +69,7 @@ impl OpenConnection {
         let object = event.getattr(intern!(py, "data"))?;
         let fin = event.getattr(intern!(py, "end_stream"))?.is_truthy()?;
         let data = buffer::contiguous(&object, "data")?;
-        // aioquic's event does not have this attribute.
+        // aioquic's event has no attribute `early_data`.
         let is_early = match event.getattr_opt(intern!(py, "early_data"))? {
             Some(early) => early.is_truthy()?,
             None => false,
@@ -86,7 +88,7 @@ impl OpenConnection {
             .map(|data| (stream_id, data));
         let reported = self.finish(host, whole.as_ref());
         if is_early {
-            // Content that follows needs no check.
+            // Only the header section is marked as early, so the mark is removed when the section was reported.
             let (early, core) = (&self.early, &self.core);
             if !core.with(py, |core| core.awaits_headers(stream_id)) {
                 early.with(py, |early| early.remove(&stream_id));
@@ -95,8 +97,8 @@ impl OpenConnection {
         reported
     }
 
-    /// Passes QUIC's negotiated DATAGRAM size to `uringcore_h3`, for the check of RFC 9297 section 2.1.1, before
-    /// SETTINGS are read.
+    /// Passes the negotiated size of DATAGRAM frames to `uringcore_h3` before SETTINGS are read, for the check of RFC
+    /// 9297 section 2.1.1.
     pub(super) fn learn_peer_datagrams(&self, py: Python<'_>) -> PyResult<()> {
         if self
             .core
@@ -105,7 +107,7 @@ impl OpenConnection {
             return Ok(());
         }
         let quic = self.quic(py)?;
-        // aioquic's name. For an object without it, the check is skipped.
+        // The attribute has aioquic's name. If the object does not have it, the check is skipped.
         if let Some(size) = quic.getattr_opt(intern!(py, "_remote_max_datagram_frame_size"))? {
             self.core
                 .with(py, |core| core.set_peer_quic_datagrams(!size.is_none()));
@@ -113,7 +115,7 @@ impl OpenConnection {
         Ok(())
     }
 
-    /// After input: executes the commands for the QUIC connection and collects the events.
+    /// Executes the commands that an input has caused on the QUIC connection, and collects the events.
     pub(super) fn finish<'py>(
         &self,
         host: &Bound<'py, H3ConnectionCore>,
@@ -146,7 +148,7 @@ impl OpenConnection {
         Ok(list)
     }
 
-    /// Executes the commands of `uringcore_h3`. All are attempted; the first exception is raised at the end.
+    /// Executes the commands of `uringcore_h3`. All are executed even if one fails; the first exception is returned.
     pub(super) fn flush(&self, py: Python<'_>) -> PyResult<()> {
         let mut result = self.log(py);
         while let Some(output) = self.core.with(py, QueuedConnection::poll_output) {
@@ -158,7 +160,7 @@ impl OpenConnection {
         result
     }
 
-    /// Writes the pending entries once a trace exists.
+    /// Writes the pending entries to the qlog trace, if the trace exists.
     pub(super) fn log(&self, py: Python<'_>) -> PyResult<()> {
         let Some(unreported) = &self.unreported else {
             return Ok(());
@@ -218,7 +220,7 @@ impl OpenConnection {
     }
 }
 
-/// Ignores the error of a stream that has ended meanwhile.
+/// Ignores a ConnectionResetError: the stream has ended meanwhile.
 fn unless_over(py: Python<'_>, ended: PyResult<Bound<'_, PyAny>>) -> PyResult<()> {
     match ended {
         Err(error) if error.is_instance_of::<PyConnectionResetError>(py) => Ok(()),
