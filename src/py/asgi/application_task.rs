@@ -234,7 +234,8 @@ impl Run {
     /// of this client.
     fn is_refused(&self, py: Python<'_>) -> PyResult<bool> {
         let request = self.request.get();
-        let is_short = request.with_wire(py, |wire| wire.is_short_of_memory(py)) == Some(true);
+        let is_short =
+            request.with_stream(py, |stream| stream.is_short_of_memory(py)) == Some(true);
         if is_short {
             request.end(py, Ending::NotProcessed);
             request.disconnect(py)?;
@@ -372,7 +373,7 @@ impl Request {
         };
         let task = new_task(service, &coroutine, context.as_ref())?;
         let is_open = slf.get().state.with(py, |state| {
-            let is_open = state.wire.is_some();
+            let is_open = state.stream.is_some();
             if is_open {
                 state.task = Some(task.clone().unbind());
             }
@@ -457,11 +458,11 @@ impl Request {
 
     /// Releases the stream and the task, because the application has returned and the exchange has ended.
     pub(super) fn let_go(&self, py: Python<'_>) -> PyResult<()> {
-        let (wire, task) = self
+        let (stream, task) = self
             .state
-            .with(py, |state| (state.wire.take(), state.task.take()));
-        if let Some(wire) = wire {
-            wire.done(py);
+            .with(py, |state| (state.stream.take(), state.task.take()));
+        if let Some(stream) = stream {
+            stream.done(py);
         }
         let service = self.service.get();
         service.count_answered(py);

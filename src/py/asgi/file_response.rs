@@ -221,11 +221,11 @@ impl FileBody {
     }
 
     /// Keeps or closes the file while the response waits for the client.
-    fn set_aside(&mut self, py: Python<'_>, wire: &dyn HttpStream) {
+    fn set_aside(&mut self, py: Python<'_>, stream: &dyn HttpStream) {
         let Some(file) = self.file.take() else {
             return;
         };
-        self.permit = self.permit.take().or_else(|| wire.file_permit());
+        self.permit = self.permit.take().or_else(|| stream.file_permit());
         // The application may close its own open file, which could not be opened again then. So its descriptor is kept
         // even without a permit.
         match self.permit.is_some() || matches!(self.source, Source::Object(_)) {
@@ -362,7 +362,7 @@ impl Request {
         count: Option<u64>,
         more_body: bool,
     ) -> PyResult<Box<FileRequest>> {
-        let client = self.with_wire(py, |wire| wire.file_client(py));
+        let client = self.with_stream(py, |stream| stream.file_client(py));
         let client = client.ok_or_else(|| runtime_error("the application has returned"))?;
         Ok(Box::new(FileRequest {
             source,
@@ -461,15 +461,15 @@ impl Request {
 
     fn send_file_parts(slf: &Bound<'_, Self>, mut body: Box<FileBody>) -> PyResult<Sent> {
         let (py, this) = (slf.py(), slf.get());
-        let is_full = |wire: &dyn HttpStream| wire.is_held_up(py);
+        let is_full = |stream: &dyn HttpStream| stream.is_held_up(py);
         while body.left > 0 {
             if this.state.with(py, |state| {
                 state.disconnected || state.response.is_complete()
             }) {
                 return Ok(Sent::ToNobody);
             }
-            if this.with_wire(py, is_full) == Some(true) {
-                this.with_wire(py, |wire| body.set_aside(py, wire));
+            if this.with_stream(py, is_full) == Some(true) {
+                this.with_stream(py, |stream| body.set_aside(py, stream));
                 return Ok(Sent::FileFull(body));
             }
             match body.is_there(py) {

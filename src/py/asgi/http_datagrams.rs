@@ -62,7 +62,9 @@ impl Request {
         let data = buffer::contiguous(&required(message, intern!(py, "data"))?, "data")?;
         // The head is sent first, because the client needs it to accept datagrams of the response.
         Self::release_head(slf)?;
-        let sent = slf.get().with_wire(py, |wire| wire.datagram(py, &data));
+        let sent = slf
+            .get()
+            .with_stream(py, |stream| stream.datagram(py, &data));
         slf.get().written(py);
         match sent {
             Some(Ok(true)) => Ok(Sent::Taken),

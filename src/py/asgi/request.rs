@@ -40,7 +40,7 @@ pub struct Request {
 
 pub(super) struct RequestState {
     /// The stream of the request. `None` when the application has returned.
-    pub wire: Option<Arc<dyn HttpStream>>,
+    pub stream: Option<Arc<dyn HttpStream>>,
     /// The task of the application. `None` if the application has returned without waiting.
     pub task: Option<Py<PyAny>>,
     /// Content that has arrived and that the application has not received.
@@ -70,8 +70,8 @@ pub(super) struct RequestState {
 
 impl RequestState {
     fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
-        if let Some(wire) = &self.wire {
-            wire.traverse(visit)?;
+        if let Some(stream) = &self.stream {
+            stream.traverse(visit)?;
         }
         visit.call(&self.task)?;
         let waiters = self.readers.iter().chain(&self.writers);
@@ -110,7 +110,7 @@ impl Request {
     fn __clear__(&self, py: Python<'_>) {
         let old = self.state.with(py, |state| {
             (
-                state.wire.take(),
+                state.stream.take(),
                 state.task.take(),
                 std::mem::take(&mut state.readers),
                 std::mem::take(&mut state.writers),
@@ -125,14 +125,14 @@ impl Request {
     pub fn new(
         service: Py<AsgiService>,
         scope: Py<PyDict>,
-        wire: Arc<dyn HttpStream>,
+        stream: Arc<dyn HttpStream>,
         is_head: bool,
         expects_continue: bool,
         ended: bool,
         fields: Charge,
     ) -> Self {
         let state = RequestState {
-            wire: Some(wire),
+            stream: Some(stream),
             task: None,
             body: Body::default(),
             charge: fields.beside(),
@@ -191,7 +191,7 @@ impl Request {
             PyResult::Ok(pauses)
         })?;
         if has_to_pause {
-            self.with_wire(py, |wire| wire.pause(py));
+            self.with_stream(py, |stream| stream.pause(py));
         }
         self.wake_readers(py)
     }
@@ -285,7 +285,7 @@ impl Request {
             Asked::Wait => {
                 // Without datagrams, the application waits for content now.
                 if this.datagrams.is_none() {
-                    this.with_wire(py, |wire| wire.wait_for_body(py));
+                    this.with_stream(py, |stream| stream.wait_for_body(py));
                 }
                 Ok(Asked::Wait)
             }
@@ -296,7 +296,7 @@ impl Request {
             }
             Asked::Answer(Some((body, more_body, resumes))) => {
                 if resumes {
-                    this.with_wire(py, |wire| wire.resume(py));
+                    this.with_stream(py, |stream| stream.resume(py));
                 }
                 let message = PyDict::new(py);
                 message.set_item(intern!(py, "type"), intern!(py, "http.request"))?;
@@ -317,7 +317,7 @@ impl Request {
         });
         if is_wanted {
             let fields = [(&b":status"[..], &b"100"[..])];
-            match self.with_wire(py, |wire| wire.headers(py, &fields, false)) {
+            match self.with_stream(py, |stream| stream.headers(py, &fields, false)) {
                 Some(Err(Refused::Gone)) => self.disconnect(py)?,
                 Some(Err(Refused::Failed(error))) => return Err(error),
                 // The client does not accept a header section of this size, and does not need the response 100.
@@ -379,18 +379,18 @@ impl Request {
     }
 
     /// Calls `run` with the stream, which may call this request. `None` if the application has returned.
-    pub(super) fn with_wire<R>(
+    pub(super) fn with_stream<R>(
         &self,
         py: Python<'_>,
         run: impl FnOnce(&dyn HttpStream) -> R,
     ) -> Option<R> {
-        let wire = self.state.with(py, |state| state.wire.clone())?;
-        Some(run(&*wire))
+        let stream = self.state.with(py, |state| state.stream.clone())?;
+        Some(run(&*stream))
     }
 
     /// Lets the loop send the written data. Called when the application has written all that it has at present.
     pub(super) fn written(&self, py: Python<'_>) {
-        self.with_wire(py, |wire| wire.written(py));
+        self.with_stream(py, |stream| stream.written(py));
     }
 
     /// Ends the exchange early, unless it has ended.
@@ -402,7 +402,7 @@ impl Request {
             is_open
         });
         if is_open {
-            self.with_wire(py, |wire| wire.end(py, ending));
+            self.with_stream(py, |stream| stream.end(py, ending));
         }
     }
 }

@@ -254,7 +254,7 @@ impl Request {
         fields.extend(links.iter().map(|link| (&b"link"[..], link.as_bytes())));
         let sent = slf
             .get()
-            .with_wire(py, |wire| wire.headers(py, &fields, false));
+            .with_stream(py, |stream| stream.headers(py, &fields, false));
         match sent {
             // The client does not accept a header section of this size, and does not need hints.
             Some(Err(Refused::TooLarge(_))) => Ok(Sent::Taken),
@@ -306,8 +306,8 @@ impl Request {
             }
             // The check comes before anything is accepted, because the program may cancel the wait and send the message
             // again.
-            let is_full = |wire: &dyn HttpStream| wire.is_held_up(py);
-            if !rest.is_empty() && this.with_wire(py, is_full) == Some(true) {
+            let is_full = |stream: &dyn HttpStream| stream.is_held_up(py);
+            if !rest.is_empty() && this.with_stream(py, is_full) == Some(true) {
                 return Ok(Sent::FullBefore(rest, last));
             }
             let part = rest.split_to(rest.len().min(part_bytes));
@@ -318,7 +318,7 @@ impl Request {
                 return Ok(Sent::Taken);
             }
             if rest.is_empty() {
-                return match !is_empty && this.with_wire(py, is_full) == Some(true) {
+                return match !is_empty && this.with_stream(py, is_full) == Some(true) {
                     true => Ok(Sent::Full),
                     false => Ok(Sent::Taken),
                 };
@@ -342,10 +342,10 @@ impl Request {
             ResponsePhase::Held(head) => {
                 let is_whole = ends && part.is_empty();
                 let sent = head.with_fields(py, |fields| {
-                    this.with_wire(py, |wire| match is_whole {
-                        true => wire.headers(py, fields, true),
-                        false if part.is_empty() => wire.headers(py, fields, false),
-                        false => wire.respond(py, fields, part, ends),
+                    this.with_stream(py, |stream| match is_whole {
+                        true => stream.headers(py, fields, true),
+                        false if part.is_empty() => stream.headers(py, fields, false),
+                        false => stream.respond(py, fields, part, ends),
                     })
                 });
                 if matches!(sent, Some(Ok(()))) {
@@ -354,7 +354,7 @@ impl Request {
                 sent
             }
             _ if part.is_empty() && !ends => Some(Ok(())),
-            _ => this.with_wire(py, |wire| wire.content(py, part, ends)),
+            _ => this.with_stream(py, |stream| stream.content(py, part, ends)),
         };
         let is_sent = matches!(sent, Some(Ok(())));
         Self::outcome(slf, sent)?;
@@ -395,11 +395,11 @@ impl Request {
         };
         Self::release_head(slf)?;
         let fields: Vec<_> = lines.iter().map(|line| slices(py, line)).collect();
-        let sent = this.with_wire(py, |wire| match fields.is_empty() || is_bodyless {
-            true => wire.content(py, Bytes::new(), true),
-            false => match wire.headers(py, &fields, true) {
+        let sent = this.with_stream(py, |stream| match fields.is_empty() || is_bodyless {
+            true => stream.content(py, Bytes::new(), true),
+            false => match stream.headers(py, &fields, true) {
                 // The client does not accept a section of this size, and does not need the trailers.
-                Err(Refused::TooLarge(_)) => wire.content(py, Bytes::new(), true),
+                Err(Refused::TooLarge(_)) => stream.content(py, Bytes::new(), true),
                 sent => sent,
             },
         });
@@ -486,7 +486,7 @@ impl Request {
             // After an early response, the client is requested without an error to stop sending the rest of the request
             // (RFC 9114 section 4.1).
             self.forget_body(py);
-            self.with_wire(py, |wire| wire.end(py, Ending::NoMoreWanted));
+            self.with_stream(py, |stream| stream.end(py, Ending::NoMoreWanted));
         }
         self.wake_all(py)
     }

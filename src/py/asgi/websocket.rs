@@ -67,7 +67,7 @@ impl Request {
                     reason: fault.reason.to_owned(),
                 };
                 self.send_last(py, Event::Close(close.clone()).to_frame(None), close);
-                self.with_wire(py, |wire| wire.end(py, Ending::NoMoreWanted));
+                self.with_stream(py, |stream| stream.end(py, Ending::NoMoreWanted));
             }
             Some(Stop::Lost) => self.send_last(py, Bytes::new(), Close::abnormal()),
         }
@@ -90,13 +90,13 @@ impl Request {
             std::mem::replace(&mut state.is_paused, is_full) != is_full
         });
         if changes {
-            self.with_wire(py, |wire| match is_full {
-                true => wire.pause(py),
-                false => wire.resume(py),
+            self.with_stream(py, |stream| match is_full {
+                true => stream.pause(py),
+                false => stream.resume(py),
             });
         }
         if frees_permit {
-            self.with_wire(py, |wire| wire.message_permit_is_free(py));
+            self.with_stream(py, |stream| stream.message_permit_is_free(py));
         }
     }
 
@@ -118,7 +118,7 @@ impl Request {
             return;
         }
         // If the stream is full, the connection calls this again when there is space.
-        if self.with_wire(py, |wire| wire.is_held_up(py)) == Some(false)
+        if self.with_stream(py, |stream| stream.is_held_up(py)) == Some(false)
             && let Some(payload) = socket.with(py, |socket| socket.pong.take())
         {
             self.send_control(py, Opcode::Pong, &payload);
@@ -127,8 +127,8 @@ impl Request {
 
     fn send_control(&self, py: Python<'_>, opcode: Opcode, payload: &[u8]) {
         // A refusal means that the stream has ended. The event of its end follows.
-        self.with_wire(py, |wire| {
-            wire.content(py, frame(opcode, payload, None), false)
+        self.with_stream(py, |stream| {
+            stream.content(py, frame(opcode, payload, None), false)
         });
     }
 
@@ -142,7 +142,7 @@ impl Request {
             was_open
         });
         if was_open {
-            self.with_wire(py, |wire| wire.content(py, last, true));
+            self.with_stream(py, |stream| stream.content(py, last, true));
             self.state.with(py, |state| state.response.complete());
         }
     }
@@ -187,7 +187,7 @@ impl Request {
         if socket.with(py, |socket| socket.is_unresponsive(now)) {
             socket.with(py, |socket| socket.ended = Some(Close::abnormal()));
             self.close_socket(py, status_code::INTERNAL_ERROR, "keepalive ping timeout");
-            self.with_wire(py, |wire| wire.end(py, Ending::Cancelled));
+            self.with_stream(py, |stream| stream.end(py, Ending::Cancelled));
             return self.wake_all(py);
         }
         // Another WebSocket may have ended and freed a permit without an event for this one.

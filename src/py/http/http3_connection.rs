@@ -486,7 +486,7 @@ impl Http3Connection {
         // The method is compared as the application sees it, in upper case, because an application that gets HEAD sends
         // no content.
         let is_head = head.method.eq_ignore_ascii_case(b"HEAD");
-        let wire = Exchange {
+        let stream = Exchange {
             connection: slf.clone().unbind(),
             stream_id,
             is_mistaken_for_head: is_head && &*head.method != b"HEAD",
@@ -499,7 +499,7 @@ impl Http3Connection {
         let request = Request::new(
             this.service.clone_ref(py),
             scope.unbind(),
-            Arc::new(wire),
+            Arc::new(stream),
             is_head,
             expects_continue,
             ended,

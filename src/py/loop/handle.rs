@@ -177,7 +177,7 @@ impl Handle {
 /// True if this is the only reference to the object, weak references included.
 pub fn is_alone<T>(_py: Python<'_>, handle: &Py<T>) -> bool {
     if cfg!(Py_GIL_DISABLED) {
-        return false; // the count is not reliable there
+        return false; // Without an interpreter lock the reference count is not reliable.
     }
     let object = handle.as_ptr();
     // SAFETY: the object is alive and has the memory layout of its class: `tp_weaklistoffset` is the offset of its list

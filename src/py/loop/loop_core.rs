@@ -451,7 +451,7 @@ impl LoopCore {
 
     fn _ensure_fd_no_transport(&self, py: Python<'_>, fd: &Bound<'_, PyAny>) -> PyResult<()> {
         let Ok(number) = descriptor_number(fd)?.extract::<RawFd>() else {
-            return Ok(()); // no descriptor can have this number
+            return Ok(()); // The number is too large for a descriptor, so nothing is registered with it.
         };
         // While the engine is in the kernel, the descriptor's owner cannot be looked up. Only another thread can call
         // then, and asyncio does not allow that.
