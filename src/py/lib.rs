@@ -42,27 +42,27 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::PyList;
 
 /// The folders whose classes are made later, in the order in which a name is looked up in them.
-static LATER: [Later; 8] = [
-    Later::new(tls::register),
-    Later::new(quic::register),
-    Later::new(streams::register),
-    Later::new(h3::register),
-    Later::new(asgi::register),
-    Later::new(websocket_frames::register),
-    Later::new(http::register),
-    Later::new(webtransport::register),
+static LAZY_FOLDERS: [LazyFolder; 8] = [
+    LazyFolder::new(tls::register),
+    LazyFolder::new(quic::register),
+    LazyFolder::new(streams::register),
+    LazyFolder::new(h3::register),
+    LazyFolder::new(asgi::register),
+    LazyFolder::new(websocket_frames::register),
+    LazyFolder::new(http::register),
+    LazyFolder::new(webtransport::register),
 ];
 
 /// A folder whose classes are made once, when a program first reads one of their names.
 ///
 /// **Invariant.** The function `register` calls nothing that imports a module. Code of that import could look up a
 /// name of this extension module, and the look-up would wait for the `register` that is still running.
-struct Later {
+struct LazyFolder {
     register: fn(&Bound<'_, PyModule>) -> PyResult<()>,
     is_made: PyOnceLock<()>,
 }
 
-impl Later {
+impl LazyFolder {
     const fn new(register: fn(&Bound<'_, PyModule>) -> PyResult<()>) -> Self {
         Self {
             register,
@@ -103,7 +103,7 @@ fn forget_all(m: &Bound<'_, PyModule>) -> PyResult<()> {
 fn look_later<'py>(m: &Bound<'py, PyModule>, name: &str) -> PyResult<Bound<'py, PyAny>> {
     // The import system reads names such as `__path__`. They must not cause a registration.
     if !name.starts_with("__") {
-        for later in &LATER {
+        for later in &LAZY_FOLDERS {
             later.make(m)?;
             if let Some(found) = m.dict().get_item(name)? {
                 return Ok(found);
@@ -116,6 +116,6 @@ fn look_later<'py>(m: &Bound<'py, PyModule>, name: &str) -> PyResult<Bound<'py, 
 
 #[pyfunction(name = "__dir__", pass_module)]
 fn list_names<'py>(m: &Bound<'py, PyModule>) -> PyResult<Bound<'py, PyList>> {
-    LATER.iter().try_for_each(|later| later.make(m))?;
+    LAZY_FOLDERS.iter().try_for_each(|later| later.make(m))?;
     Ok(m.dict().keys())
 }

@@ -18,7 +18,7 @@ use uringcore_http::ws::status_code;
 
 use super::http_stream::Ending;
 use super::request::Request;
-use super::service::{AsgiService, Blame};
+use super::service::{AsgiService, ReportedFault};
 use super::websocket::ClientDisconnected;
 use crate::capi::coroutine::{
     Coroutine, CoroutineState, coroutine_methods, executing, raised, stand_in_frame, used_up,
@@ -55,7 +55,7 @@ enum TaskState {
 }
 
 /// The result of one step of the application.
-enum Came {
+enum StepResult {
     Yield(Py<PyAny>),
     Return(Py<PyAny>),
 }
@@ -90,7 +90,7 @@ impl Coroutine for Run {
         let came = match self.running(py) {
             Some(running) => {
                 let thrown = running.bind(py).call_method1(intern!(py, "throw"), args);
-                thrown.map(|what| Came::Yield(what.unbind()))
+                thrown.map(|what| StepResult::Yield(what.unbind()))
             }
             // The exception came before the first step, so the application is never called.
             None => Err(error),
@@ -98,11 +98,11 @@ impl Coroutine for Run {
         let came = match came {
             Err(error) if error.is_instance_of::<PyStopIteration>(py) => {
                 let value = error.value(py).getattr(intern!(py, "value"))?;
-                Ok(Came::Return(value.unbind()))
+                Ok(StepResult::Return(value.unbind()))
             }
             came => came,
         };
-        self.settle(py, came)
+        self.finish_step(py, came)
     }
 
     fn close(&self, py: Python<'_>) -> PyResult<()> {
@@ -122,7 +122,7 @@ impl Coroutine for Run {
         };
         let request = self.request.get();
         request.end(py, Ending::Cancelled);
-        closed.and(request.let_go(py))
+        closed.and(request.release(py))
     }
 
     fn state(&self, py: Python<'_>) -> CoroutineState {
@@ -221,13 +221,13 @@ impl Run {
         });
         let came = match state {
             Ok(Some(running)) => send(running.bind(py), value),
-            Ok(None) if self.is_refused(py)? => Ok(Came::Return(py.None())),
+            Ok(None) if self.is_refused(py)? => Ok(StepResult::Return(py.None())),
             Ok(None) => self
                 .begin(py)
                 .and_then(|running| send(running.bind(py), value)),
             Err(()) => return Err(used_up()),
         };
-        self.settle(py, came)
+        self.finish_step(py, came)
     }
 
     /// Refuses a request instead of calling the application, if other requests of the same turn have used up the memory
@@ -269,9 +269,13 @@ impl Run {
     }
 
     /// Converts the result of a step for the task. `None` if the application has returned, which ends the exchange.
-    fn settle(&self, py: Python<'_>, came: PyResult<Came>) -> PyResult<Option<Py<PyAny>>> {
+    fn finish_step(
+        &self,
+        py: Python<'_>,
+        came: PyResult<StepResult>,
+    ) -> PyResult<Option<Py<PyAny>>> {
         match came {
-            Ok(Came::Yield(what)) => return Ok(Some(what)),
+            Ok(StepResult::Yield(what)) => return Ok(Some(what)),
             // The application has made a step inside its own step. That step fails, and the outer one continues.
             Err(error) if self.state(py) == CoroutineState::Running => return Err(error),
             _ => {}
@@ -282,7 +286,9 @@ impl Run {
         drop(old);
         let request = self.request.bind(py);
         let ended = match came {
-            Ok(Came::Return(value)) => Request::returned(request, value.bind(py)).map(|()| None),
+            Ok(StepResult::Return(value)) => {
+                Request::returned(request, value.bind(py)).map(|()| None)
+            }
             Err(error)
                 if self.is_cancelled.load(Ordering::Relaxed) && is_cancellation(py, &error) =>
             {
@@ -291,9 +297,9 @@ impl Run {
                 Err(error)
             }
             Err(error) => Request::raised(request, error).map(|()| None),
-            Ok(Came::Yield(_)) => Ok(None),
+            Ok(StepResult::Yield(_)) => Ok(None),
         };
-        request.get().let_go(py)?;
+        request.get().release(py)?;
         ended
     }
 }
@@ -326,7 +332,7 @@ fn new_task<'py>(
 }
 
 /// Makes one step of a coroutine or iterator.
-fn send(running: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>) -> PyResult<Came> {
+fn send(running: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>) -> PyResult<StepResult> {
     let py = running.py();
     let mut result = null_mut();
     // SAFETY: this thread is attached, and both objects are alive for the call, which writes a new reference, or null with
@@ -336,8 +342,8 @@ fn send(running: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>) -> PyResult<Came> 
         (outcome, Bound::from_owned_ptr_or_opt(py, result))
     };
     match (outcome, result) {
-        (ffi::PySendResult::PYGEN_NEXT, Some(what)) => Ok(Came::Yield(what.unbind())),
-        (ffi::PySendResult::PYGEN_RETURN, Some(value)) => Ok(Came::Return(value.unbind())),
+        (ffi::PySendResult::PYGEN_NEXT, Some(what)) => Ok(StepResult::Yield(what.unbind())),
+        (ffi::PySendResult::PYGEN_RETURN, Some(value)) => Ok(StepResult::Return(value.unbind())),
         _ => Err(PyErr::fetch(py)),
     }
 }
@@ -425,7 +431,7 @@ impl Request {
         };
         this.service
             .get()
-            .tell(py, Blame::Application(None), &complaint);
+            .report_fault(py, ReportedFault::Application(None), &complaint);
         Self::fail(slf)
     }
 
@@ -439,10 +445,14 @@ impl Request {
         let service = this.service.get();
         if this.was_abandoned(py) {
             let message = "Exception in ASGI application after its client had gone";
-            service.tell(py, Blame::Departure(&this.client(py), error), message);
+            service.report_fault(
+                py,
+                ReportedFault::Departure(&this.client(py), error),
+                message,
+            );
         } else {
             let message = "Exception in ASGI application\n";
-            service.tell(py, Blame::Application(Some(error)), message);
+            service.report_fault(py, ReportedFault::Application(Some(error)), message);
         }
         Self::fail(slf)
     }
@@ -457,7 +467,7 @@ impl Request {
     }
 
     /// Releases the stream and the task, because the application has returned and the exchange has ended.
-    pub(super) fn let_go(&self, py: Python<'_>) -> PyResult<()> {
+    pub(super) fn release(&self, py: Python<'_>) -> PyResult<()> {
         let (stream, task) = self
             .state
             .with(py, |state| (state.stream.take(), state.task.take()));

@@ -13,7 +13,7 @@ use uringcore_limits::memory_budget::Charge;
 
 use super::file_response::{FileBody, FileRequest};
 use super::open_files::{FileShare, SetFuture};
-use super::request::{Asked, Request};
+use super::request::{Answer, Request};
 use super::response::Sent;
 use crate::capi::coroutine::coroutine_methods;
 use crate::capi::rust_coroutine::{Outcome, RustCoroutine, Work};
@@ -69,8 +69,8 @@ impl Work for Call {
         let sent = match step {
             Step::Receive => {
                 return match Request::next_message(bound)? {
-                    Asked::Answer(message) => Ok(Outcome::Return(message)),
-                    Asked::Wait => Self::wait(request, py, false, Step::Receive),
+                    Answer::Now(message) => Ok(Outcome::Return(message)),
+                    Answer::Wait => Self::wait(request, py, false, Step::Receive),
                 };
             }
             Step::Send(message) => Request::take_message(bound, message.bind(py))?,

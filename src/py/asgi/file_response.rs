@@ -28,10 +28,10 @@ use uringcore_limits::semaphore::Permit;
 
 use super::http_stream::{Ending, HttpStream};
 use super::message_parser::{is_true, optional, required};
-use super::open_files::{self, FileShare, Granted};
+use super::open_files::{self, FileShare, PermitAnswer};
 use super::request::Request;
 use super::response::{PART_BYTES, Sent};
-use super::service::Blame;
+use super::service::ReportedFault;
 use crate::capi::error;
 use crate::capi::gil_cell::GilCell;
 
@@ -52,7 +52,7 @@ pub(super) struct FileBody {
     /// The open file. `None` while it is closed because it waits.
     file: Option<Arc<SentFile>>,
     share: Arc<FileShare>,
-    /// The source from which it is opened again. The file must then have the identity `identity`.
+    /// The source from which the file is opened again. The file must then have the identity `identity`.
     source: Source,
     identity: FileIdentity,
     permit: Option<Permit>,
@@ -174,8 +174,8 @@ fn is_out_of_descriptors(error: &io::Error) -> bool {
 impl FileRequest {
     fn open(&self, py: Python<'_>) -> Result<SentFile, Unopened> {
         match self.share.take(py) {
-            Granted::Later => Err(Unopened::NoPlace),
-            Granted::Open(_) | Granted::Room => {
+            PermitAnswer::Later => Err(Unopened::NoPlace),
+            PermitAnswer::Open(_) | PermitAnswer::Room => {
                 let opened = self.source.open(py);
                 if opened.is_err() {
                     self.share.release(py);
@@ -243,9 +243,9 @@ impl FileBody {
             return Ok(true);
         }
         let file = match self.share.take(py) {
-            Granted::Open(file) => file,
-            Granted::Later => return Err(Unopened::NoPlace),
-            Granted::Room => match self.source.open(py) {
+            PermitAnswer::Open(file) => file,
+            PermitAnswer::Later => return Err(Unopened::NoPlace),
+            PermitAnswer::Room => match self.source.open(py) {
                 Ok(file) if file.identity().is_ok_and(|found| found == self.identity) => {
                     Arc::new(file)
                 }
@@ -511,7 +511,9 @@ impl Request {
         let name = &body.name;
         let text =
             format!("A file {how} while it was sent, and the response was cancelled: {name}");
-        this.service.get().tell(py, Blame::Application(None), &text);
+        this.service
+            .get()
+            .report_fault(py, ReportedFault::Application(None), &text);
         this.end(py, Ending::Failed);
         this.wake_all(py)?;
         Ok(Sent::ToNobody)

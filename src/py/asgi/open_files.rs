@@ -39,7 +39,7 @@ pub struct FileClient {
 }
 
 /// The answer to a request for a permit.
-pub(super) enum Granted {
+pub(super) enum PermitAnswer {
     /// The file is still open.
     Open(Arc<SentFile>),
     /// A permit to open the file.
@@ -112,14 +112,14 @@ impl FileShare {
     }
 
     /// Requests the file or a permit to open it.
-    pub fn take(&self, py: Python<'_>) -> Granted {
+    pub fn take(&self, py: Python<'_>) -> PermitAnswer {
         if self.is_inherited() {
-            return Granted::Later;
+            return PermitAnswer::Later;
         }
         match change(py, |files| files.shares.take(self.id)) {
-            Taken::Kept(file) => Granted::Open(file),
-            Taken::Empty => Granted::Room,
-            Taken::Waits => Granted::Later,
+            Taken::Kept(file) => PermitAnswer::Open(file),
+            Taken::Empty => PermitAnswer::Room,
+            Taken::Waits => PermitAnswer::Later,
         }
     }
 
@@ -233,8 +233,8 @@ impl SetFuture {
     }
 }
 
-/// The process may have this fraction of its descriptors as open files. The others are for TCP clients, listeners and
-/// the application.
+/// The limit of open files is the process's limit of descriptors divided by this number. The other descriptors are for TCP
+/// clients, listeners and the application.
 const SHARE_OF_DESCRIPTORS: usize = 4;
 /// The largest number of permits. More would not save any opening of files.
 const FILES_MAX: usize = 16_384;

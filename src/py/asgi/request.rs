@@ -20,7 +20,7 @@ use super::awaitables::MessageAwaitable;
 use super::http_datagrams::QueuedDatagrams;
 use super::http_stream::{Ending, HttpStream, Refused};
 use super::response::Response;
-use super::service::{AsgiService, Blame};
+use super::service::{AsgiService, ReportedFault};
 use super::unread_body::Body;
 use crate::capi::future_wakeup::{is_done, wake};
 use crate::capi::gil_cell::GilCell;
@@ -82,8 +82,8 @@ impl RequestState {
 }
 
 /// The answer to a call: a value, or a wait for one.
-pub(super) enum Asked<T> {
-    Answer(T),
+pub(super) enum Answer<T> {
+    Now(T),
     Wait,
 }
 
@@ -218,7 +218,7 @@ impl Request {
     /// Answers the request without calling the application.
     pub fn refuse(slf: &Bound<'_, Self>, status: u16, detail: &str) -> PyResult<()> {
         let answered = Self::respond_or_end(slf, status, detail.as_bytes());
-        answered.and(slf.get().let_go(slf.py()))
+        answered.and(slf.get().release(slf.py()))
     }
 
     /// Cancels the exchange, because content for which the application waits comes too slowly.
@@ -243,58 +243,58 @@ impl Request {
         let py = slf.py();
         let message = "An ASGI application could not be started\n";
         let service = slf.get().service.get();
-        service.tell(py, Blame::Application(Some(error)), message);
+        service.report_fault(py, ReportedFault::Application(Some(error)), message);
         let failed = Self::fail(slf);
-        failed.and(slf.get().let_go(py))
+        failed.and(slf.get().release(py))
     }
 }
 
 /// Methods for `receive`.
 impl Request {
     /// Returns the next message, or a wait for it.
-    pub(super) fn next_message(slf: &Bound<'_, Self>) -> PyResult<Asked<Py<PyAny>>> {
+    pub(super) fn next_message(slf: &Bound<'_, Self>) -> PyResult<Answer<Py<PyAny>>> {
         let (py, this) = (slf.py(), slf.get());
         if let Some(asked) = this.next_socket_message(py) {
             return asked;
         }
-        this.say_continue(py)?;
+        this.send_continue(py)?;
         let is_over = |state: &mut RequestState| state.disconnected || state.response.is_complete();
         if !this.state.with(py, is_over)
             && let Some(datagram) = this.next_datagram(py)?
         {
-            return Ok(Asked::Answer(datagram));
+            return Ok(Answer::Now(datagram));
         }
         let part = this.state.with(py, |state| {
             if state.disconnected || state.response.is_complete() {
-                return Asked::Answer(None);
+                return Answer::Now(None);
             }
             // After the end of the content, the caller waits for the end of the exchange.
             if state.body.is_empty() && (state.more_body || state.end_reported) {
-                return Asked::Wait;
+                return Answer::Wait;
             }
             state.end_reported = !state.more_body;
             let resumes = std::mem::take(&mut state.is_paused);
             state.charge.set(0);
-            Asked::Answer(Some((
+            Answer::Now(Some((
                 std::mem::take(&mut state.body),
                 state.more_body,
                 resumes,
             )))
         });
         match part {
-            Asked::Wait => {
+            Answer::Wait => {
                 // Without datagrams, the application waits for content now.
                 if this.datagrams.is_none() {
                     this.with_stream(py, |stream| stream.wait_for_body(py));
                 }
-                Ok(Asked::Wait)
+                Ok(Answer::Wait)
             }
-            Asked::Answer(None) => {
+            Answer::Now(None) => {
                 let message = PyDict::new(py);
                 message.set_item(intern!(py, "type"), intern!(py, "http.disconnect"))?;
-                Ok(Asked::Answer(message.into_any().unbind()))
+                Ok(Answer::Now(message.into_any().unbind()))
             }
-            Asked::Answer(Some((body, more_body, resumes))) => {
+            Answer::Now(Some((body, more_body, resumes))) => {
                 if resumes {
                     this.with_stream(py, |stream| stream.resume(py));
                 }
@@ -302,12 +302,12 @@ impl Request {
                 message.set_item(intern!(py, "type"), intern!(py, "http.request"))?;
                 message.set_item(intern!(py, "body"), body.into_bytes(py))?;
                 message.set_item(intern!(py, "more_body"), more_body)?;
-                Ok(Asked::Answer(message.into_any().unbind()))
+                Ok(Answer::Now(message.into_any().unbind()))
             }
         }
     }
 
-    fn say_continue(&self, py: Python<'_>) -> PyResult<()> {
+    fn send_continue(&self, py: Python<'_>) -> PyResult<()> {
         let is_wanted = self.state.with(py, |state| {
             if !state.continue_wanted || !state.body.is_empty() || !state.more_body {
                 return false;

@@ -19,7 +19,7 @@ use super::message_parser::{
     content_length, final_status, is_true, lower_name, optional, plain_bytes, required,
 };
 use super::request::Request;
-use super::service::{AsgiService, Blame, Line};
+use super::service::{AsgiService, Line, ReportedFault};
 use crate::capi::buffer;
 
 pub struct Response {
@@ -49,7 +49,7 @@ struct Head {
 pub(super) struct Accounted {
     /// No content follows.
     pub last: bool,
-    /// The content is not sent, because the response has none.
+    /// The content is not sent, because the response must have none.
     pub is_left_out: bool,
 }
 
@@ -64,11 +64,11 @@ pub(super) enum Sent {
     FullBefore(Bytes, bool),
     /// A file that cannot be opened yet.
     FileUnopened(Box<FileRequest>),
-    /// The rest of a file, for which there is no space yet.
+    /// The unsent rest of a file, for which the stream has no space yet.
     FileFull(Box<FileBody>),
-    /// The rest of a file that cannot be opened again yet.
+    /// The unsent rest of a file that was closed and cannot be opened again yet.
     FileUnopenable(Box<FileBody>),
-    /// The rest of a file that a thread has to read.
+    /// The unsent rest of a file, whose next part a thread has to read.
     FileUnread(Box<FileBody>),
 }
 
@@ -369,7 +369,10 @@ impl Request {
         let py = slf.py();
         let info = required(message, intern!(py, "info"))?;
         let text = "Debug information of an ASGI application";
-        slf.get().service.get().tell(py, Blame::Debug(&info), text);
+        slf.get()
+            .service
+            .get()
+            .report_fault(py, ReportedFault::Debug(&info), text);
         Ok(Sent::Taken)
     }
 
@@ -429,9 +432,12 @@ impl Request {
             Ok(()) => Ok(()),
             // The head is invalid and not sent. The application's next message raises the error.
             Err(error) => {
-                let message = format!("The response to {} could not be sent\n", this.asked(py));
+                let message = format!(
+                    "The response to {} could not be sent\n",
+                    this.request_line(py)
+                );
                 let service = this.service.get();
-                service.tell(py, Blame::Application(Some(error)), &message);
+                service.report_fault(py, ReportedFault::Application(Some(error)), &message);
                 Self::fail(slf)
             }
         }
@@ -451,10 +457,13 @@ impl Request {
             Some(Err(Refused::Invalid(reason))) => Err(PyValueError::new_err(reason)),
             Some(Err(Refused::TooLarge(reason))) => {
                 let client = this.client(py);
-                let message = format!("The response to {} was not sent: {reason}.", this.asked(py));
+                let message = format!(
+                    "The response to {} was not sent: {reason}.",
+                    this.request_line(py)
+                );
                 this.service
                     .get()
-                    .tell(py, Blame::Client(&client), &message);
+                    .report_fault(py, ReportedFault::Client(&client), &message);
                 this.end(py, Ending::Failed);
                 this.disconnect(py)
             }
@@ -551,9 +560,12 @@ impl Request {
     pub(super) fn respond_or_end(slf: &Bound<'_, Self>, status: u16, text: &[u8]) -> PyResult<()> {
         let (py, this) = (slf.py(), slf.get());
         if let Err(error) = Self::respond(slf, status, text) {
-            let message = format!("The response to {} could not be sent\n", this.asked(py));
+            let message = format!(
+                "The response to {} could not be sent\n",
+                this.request_line(py)
+            );
             let service = this.service.get();
-            service.tell(py, Blame::Application(Some(error)), &message);
+            service.report_fault(py, ReportedFault::Application(Some(error)), &message);
             this.end(py, Ending::Failed);
         }
         Ok(())
@@ -561,7 +573,7 @@ impl Request {
 
     /// The method and path of the request, for the log. They come from the scope, which the application may have
     /// changed.
-    fn asked(&self, py: Python<'_>) -> String {
+    fn request_line(&self, py: Python<'_>) -> String {
         let scope = self.scope.bind(py);
         let get = |name| scope.get_item(name).ok().flatten();
         let method = get(intern!(py, "method")).and_then(|method| method.extract().ok());

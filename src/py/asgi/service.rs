@@ -57,7 +57,7 @@ pub struct AsgiService {
 }
 
 /// The cause of a fault that is reported.
-pub enum Blame<'a, 'py> {
+pub enum ReportedFault<'a, 'py> {
     /// An application has failed, with the exception that it has raised, if any.
     Application(Option<PyErr>),
     /// An application has raised this exception after the client at this address had gone. Clients can cause such
@@ -257,23 +257,23 @@ impl AsgiService {
     }
 
     /// Reports a fault to the server. If the server's function raises, the exception goes to `sys.unraisablehook`.
-    pub fn tell(&self, py: Python<'_>, blame: Blame<'_, '_>, message: &str) {
-        let (kind, what) = match blame {
-            Blame::Application(error) => {
+    pub fn report_fault(&self, py: Python<'_>, fault: ReportedFault<'_, '_>, message: &str) {
+        let (kind, what) = match fault {
+            ReportedFault::Application(error) => {
                 let error = error.map(|error| error.into_value(py).into_any());
                 ("application", error.unwrap_or_else(|| py.None()))
             }
-            Blame::Departure(address, error) => {
+            ReportedFault::Departure(address, error) => {
                 let pair = (address, error.into_value(py)).into_pyobject(py);
                 (
                     "departure",
                     pair.map_or_else(|_| py.None(), |pair| pair.into_any().unbind()),
                 )
             }
-            Blame::Client(address) => ("client", address.clone().unbind()),
-            Blame::Server(error) => ("fault", error.into_value(py).into_any()),
-            Blame::Load => ("load", py.None()),
-            Blame::Debug(info) => ("debug", info.clone().unbind()),
+            ReportedFault::Client(address) => ("client", address.clone().unbind()),
+            ReportedFault::Server(error) => ("fault", error.into_value(py).into_any()),
+            ReportedFault::Load => ("load", py.None()),
+            ReportedFault::Debug(info) => ("debug", info.clone().unbind()),
         };
         if let Err(error) = self.report.bind(py).call1((kind, message, what)) {
             error.write_unraisable(py, None);

@@ -17,7 +17,7 @@ use uringcore_http::ws::{Close, Event, Opcode, Phase, Socket, Stop, frame, statu
 
 use super::http_stream::Ending;
 use super::message_parser::{optional, required};
-use super::request::{Asked, Request};
+use super::request::{Answer, Request};
 use super::response::Sent;
 use crate::capi::buffer;
 use crate::capi::integer_arguments::of_bits;
@@ -71,7 +71,7 @@ impl Request {
             }
             Some(Stop::Lost) => self.send_last(py, Bytes::new(), Close::abnormal()),
         }
-        self.pace(py);
+        self.update_pause(py);
         match is_over {
             true => self.wake_all(py),
             false => self.wake_readers(py),
@@ -79,7 +79,7 @@ impl Request {
     }
 
     /// Pauses or resumes reading from the client, depending on the space in the queue of messages.
-    pub fn pace(&self, py: Python<'_>) {
+    pub fn update_pause(&self, py: Python<'_>) {
         let Some(socket) = &self.socket else { return };
         let (is_full, frees_permit, held) = socket.with(py, |socket| {
             let is_full = socket.is_full();
@@ -160,7 +160,7 @@ impl Request {
                 reason: reason.to_owned(),
             };
             self.send_last(py, Event::Close(close.clone()).to_frame(None), close);
-            self.pace(py);
+            self.update_pause(py);
         }
         was_open
     }
@@ -191,7 +191,7 @@ impl Request {
             return self.wake_all(py);
         }
         // Another WebSocket may have ended and freed a permit without an event for this one.
-        self.pace(py);
+        self.update_pause(py);
         if let Some(payload) = socket.with(py, |socket| socket.take_ping(now)) {
             self.send_control(py, Opcode::Ping, &payload);
         }
@@ -213,13 +213,16 @@ impl Request {
 /// Methods for `receive`.
 impl Request {
     /// Returns the next message, or a wait for it. `None` if this is not a WebSocket.
-    pub(super) fn next_socket_message(&self, py: Python<'_>) -> Option<PyResult<Asked<Py<PyAny>>>> {
+    pub(super) fn next_socket_message(
+        &self,
+        py: Python<'_>,
+    ) -> Option<PyResult<Answer<Py<PyAny>>>> {
         let socket = self.socket.as_ref()?;
         let is_first = socket.with(py, |socket| {
             !std::mem::replace(&mut socket.connect_reported, true)
         });
         if is_first {
-            return Some(connect_message(py).map(Asked::Answer));
+            return Some(connect_message(py).map(Answer::Now));
         }
         let message = socket.with(py, Socket::next_message);
         let asked = match message {
@@ -235,12 +238,12 @@ impl Request {
                 Some(close) => disconnect_message(py, &close),
                 None => {
                     socket.with(py, |socket| socket.is_awaited = true);
-                    self.pace(py);
-                    return Some(Ok(Asked::Wait));
+                    self.update_pause(py);
+                    return Some(Ok(Answer::Wait));
                 }
             },
         };
-        Some(asked.map(Asked::Answer))
+        Some(asked.map(Answer::Now))
     }
 }
 

@@ -32,7 +32,7 @@ struct HeldBytes {
 // to the interpreter or not; the reference keeps it alive, and PyO3 defers the drop of a `Py` on a thread
 // that is not attached.
 unsafe impl Send for HeldBytes {}
-// SAFETY: as for `Send`: only shared reads of immutable memory.
+// SAFETY: several threads may read the memory at once, because it never changes.
 unsafe impl Sync for HeldBytes {}
 
 impl AsRef<[u8]> for HeldBytes {

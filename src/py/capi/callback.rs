@@ -45,12 +45,14 @@ impl Callback {
         let result = match &self.args {
             Args::None => {
                 let mut items = [null_mut()];
-                // SAFETY: as for two arguments below; no argument is read.
+                // SAFETY: this thread is attached (`py`), and `self` keeps the callback alive for the call. There is no
+                // argument.
                 unsafe { vectorcall(callback, &mut items) }
             }
             Args::One(one) => {
                 let mut items = [null_mut(), one.as_ptr()];
-                // SAFETY: as for two arguments below.
+                // SAFETY: this thread is attached (`py`); `self` keeps the callback and the argument alive for the
+                // call.
                 unsafe { vectorcall(callback, &mut items) }
             }
             Args::Two(one, two) => {
@@ -135,6 +137,7 @@ unsafe fn vectorcall<const N: usize>(
     items: &mut [*mut ffi::PyObject; N],
 ) -> *mut ffi::PyObject {
     let count = (N - 1) | ffi::PY_VECTORCALL_ARGUMENTS_OFFSET;
-    // SAFETY: the caller's promise; the flag declares a free slot before the first argument.
+    // SAFETY: the caller guarantees what `# Safety` requires. The flag declares the free slot before the first
+    // argument.
     unsafe { ffi::PyObject_Vectorcall(callable, items.as_ptr().add(1), count, null_mut()) }
 }

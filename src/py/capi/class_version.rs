@@ -9,7 +9,7 @@ use pyo3::types::PyType;
 
 /// The current version of the class. 0 if the interpreter has not assigned one.
 pub fn of(class: &Bound<'_, PyType>) -> u32 {
-    // SAFETY: the class is alive (`class`).
+    // SAFETY: the reference `class` keeps the class alive.
     unsafe { read(class.as_type_ptr()) }
 }
 
@@ -30,7 +30,7 @@ unsafe fn read(class: *mut ffi::PyTypeObject) -> u32 {
     // CPython 3.10 keeps the number of a class that has changed, and only clears the flag that says that the number is
     // valid.
     #[cfg(not(Py_3_11))]
-    // SAFETY: the class is alive (the caller's promise), and this version has an interpreter lock.
+    // SAFETY: the caller guarantees that the class is alive, and CPython 3.10 has an interpreter lock.
     if unsafe { (*class).tp_flags } & ffi::Py_TPFLAGS_VALID_VERSION_TAG == 0 {
         return 0;
     }

@@ -43,7 +43,7 @@ pub fn instance<T: ClassWithDict>(
     value: impl Into<PyClassInitializer<T>>,
 ) -> PyResult<Py<T>> {
     let class = class::<T>(py)?.bind(py);
-    // SAFETY: `class` has made it as a subclass of T's class.
+    // SAFETY: the class is the subclass of T's class that `class` has made.
     unsafe { new_instance(class, value.into()) }
 }
 
@@ -56,7 +56,7 @@ pub fn instance_of<T: PyClass>(
     if !class.is_subclass_of::<T>()? {
         return Err(PyTypeError::new_err("an instance of another class"));
     }
-    // SAFETY: this was checked above.
+    // SAFETY: the check above has shown that `class` is T's class or a subclass of it.
     unsafe { new_instance(class, value.into()) }
 }
 

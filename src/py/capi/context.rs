@@ -93,7 +93,8 @@ impl<'py> Inside<'py> {
     pub fn of(context: &Bound<'py, PyAny>) -> PyResult<Self> {
         match Self::exactly(context) {
             Err(error) if error.is_instance_of::<PyRuntimeError>(context.py()) => {
-                // SAFETY: as in `copy_current`, of a live context object.
+                // SAFETY: this thread is attached and the context is a live object. The call returns a new reference or
+                // NULL with an exception set, as `from_owned_ptr_or_err` expects.
                 let copy = unsafe {
                     let copy = ffi::PyContext_Copy(context.as_ptr());
                     Bound::from_owned_ptr_or_err(context.py(), copy)?
@@ -117,8 +118,8 @@ impl<'py> Inside<'py> {
 
 impl Drop for Inside<'_> {
     fn drop(&mut self) {
-        // SAFETY: as in `exactly`, which has entered the context. An exit on another thread, or of a context that is
-        // not the last one, raises an exception.
+        // SAFETY: this thread is attached and the context is a live object, which `exactly` has entered. An exit on
+        // another thread, or of a context that is not the last one entered, raises an exception.
         if unsafe { ffi::PyContext_Exit(self.0.as_ptr()) } != 0 {
             // Other code has entered a context and not left it. The error is only reported, because no state of ours
             // depends on it.

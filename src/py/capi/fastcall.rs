@@ -44,14 +44,14 @@ impl<'a, 'py> Arguments<'a, 'py> {
         // SAFETY: the interpreter guarantees that `names` is a tuple or null.
         let names = unsafe { Borrowed::from_ptr_or_opt(py, names) };
         let names = names.map(|names| {
-            // SAFETY: `names` is a tuple, as above.
+            // SAFETY: the interpreter guarantees that `names` is a tuple.
             unsafe { names.cast_unchecked::<PyTuple>() }
         });
         let named = names.map_or(0, |names| names.len());
         let all: &[Borrowed<'a, 'py, PyAny>] = match count + named {
             0 => &[],
-            // SAFETY: the interpreter guarantees so many live objects in `args`. A `Borrowed` is such a pointer and no
-            // more (it is `repr(transparent)`).
+            // SAFETY: the interpreter guarantees `all` live objects in `args`. A `Borrowed` has the layout of a pointer
+            // to an object (`repr(transparent)`).
             all => unsafe { std::slice::from_raw_parts(args.cast(), all) },
         };
         let (positional, named) = all.split_at(count);
@@ -141,8 +141,8 @@ pub unsafe fn call<T: PyClass>(
     names: *mut ffi::PyObject,
     function: impl Fn(&Bound<'_, T>, &Arguments<'_, '_>) -> PyResult<Py<PyAny>>,
 ) -> PyResult<*mut ffi::PyObject> {
-    // SAFETY: the caller's promise. The caller keeps the object and the arguments alive while the method runs, and the
-    // values made here do not leave it.
+    // SAFETY: the caller guarantees what `# Safety` requires. It keeps the object and the arguments alive while the
+    // method runs, and the values made here do not leave this function.
     let (slf, arguments) = unsafe {
         let slf = Bound::from_borrowed_ptr(py, slf).cast_into_unchecked();
         (slf, Arguments::new(py, args, count, names))
@@ -164,7 +164,8 @@ macro_rules! fast_method {
             count: pyo3::ffi::Py_ssize_t,
             names: *mut pyo3::ffi::PyObject,
         ) -> pyo3::PyResult<*mut pyo3::ffi::PyObject> {
-            // SAFETY: the caller's promise; the method's descriptor has checked the type of `slf`.
+            // SAFETY: the interpreter calls this as `# Safety` requires, and the method's descriptor has checked the
+            // type of `slf`.
             unsafe {
                 $crate::capi::fastcall::call::<$class>(py, slf, args, count, names, $function)
             }

@@ -47,7 +47,7 @@ impl FreshBytes {
     }
 
     pub fn filled(&self) -> &[u8] {
-        // SAFETY: so many bytes were written, and no other code has seen the object.
+        // SAFETY: `filled` bytes were written, and no other code has seen the object.
         unsafe { std::slice::from_raw_parts(self.free().sub(self.filled), self.filled) }
     }
 
@@ -55,14 +55,14 @@ impl FreshBytes {
     pub fn append(&mut self, data: &[u8]) {
         assert!(data.len() <= self.space(), "no space for the bytes");
         // SAFETY: the check above keeps the copy within the object. No other code has seen the object, so its storage
-        // may still be written, and `data` belongs to another one.
+        // may still be written. `data` is other memory.
         unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), self.free(), data.len()) };
         self.filled += data.len();
     }
 
     /// Receives from a socket into the free space, without waiting.
     pub fn receive(&mut self, fd: RawFd) -> io::Result<()> {
-        // SAFETY: the call returns the number of bytes that the kernel has written, from the beginning on.
+        // SAFETY: recv returns the number of bytes that the kernel has written, from the beginning of the space on.
         unsafe { self.write(|memory| net::recv(fd, memory)) }
     }
 
@@ -80,7 +80,7 @@ impl FreshBytes {
         let memory =
             unsafe { std::slice::from_raw_parts_mut(start.cast::<MaybeUninit<u8>>(), space) };
         let count = work(memory)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that `count` bytes were written.
         unsafe { self.advance(count) };
         Ok(())
     }
@@ -119,7 +119,7 @@ impl FreshBytes {
         // lives for ever once a reference to it is leaked.
         let written = unsafe { Loan::lend(py, self.free(), self.space(), true, keep, call) };
         if let Ok(Some(count)) = written {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller guarantees that `count` bytes were written.
             unsafe { self.advance(count) };
         }
         if is_kept.get() {
@@ -132,9 +132,9 @@ impl FreshBytes {
     /// code may write to the old object for as long as the object lives.
     fn move_away(&mut self, py: Python<'_>) -> PyResult<()> {
         let mut other = Self::with_capacity(py, self.capacity)?;
-        // SAFETY: `filled` bytes of this object are filled, and the other one has room for them. Code that kept the
-        // memory may write there meanwhile. In a free-threaded build that is the program's race (`buffer`), and the
-        // copy takes each byte as it finds it. No reference to the bytes is made.
+        // SAFETY: `filled` bytes of this object are filled, and the other object has space for them. Code that has kept
+        // a view of this object may write to it meanwhile. In a free-threaded build that is a race of the program (see
+        // `buffer`): the copy takes each byte as it finds it, and no Rust reference to the bytes is made.
         unsafe {
             let start = ffi::PyBytes_AsString(self.bytes.as_ptr()).cast::<u8>();
             std::ptr::copy_nonoverlapping(start, other.free(), self.filled);
@@ -173,6 +173,6 @@ impl FreshBytes {
 }
 
 unsafe extern "C" {
-    // Part of the documented C API of every CPython. PyO3's declaration is private.
+    // `_PyBytes_Resize` is part of the documented C API of every CPython. PyO3's declaration is private.
     fn _PyBytes_Resize(bytes: *mut *mut ffi::PyObject, size: ffi::Py_ssize_t) -> c_int;
 }

@@ -22,11 +22,11 @@ type Inner<T> = std::cell::RefCell<T>;
 #[cfg(Py_GIL_DISABLED)]
 type Inner<T> = std::sync::Mutex<T>;
 
-// SAFETY: the value may go to another thread (`T: Send`), and with the cell it does.
+// SAFETY: if the cell goes to another thread, the value goes with it, which `T: Send` permits.
 unsafe impl<T: Send> Send for GilCell<T> {}
-// SAFETY: one thread at a time reaches the value, and any thread may be that one (`T: Send`): `with` needs a
-// `Python` token, which is the interpreter lock if there is one; without it the mutex does the same. `traverse` only
-// reads, while the collector has the lock or has stopped all other threads.
+// SAFETY: only one thread at a time has access to the value, and `T: Send` permits that this is any thread. `with`
+// needs a `Python` token, which stands for the interpreter lock; without such a lock the mutex excludes other
+// threads. `traverse` only reads, while the collector has the lock or has stopped all other threads.
 unsafe impl<T: Send> Sync for GilCell<T> {}
 
 impl<T> GilCell<T> {

@@ -197,7 +197,7 @@ impl<'py> Target<'py> {
 impl Drop for Target<'_> {
     fn drop(&mut self) {
         if !self.is_kept.get() {
-            // SAFETY: the only place that drops it, and it is not used after.
+            // SAFETY: the view is dropped nowhere else, and it is not used after the drop of this object.
             unsafe { ManuallyDrop::drop(&mut self.view) };
         }
     }

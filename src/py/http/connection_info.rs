@@ -33,8 +33,10 @@ impl Http3Connection {
         head: &Head,
     ) -> PyResult<ConnectionInfo<'py>> {
         let datagram_max = head.protocol.as_ref().and_then(|_| {
-            self.ask(py, |http, quic, _| http.max_datagram_size(quic, stream_id))
-                .flatten()
+            self.with_connections_unraisable(py, |http, quic, _| {
+                http.max_datagram_size(quic, stream_id)
+            })
+            .flatten()
         });
         Ok(ConnectionInfo {
             client: self.client(py)?,

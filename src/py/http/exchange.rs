@@ -39,9 +39,12 @@ impl HttpStream for Exchange {
     fn headers(&self, py: Python<'_>, fields: &Fields<'_>, end: bool) -> Result<(), Refused> {
         let stream_id = self.stream_id;
         let fields = self.fit(fields);
-        let sent = self.connection.get().reach(py, |http, quic, now| {
-            http.send_headers(quic, stream_id, &fields, end, now)
-        });
+        let sent = self
+            .connection
+            .get()
+            .with_connections(py, |http, quic, now| {
+                http.send_headers(quic, stream_id, &fields, end, now)
+            });
         outcome(sent)
     }
 
@@ -54,17 +57,23 @@ impl HttpStream for Exchange {
     ) -> Result<(), Refused> {
         let stream_id = self.stream_id;
         let fields = self.fit(fields);
-        let sent = self.connection.get().reach(py, |http, quic, now| {
-            http.respond(quic, stream_id, &fields, content, end, now)
-        });
+        let sent = self
+            .connection
+            .get()
+            .with_connections(py, |http, quic, now| {
+                http.respond(quic, stream_id, &fields, content, end, now)
+            });
         outcome(sent)
     }
 
     fn content(&self, py: Python<'_>, content: Bytes, end: bool) -> Result<(), Refused> {
         let stream_id = self.stream_id;
-        let sent = self.connection.get().reach(py, |http, quic, now| {
-            http.send_data(quic, stream_id, content, end, now)
-        });
+        let sent = self
+            .connection
+            .get()
+            .with_connections(py, |http, quic, now| {
+                http.send_data(quic, stream_id, content, end, now)
+            });
         outcome(sent)
     }
 
@@ -75,10 +84,13 @@ impl HttpStream for Exchange {
     fn datagram(&self, py: Python<'_>, data: &[u8]) -> Result<bool, Refused> {
         let stream_id = self.stream_id;
         let mut has_room = false;
-        let sent = self.connection.get().reach(py, |http, quic, now| {
-            let sent = http.send_datagram(quic, stream_id, data, now);
-            sent.map(|room| has_room = room)
-        });
+        let sent = self
+            .connection
+            .get()
+            .with_connections(py, |http, quic, now| {
+                let sent = http.send_datagram(quic, stream_id, data, now);
+                sent.map(|room| has_room = room)
+            });
         outcome(sent).map(|()| has_room)
     }
 
@@ -92,7 +104,9 @@ impl HttpStream for Exchange {
 
     fn message_permit_is_free(&self, py: Python<'_>) {
         let sockets = self.connection.get().sockets(py);
-        sockets.iter().for_each(|socket| socket.get().pace(py));
+        sockets
+            .iter()
+            .for_each(|socket| socket.get().update_pause(py));
     }
 
     fn is_held_up(&self, py: Python<'_>) -> bool {
@@ -102,7 +116,9 @@ impl HttpStream for Exchange {
         let has_room = connection.peek(py, |quic| has_room(quic, stream_id));
         has_room == Some(false)
             && connection
-                .ask(py, |http, quic, now| http.is_held_up(quic, stream_id, now))
+                .with_connections_unraisable(py, |http, quic, now| {
+                    http.is_held_up(quic, stream_id, now)
+                })
                 .unwrap_or(false)
     }
 
@@ -110,7 +126,7 @@ impl HttpStream for Exchange {
         let connection = self.connection.get();
         connection.queued.is_budget_exceeded()
             && connection
-                .ask(py, |_, quic, _| quic.is_short_of_memory())
+                .with_connections_unraisable(py, |_, quic, _| quic.is_short_of_memory())
                 .unwrap_or(false)
     }
 
@@ -125,14 +141,14 @@ impl HttpStream for Exchange {
         let stream_id = self.stream_id;
         self.connection
             .get()
-            .ask(py, |http, quic, _| http.pause(quic, stream_id));
+            .with_connections_unraisable(py, |http, quic, _| http.pause(quic, stream_id));
     }
 
     fn resume(&self, py: Python<'_>) {
         let stream_id = self.stream_id;
         self.connection
             .get()
-            .ask(py, |http, quic, _| http.resume(quic, stream_id));
+            .with_connections_unraisable(py, |http, quic, _| http.resume(quic, stream_id));
     }
 
     fn end(&self, py: Python<'_>, ending: Ending) {
@@ -143,9 +159,11 @@ impl HttpStream for Exchange {
             Ending::Failed => Code::H3_INTERNAL_ERROR,
             Ending::NotProcessed => Code::H3_REQUEST_REJECTED,
         };
-        self.connection.get().ask(py, |http, quic, now| {
-            http.cancel(quic, stream_id, code, now)
-        });
+        self.connection
+            .get()
+            .with_connections_unraisable(py, |http, quic, now| {
+                http.cancel(quic, stream_id, code, now)
+            });
     }
 
     fn done(&self, py: Python<'_>) {

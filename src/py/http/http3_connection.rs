@@ -20,7 +20,7 @@ use super::exchange::Exchange;
 use super::http3_limits::Http3Limits;
 use crate::asgi::request::Request;
 use crate::asgi::scope;
-use crate::asgi::service::{AsgiService, Blame};
+use crate::asgi::service::{AsgiService, ReportedFault};
 use crate::capi::error::is_exit;
 use crate::capi::gil_cell::GilCell;
 use crate::quic::{QuicConnectionCore, QuicEndpoint, StreamProtocol};
@@ -63,7 +63,7 @@ pub(super) struct Http3State {
     pub(super) tls: Option<Tls>,
     transmit: Option<Py<PyAny>>,
     /// True if "drained" is reported, which is so only after `announce_end`.
-    tells_drained: bool,
+    reports_drained: bool,
     is_delivering: bool,
 }
 
@@ -122,7 +122,7 @@ impl Http3Connection {
             on_event: Some(on_event),
             tls: tls.map(Tls::Asked),
             transmit,
-            tells_drained: false,
+            reports_drained: false,
             is_delivering: false,
         };
         let this = Py::new(
@@ -163,19 +163,19 @@ impl Http3Connection {
     /// Sends a first GOAWAY: requests that are on their way are still served (RFC 9114 section 5.2). From now on
     /// "drained" is reported.
     fn announce_end(&self, py: Python<'_>) {
-        self.state.with(py, |state| state.tells_drained = true);
-        self.ask(py, |http, quic, now| http.announce_end(quic, now));
+        self.state.with(py, |state| state.reports_drained = true);
+        self.with_connections_unraisable(py, |http, quic, now| http.announce_end(quic, now));
     }
 
     /// Sends the last GOAWAY. Later requests are not served.
     fn go_away(&self, py: Python<'_>) {
-        self.ask(py, |http, quic, now| http.go_away(quic, now));
+        self.with_connections_unraisable(py, |http, quic, now| http.go_away(quic, now));
     }
 
     /// Delivers early requests that had to wait for the end of the handshake, because they must not be repeated.
     fn handshake_completed(slf: &Bound<'_, Self>) -> PyResult<()> {
         let this = slf.get();
-        this.reach(slf.py(), |http, quic, now| {
+        this.with_connections(slf.py(), |http, quic, now| {
             http.handshake_completed(quic, now);
         })?;
         Self::dispatch(slf)
@@ -191,7 +191,7 @@ impl Http3Connection {
         if !is_due {
             return Ok(());
         }
-        this.reach(py, |http, quic, now| http.tick(quic, now))?;
+        this.with_connections(py, |http, quic, now| http.tick(quic, now))?;
         Self::dispatch(slf)?;
         let sockets = this.sockets(py);
         sockets
@@ -316,7 +316,7 @@ impl StreamProtocol for Streams {
 
 impl Http3Connection {
     /// Calls `run` with the HTTP/3 and the QUIC connection. `None` if the connection or its loop has ended.
-    pub fn reach<R>(
+    pub fn with_connections<R>(
         &self,
         py: Python<'_>,
         run: impl FnOnce(&mut Connection, &mut quic::Connection, Instant) -> R,
@@ -345,14 +345,14 @@ impl Http3Connection {
         peeked.ok().flatten()
     }
 
-    /// Calls `run` as `reach` does, for callers that cannot raise. If the loop is inside the kernel on another thread,
-    /// the error goes to `sys.unraisablehook`.
-    pub fn ask<R>(
+    /// Calls `run` as `with_connections` does, for callers that cannot raise. An error, which means that the loop is inside
+    /// the kernel on another thread, goes to `sys.unraisablehook`.
+    pub fn with_connections_unraisable<R>(
         &self,
         py: Python<'_>,
         run: impl FnOnce(&mut Connection, &mut quic::Connection, Instant) -> R,
     ) -> Option<R> {
-        self.reach(py, run).unwrap_or_else(|error| {
+        self.with_connections(py, run).unwrap_or_else(|error| {
             error.write_unraisable(py, None);
             None
         })
@@ -391,10 +391,10 @@ impl Http3Connection {
         // An exception for one event does not keep others from being delivered.
         let mut outcome = Ok(());
         while let Some(event) = next() {
-            let reported = Self::tell_of(slf, event).or_else(|error| this.report(py, error));
+            let reported = Self::handle_event(slf, event).or_else(|error| this.report(py, error));
             outcome = outcome.and(reported);
         }
-        let reported = Self::tell_sessions(slf).or_else(|error| this.report(py, error));
+        let reported = Self::deliver_session_events(slf).or_else(|error| this.report(py, error));
         outcome.and(reported)
     }
 
@@ -406,11 +406,13 @@ impl Http3Connection {
             return Err(error);
         }
         let message = "Exception in an HTTP/3 connection\n";
-        self.service.get().tell(py, Blame::Server(error), message);
+        self.service
+            .get()
+            .report_fault(py, ReportedFault::Server(error), message);
         Ok(())
     }
 
-    fn tell_of(slf: &Bound<'_, Self>, event: Event) -> PyResult<()> {
+    fn handle_event(slf: &Bound<'_, Self>, event: Event) -> PyResult<()> {
         let (py, this) = (slf.py(), slf.get());
         let with = |stream_id: u64, run: &dyn Fn(&Bound<'_, Request>) -> PyResult<()>| match this
             .find(py, stream_id)
@@ -436,8 +438,8 @@ impl Http3Connection {
                 request.get().datagram(py, data.clone())
             }),
             Event::BodyTimedOut { stream_id } => with(stream_id, &Request::body_timed_out),
-            Event::TooSlow(TooSlow::Nothing) => this.tell(py, "nothing_taken", false),
-            Event::TooSlow(TooSlow::Little) => this.tell(py, "little_taken", false),
+            Event::TooSlow(TooSlow::Nothing) => this.notify_program(py, "nothing_taken", false),
+            Event::TooSlow(TooSlow::Little) => this.notify_program(py, "little_taken", false),
             Event::Aborted { stream_id } => {
                 with(stream_id, &|request| request.get().disconnect(py))
             }
@@ -448,9 +450,9 @@ impl Http3Connection {
                 protocols,
                 draft,
             } => Self::session(slf, session_id, &head, &protocols, draft),
-            Event::Drained => this.tell(py, "drained", true),
-            Event::UsedUp => this.tell(py, "used_up", false),
-            Event::Idle => this.tell(py, "idle", false),
+            Event::Drained => this.notify_program(py, "drained", true),
+            Event::UsedUp => this.notify_program(py, "used_up", false),
+            Event::Idle => this.notify_program(py, "idle", false),
         }
     }
 
@@ -518,7 +520,7 @@ impl Http3Connection {
         if let Some(refusal) = refusal {
             let text = format!("Invalid HTTP/3 request received: {}.", refusal.detail);
             if refusal.is_a_fault() {
-                service.tell(py, Blame::Client(&ends.client), &text);
+                service.report_fault(py, ReportedFault::Client(&ends.client), &text);
             }
             // The refused request may have been a HEAD, whose response must have no content.
             let detail = match head.method.is_empty() {
@@ -531,7 +533,7 @@ impl Http3Connection {
             Ok(false) => {}
             Err(error) => return Request::not_started(&request, error),
             Ok(true) => {
-                service.tell(py, Blame::Load, "Exceeded concurrency limit.");
+                service.report_fault(py, ReportedFault::Load, "Exceeded concurrency limit.");
                 return Request::refuse(&request, 503, "Service Unavailable");
             }
         }
@@ -555,7 +557,7 @@ impl Http3Connection {
         drop(old);
         let is_alone = this
             .state
-            .with(py, |state| state.tells_drained && !state.is_delivering);
+            .with(py, |state| state.reports_drained && !state.is_delivering);
         if is_alone && let Err(error) = Self::dispatch(slf) {
             error.write_unraisable(py, Some(slf));
         }
@@ -579,9 +581,9 @@ impl Http3Connection {
         })
     }
 
-    fn tell(&self, py: Python<'_>, name: &str, only_if_wanted: bool) -> PyResult<()> {
+    fn notify_program(&self, py: Python<'_>, name: &str, only_if_wanted: bool) -> PyResult<()> {
         let on_event = self.state.with(py, |state| match &state.on_event {
-            Some(on_event) if state.tells_drained || !only_if_wanted => {
+            Some(on_event) if state.reports_drained || !only_if_wanted => {
                 Some(on_event.clone_ref(py))
             }
             _ => None,

@@ -12,8 +12,8 @@ use uringcore_quic as quic;
 
 use super::http3_connection::Http3Connection;
 use crate::asgi::scope;
-use crate::asgi::service::Blame;
-use crate::webtransport::session::{Host, SessionCore};
+use crate::asgi::service::ReportedFault;
+use crate::webtransport::session::{SessionConnection, SessionCore};
 use crate::webtransport::session_registry::SessionRegistry;
 
 impl Http3Connection {
@@ -27,7 +27,7 @@ impl Http3Connection {
     ) -> PyResult<()> {
         let (py, this) = (slf.py(), slf.get());
         // The client may have ended the session while Python code ran.
-        Self::tell_sessions(slf)?;
+        Self::deliver_session_events(slf)?;
         if this
             .state
             .with(py, |state| state.sessions.take_gone(session_id))
@@ -42,14 +42,14 @@ impl Http3Connection {
         };
         let service = this.service.get();
         if service.is_overloaded(py)? {
-            service.tell(py, Blame::Load, "Exceeded concurrency limit.");
+            service.report_fault(py, ReportedFault::Load, "Exceeded concurrency limit.");
             return Self::refuse_session(slf, session_id, 503);
         }
         let scope = scope::build(py, service, head, &this.ends(py, session_id, head)?)?;
         scope::for_webtransport(&scope, protocols)?;
         let core = SessionCore::new(
             py,
-            Box::new(ServerHost(slf.clone().unbind())),
+            Box::new(ServerSessionConnection(slf.clone().unbind())),
             session_id,
             Some(draft),
             service.event_loop.bind(py),
@@ -72,18 +72,18 @@ impl Http3Connection {
             .iter()
             .map(|(name, value)| (name.as_bytes(py), value.as_bytes(py)))
             .collect();
-        this.reach(py, |http, quic, now| {
+        this.with_connections(py, |http, quic, now| {
             // A session that was answered or has ended stays unchanged.
             let mut handle = http.webtransport()?;
             handle.refuse(quic, session_id, status, &fields, now).ok()
         })?;
-        Self::tell_sessions(slf)
+        Self::deliver_session_events(slf)
     }
 
     /// Delivers pending events to their sessions.
-    pub(super) fn tell_sessions(slf: &Bound<'_, Self>) -> PyResult<()> {
+    pub(super) fn deliver_session_events(slf: &Bound<'_, Self>) -> PyResult<()> {
         let (py, this) = (slf.py(), slf.get());
-        SessionRegistry::tell(py, || {
+        SessionRegistry::deliver(py, || {
             this.state.with(py, |state| {
                 let event = state.http.as_mut()?.webtransport()?.poll_event()?;
                 Some((state.sessions.find(py, &event), event.what))
@@ -92,15 +92,15 @@ impl Http3Connection {
     }
 }
 
-struct ServerHost(Py<Http3Connection>);
+struct ServerSessionConnection(Py<Http3Connection>);
 
-impl Host for ServerHost {
-    fn reach(
+impl SessionConnection for ServerSessionConnection {
+    fn with_session(
         &self,
         py: Python<'_>,
         run: &mut dyn FnMut(SessionCommands<'_>, &mut quic::Connection, Instant),
     ) -> PyResult<()> {
-        self.0.get().reach(py, |http, quic, now| {
+        self.0.get().with_connections(py, |http, quic, now| {
             if let Some(handle) = http.webtransport() {
                 run(handle, quic, now);
             }
@@ -113,10 +113,10 @@ impl Host for ServerHost {
     }
 
     fn dispatch(&self, py: Python<'_>) -> PyResult<()> {
-        Http3Connection::tell_sessions(self.0.bind(py))
+        Http3Connection::deliver_session_events(self.0.bind(py))
     }
 
-    fn clone_ref(&self, py: Python<'_>) -> Box<dyn Host> {
+    fn clone_ref(&self, py: Python<'_>) -> Box<dyn SessionConnection> {
         Box::new(Self(self.0.clone_ref(py)))
     }
 

@@ -54,8 +54,8 @@ pub fn set_attribute(
 ) -> PyResult<()> {
     let py = slf.py();
     let pointer = value.map_or(std::ptr::null_mut(), |value| value.as_ptr());
-    // SAFETY: this thread is attached (`py`) and all three are live objects; a null value deletes the attribute, and
-    // a name that is no string is answered with an exception.
+    // SAFETY: this thread is attached (`py`), and the loop, the name and the value are live objects. A null value
+    // deletes the attribute; a name that is no string raises an exception.
     if unsafe { ffi::PyObject_GenericSetAttr(slf.as_ptr(), name.as_ptr(), pointer) } != 0 {
         return Err(PyErr::fetch(py));
     }

@@ -17,30 +17,36 @@ use crate::transport::stream::StreamTransport;
 pub fn event(slf: &Bound<'_, LoopCore>, event: EngineEvent) -> PyResult<()> {
     match event {
         EngineEvent::StreamData { stream, data } => {
-            on(slf, stream, |one| StreamTransport::data_received(one, data))
+            with_transport(slf, stream, |one| StreamTransport::data_received(one, data))
         }
         EngineEvent::StreamReadable { stream, fd } => {
-            on(slf, stream, |one| StreamTransport::readable(one, fd))
+            with_transport(slf, stream, |one| StreamTransport::readable(one, fd))
         }
-        EngineEvent::StreamEof { stream } => on(slf, stream, StreamTransport::eof_received),
-        EngineEvent::DatagramReceived { socket, datagram } => on(slf, socket, |one| {
+        EngineEvent::StreamEof { stream } => {
+            with_transport(slf, stream, StreamTransport::eof_received)
+        }
+        EngineEvent::DatagramReceived { socket, datagram } => with_transport(slf, socket, |one| {
             DatagramTransport::received(one.cast()?, datagram)
         }),
-        EngineEvent::DatagramError { socket, error } => on(slf, socket, |one| {
+        EngineEvent::DatagramError { socket, error } => with_transport(slf, socket, |one| {
             DatagramTransport::error_received(one, error)
         }),
-        EngineEvent::Writable { transport } => on(slf, transport, BaseTransport::resume_writing),
-        EngineEvent::Flushed { transport } => on(slf, transport, StreamTransport::flushed),
+        EngineEvent::Writable { transport } => {
+            with_transport(slf, transport, BaseTransport::resume_writing)
+        }
+        EngineEvent::Flushed { transport } => {
+            with_transport(slf, transport, StreamTransport::flushed)
+        }
         EngineEvent::Failed {
             transport,
             side,
             error,
-        } => on(slf, transport, |one| {
+        } => with_transport(slf, transport, |one| {
             StreamTransport::failed(one, side, error)
         }),
-        EngineEvent::Lost { transport } => on(slf, transport, BaseTransport::lose),
+        EngineEvent::Lost { transport } => with_transport(slf, transport, BaseTransport::lose),
         EngineEvent::Closed { transport } => {
-            on(slf, transport, |one| BaseTransport::closed(one, transport))
+            with_transport(slf, transport, |one| BaseTransport::closed(one, transport))
         }
         EngineEvent::PollReady(ready) => {
             let py = slf.py();
@@ -62,7 +68,7 @@ pub fn event(slf: &Bound<'_, LoopCore>, event: EngineEvent) -> PyResult<()> {
 }
 
 /// Calls `run` with the transport of `key`, unless the transport has ended.
-fn on(
+fn with_transport(
     slf: &Bound<'_, LoopCore>,
     key: Key,
     run: impl FnOnce(&Bound<'_, BaseTransport>) -> PyResult<()>,

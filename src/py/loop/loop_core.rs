@@ -635,7 +635,7 @@ impl LoopCore {
 
 /// The result of `threading.get_ident()` on this thread.
 pub fn current_thread_id() -> u64 {
-    // SAFETY: a plain C function that needs no interpreter state.
+    // SAFETY: this C function needs no state of the interpreter.
     unsafe { pyo3::ffi::PyThread_get_thread_ident() as u64 }
 }
 

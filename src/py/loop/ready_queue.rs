@@ -20,7 +20,7 @@ use crate::capi::gil_cell::GilCell;
 use crate::capi::unwind_guard::UnwindGuard;
 use crate::event_loop::handle::{AnyHandle, Handle, TimerHandle};
 use crate::event_loop::loop_core::LoopCore;
-use crate::event_loop::turn::{self, KeepsOthersOut};
+use crate::event_loop::turn::{self, ExclusiveTurn};
 use crate::transport::base_transport::BaseTransport;
 
 /// An item that the loop runs in this turn.
@@ -57,7 +57,7 @@ pub struct ReadyQueue {
     events: usize,
     /// True if items that are added until the end of the turn still run in this turn, because an event of a QUIC stream
     /// has woken tasks.
-    pub goes_on: bool,
+    pub turn_continues: bool,
     pub handles: Spare<Handle>,
     pub timers: Spare<TimerHandle>,
 }
@@ -188,7 +188,7 @@ impl ReadyItem {
             return Ok(());
         };
         let owner = owner.bind(py);
-        let _alone = KeepsOthersOut::new(owner.get(), py);
+        let _alone = ExclusiveTurn::new(owner.get(), py);
         turn::run_reported(owner, item)
     }
 

@@ -22,13 +22,13 @@ use crate::event_loop::ready_queue::Ready;
 static ASYNCIOS_CONTEXT: PyOnceLock<Py<PyString>> = PyOnceLock::new();
 
 /// The parsed arguments of one of these methods.
-struct Given<'a, 'py> {
+struct CallArguments<'a, 'py> {
     callback: Borrowed<'a, 'py, PyAny>,
     args: &'a [Borrowed<'a, 'py, PyAny>],
     context: Option<Borrowed<'a, 'py, PyAny>>,
 }
 
-impl<'py> Given<'_, 'py> {
+impl<'py> CallArguments<'_, 'py> {
     fn call(&self) -> PyResult<Callback> {
         Callback::new(&self.callback, self.args)
     }
@@ -48,7 +48,7 @@ fn parse<'a, 'py, const N: usize>(
     method: &str,
     leading: [&str; N],
     arguments: &Arguments<'a, 'py>,
-) -> PyResult<([Borrowed<'a, 'py, PyAny>; N], Given<'a, 'py>)> {
+) -> PyResult<([Borrowed<'a, 'py, PyAny>; N], CallArguments<'a, 'py>)> {
     let positional = arguments.positional;
     if positional.len() > N {
         let context = match arguments.has_no_names() {
@@ -58,7 +58,7 @@ fn parse<'a, 'py, const N: usize>(
                 .map(Some),
         };
         if let Some(context) = context {
-            let given = Given {
+            let given = CallArguments {
                 callback: positional[N],
                 args: &positional[N + 1..],
                 context,
@@ -97,7 +97,7 @@ fn parse<'a, 'py, const N: usize>(
     for (lead, name) in leads.iter().zip(leading) {
         lead.ok_or_else(|| missing(name))?;
     }
-    let given = Given {
+    let given = CallArguments {
         callback: callback.ok_or_else(|| missing("callback"))?,
         args: positional.get(N + 1..).unwrap_or_default(),
         context,
@@ -114,7 +114,7 @@ impl LoopCore {
         context: Option<Bound<'_, PyAny>>,
     ) -> PyResult<AnyHandle> {
         let items: Vec<_> = args.iter_borrowed().collect();
-        let given = Given {
+        let given = CallArguments {
             callback: callback.as_borrowed(),
             args: &items,
             context: context.as_ref().map(|context| context.as_borrowed()),
@@ -127,7 +127,7 @@ impl LoopCore {
     fn make_handle(
         slf: &Bound<'_, Self>,
         method: &str,
-        given: &Given<'_, '_>,
+        given: &CallArguments<'_, '_>,
         make: fn(Callback, Py<PyAny>) -> Handle,
     ) -> PyResult<AnyHandle> {
         let py = slf.py();
@@ -142,7 +142,11 @@ impl LoopCore {
     }
 
     /// `call_soon` on a loop that is neither closed nor in debug mode. Reuses an old handle if one is kept.
-    fn call_soon_plainly(&self, py: Python<'_>, given: &Given<'_, '_>) -> PyResult<Py<Handle>> {
+    fn call_soon_plainly(
+        &self,
+        py: Python<'_>,
+        given: &CallArguments<'_, '_>,
+    ) -> PyResult<Py<Handle>> {
         let (call, context) = (given.call()?, given.context()?);
         let spare = self.ready.with(py, |ready| ready.handles.take());
         let handle = match spare.filter(|spare| is_alone(py, spare)) {
@@ -157,7 +161,11 @@ impl LoopCore {
         Ok(returned)
     }
 
-    fn schedule(slf: &Bound<'_, Self>, when: f64, given: &Given<'_, '_>) -> PyResult<Py<PyAny>> {
+    fn schedule(
+        slf: &Bound<'_, Self>,
+        when: f64,
+        given: &CallArguments<'_, '_>,
+    ) -> PyResult<Py<PyAny>> {
         let py = slf.py();
         let this = slf.get();
         this.check_closed()?;

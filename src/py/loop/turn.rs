@@ -57,7 +57,7 @@ pub fn run_until_stopped(slf: &Bound<'_, LoopCore>) -> PyResult<()> {
 /// Runs a single turn for a program. The turn skips `_prepare_to_sleep`, so there is nothing to undo afterwards.
 pub fn run_once(slf: &Bound<'_, LoopCore>) -> PyResult<()> {
     let _guard = UnwindGuard::enter();
-    let _alone = KeepsOthersOut::new(slf.get(), slf.py());
+    let _alone = ExclusiveTurn::new(slf.get(), slf.py());
     run_turn(slf, &mut Run::of_one_turn(None))
 }
 
@@ -123,14 +123,14 @@ impl Run {
 
 /// Keeps other threads out of the loop while a program runs ready callbacks by itself, even if it does so outside of
 /// a run (`_thread_id` is not set).
-pub struct KeepsOthersOut<'a, 'py> {
+pub struct ExclusiveTurn<'a, 'py> {
     this: &'a LoopCore,
     py: Python<'py>,
     /// No thread was running the loop before.
     is_first: bool,
 }
 
-impl<'a, 'py> KeepsOthersOut<'a, 'py> {
+impl<'a, 'py> ExclusiveTurn<'a, 'py> {
     pub fn new(this: &'a LoopCore, py: Python<'py>) -> Self {
         let is_first = this.flags.with(py, |flags| {
             let is_first = flags.runner.is_none();
@@ -141,7 +141,7 @@ impl<'a, 'py> KeepsOthersOut<'a, 'py> {
     }
 }
 
-impl Drop for KeepsOthersOut<'_, '_> {
+impl Drop for ExclusiveTurn<'_, '_> {
     fn drop(&mut self) {
         if self.is_first {
             self.this.flags.with(self.py, |flags| {
@@ -191,7 +191,7 @@ fn run_turn(slf: &Bound<'_, LoopCore>, run: &mut Run) -> PyResult<()> {
     let (py, this) = (slf.py(), slf.get());
     let ready_now = this.ready.with(py, |ready| ready.len());
     run_ready(slf, ready_now)?;
-    let more = this.ready.with(py, |ready| match ready.goes_on {
+    let more = this.ready.with(py, |ready| match ready.turn_continues {
         true => ready.len(),
         false => 0,
     });
@@ -199,7 +199,7 @@ fn run_turn(slf: &Bound<'_, LoopCore>, run: &mut Run) -> PyResult<()> {
         run_ready(slf, more)?;
     }
     // The turn continues once only: callbacks that were scheduled by the tasks above wait for the next turn.
-    this.ready.with(py, |ready| ready.goes_on = false);
+    this.ready.with(py, |ready| ready.turn_continues = false);
     Ok(())
 }
 
@@ -353,7 +353,7 @@ pub fn with_engine_at_hand(this: &LoopCore, py: Python<'_>, run: impl FnOnce(&mu
 
 /// Runs one item and reports its exception to the loop's exception handler.
 pub fn run_reported(slf: &Bound<'_, LoopCore>, item: Ready) -> PyResult<()> {
-    run_item(slf, item).or_else(|error| complain(slf, error))
+    run_item(slf, item).or_else(|error| report_exception(slf, error))
 }
 
 fn run_item(slf: &Bound<'_, LoopCore>, item: Ready) -> PyResult<()> {
@@ -371,7 +371,7 @@ fn run_item(slf: &Bound<'_, LoopCore>, item: Ready) -> PyResult<()> {
 }
 
 /// Reports an exception to the loop's exception handler. Returns it if it must leave the loop.
-fn complain(slf: &Bound<'_, LoopCore>, error: PyErr) -> PyResult<()> {
+fn report_exception(slf: &Bound<'_, LoopCore>, error: PyErr) -> PyResult<()> {
     let py = slf.py();
     if error::is_exit(py, &error) {
         return Err(error);

@@ -191,12 +191,12 @@ pub fn done(slf: &Bound<'_, LoopCore>, key: Key, mut outcome: Outcome) -> PyResu
     if let Some(queue_id) = waiter.queue_id {
         if let Ok(true) = is_wanted {
             if let Some(rest) = rest_of(slf.get(), py, queue_id, key, &outcome) {
-                return go_on(slf, waiter, queue_id, SocketOp::Send(rest));
+                return continue_with(slf, waiter, queue_id, SocketOp::Send(rest));
             }
             match attempted(slf, &waiter, queue_id, key, outcome)? {
                 Attempted::Outcome(made) => outcome = made,
                 Attempted::InVain(attempt) => {
-                    return go_on(slf, waiter, queue_id, attempt.into_op());
+                    return continue_with(slf, waiter, queue_id, attempt.into_op());
                 }
                 // The program has closed the socket meanwhile. The future stays pending, as in asyncio.
                 Attempted::Closed(ended) => {
@@ -256,7 +256,7 @@ fn attempted(
 }
 
 /// Continues an operation with `op`. The future stays the same, and the operation stays in front of its queue.
-fn go_on(
+fn continue_with(
     slf: &Bound<'_, LoopCore>,
     waiter: Waiter,
     queue_id: OpQueueId,

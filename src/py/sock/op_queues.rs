@@ -100,7 +100,7 @@ fn begin(slf: &Bound<'_, LoopCore>, Start { key, queue_id, op }: Start) -> PyRes
 pub fn forget_closed(slf: &Bound<'_, LoopCore>, fd: RawFd, address: usize) -> PyResult<()> {
     let py = slf.py();
     let this = slf.get();
-    for queue_id in both(fd) {
+    for queue_id in both_queues(fd) {
         while let Some((key, socket)) = current(this, py, queue_id)
             && socket != address
         {
@@ -119,7 +119,7 @@ pub fn forget_closed(slf: &Bound<'_, LoopCore>, fd: RawFd, address: usize) -> Py
 
 /// Removes all operations on the number `fd`, which has a new owner. They belong to closed socket objects.
 pub fn forget_descriptor(this: &LoopCore, py: Python<'_>, fd: RawFd) -> PyResult<()> {
-    for queue_id in both(fd) {
+    for queue_id in both_queues(fd) {
         while let Some((key, _)) = current(this, py, queue_id) {
             forget(this, py, queue_id, key)?;
         }
@@ -127,7 +127,7 @@ pub fn forget_descriptor(this: &LoopCore, py: Python<'_>, fd: RawFd) -> PyResult
     Ok(())
 }
 
-fn both(fd: RawFd) -> [OpQueueId; 2] {
+fn both_queues(fd: RawFd) -> [OpQueueId; 2] {
     [OpQueueId::read(fd), OpQueueId::write(fd)]
 }
 
@@ -155,7 +155,7 @@ fn leave(this: &LoopCore, py: Python<'_>, queue_id: OpQueueId, key: Key) {
 
 /// Cancels the receives from `socket` now, because a transport is about to read from it. Results that they have
 /// already become cancelled results.
-pub fn settle(slf: &Bound<'_, LoopCore>, socket: &Bound<'_, PyAny>) -> PyResult<()> {
+pub fn cancel_receives(slf: &Bound<'_, LoopCore>, socket: &Bound<'_, PyAny>) -> PyResult<()> {
     let py = slf.py();
     let this = slf.get();
     let queue_id = OpQueueId::read(fileno(socket)?);
@@ -172,7 +172,7 @@ pub fn settle(slf: &Bound<'_, LoopCore>, socket: &Bound<'_, PyAny>) -> PyResult<
 }
 
 /// Passes the cancelled results of a socket to its new transport, which delivers them before other bytes.
-pub fn hand_over(
+pub fn pass_results(
     slf: &Bound<'_, LoopCore>,
     socket: &Bound<'_, PyAny>,
     stream: Key,

@@ -186,7 +186,7 @@ pub fn fileno(socket: &Bound<'_, PyAny>) -> PyResult<RawFd> {
 
 /// True if `fd` is still the descriptor of a socket object, which was neither closed nor detached. True also for an
 /// object that is not a socket, because that cannot be checked.
-pub fn stands_for(socket: &Bound<'_, PyAny>, fd: RawFd) -> PyResult<bool> {
+pub fn has_descriptor(socket: &Bound<'_, PyAny>, fd: RawFd) -> PyResult<bool> {
     let py = socket.py();
     let number = socket_types(py)?.fileno.bind(py).call1((socket,));
     number.map_or(Ok(true), |number| Ok(number.extract::<RawFd>()? == fd))

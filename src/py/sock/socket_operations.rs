@@ -39,7 +39,7 @@ static ACCEPT: Plan = Plan {
     on_cancelled: keep,
 };
 static SEND: Plan = Plan {
-    convert: nothing,
+    convert: no_result,
     on_cancelled: operation_futures::drop_result,
 };
 static CONNECT: Plan = Plan {
@@ -72,7 +72,7 @@ fn receive(
         && op_queues::current(this, py, OpQueueId::read(fd)).is_none()
         && let Some(item) = cancelled_results::take(this, sock)
     {
-        return cut(r#loop, sock, item, size).map(Some);
+        return cut_to_size(r#loop, sock, item, size).map(Some);
     }
     if this
         .op_queues
@@ -414,7 +414,11 @@ fn received(
     }
 }
 
-fn nothing(slf: &Bound<'_, LoopCore>, _: Subject<'_, '_>, outcome: Outcome) -> PyResult<Py<PyAny>> {
+fn no_result(
+    slf: &Bound<'_, LoopCore>,
+    _: Subject<'_, '_>,
+    outcome: Outcome,
+) -> PyResult<Py<PyAny>> {
     match outcome {
         Outcome::Done(Ok(_)) => Ok(slf.py().None()),
         other => Err(operation_futures::failed(&other)),
@@ -428,7 +432,7 @@ fn connected(
 ) -> PyResult<Py<PyAny>> {
     // EISCONN: the operation of a cancelled call, which was before this one in the queue, has connected the socket.
     if !matches!(outcome, Outcome::Done(Err(Errno(libc::EISCONN)))) {
-        nothing(slf, subject, outcome)?;
+        no_result(slf, subject, outcome)?;
     }
     // `abandon` recognises the result of a connect by this value.
     Ok(PyBool::new(slf.py(), true).to_owned().into_any().unbind())
@@ -493,7 +497,7 @@ fn connection(
 
 /// Cuts a kept result to the size that the call requests. The remaining bytes of a stream are kept for the next call;
 /// those of a datagram are dropped.
-fn cut(
+fn cut_to_size(
     slf: &Bound<'_, LoopCore>,
     socket: &Bound<'_, PyAny>,
     item: Py<PyAny>,

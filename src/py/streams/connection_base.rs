@@ -73,12 +73,12 @@ impl ConnectionBase {
 
     /// Waits for the next bidirectional stream that the peer opens.
     fn accept_stream(slf: Py<Self>) -> StreamAwaitable {
-        StreamAwaitable::on(StreamOperation::Accept(slf, false))
+        StreamAwaitable::new(StreamOperation::Accept(slf, false))
     }
 
     /// Waits for the next stream on which only the peer sends.
     fn accept_uni_stream(slf: Py<Self>) -> StreamAwaitable {
-        StreamAwaitable::on(StreamOperation::Accept(slf, true))
+        StreamAwaitable::new(StreamOperation::Accept(slf, true))
     }
 
     /// Iterates over the bidirectional streams that the peer opens. Ends when an application closes the connection with
@@ -108,7 +108,7 @@ impl ConnectionBase {
         let sent = self
             .manager
             .get()
-            .need(py, |stream_transport| stream_transport.send_datagram(data))?;
+            .require_transport(py, |stream_transport| stream_transport.send_datagram(data))?;
         self.manager.get().written(py);
         sent.map_err(|error| self.not_sent(py, error))
     }
@@ -119,16 +119,19 @@ impl ConnectionBase {
         for data in datagrams.try_iter()? {
             all.push(buffer::contiguous(&data?, "datagrams")?);
         }
-        let sent = self.manager.get().need(py, |stream_transport| {
-            let max = stream_transport.max_datagram_size();
-            let longest = all.iter().map(bytes::Bytes::len).max().unwrap_or(0);
-            match max {
-                Some(max) if longest > max => return Err(DatagramError::TooLarge { max }),
-                _ => {}
-            }
-            all.into_iter()
-                .try_for_each(|data| stream_transport.send_datagram(data))
-        })?;
+        let sent = self
+            .manager
+            .get()
+            .require_transport(py, |stream_transport| {
+                let max = stream_transport.max_datagram_size();
+                let longest = all.iter().map(bytes::Bytes::len).max().unwrap_or(0);
+                match max {
+                    Some(max) if longest > max => return Err(DatagramError::TooLarge { max }),
+                    _ => {}
+                }
+                all.into_iter()
+                    .try_for_each(|data| stream_transport.send_datagram(data))
+            })?;
         self.manager.get().written(py);
         sent.map_err(|error| self.not_sent(py, error))
     }
@@ -139,19 +142,19 @@ impl ConnectionBase {
         let size = self
             .manager
             .get()
-            .reach(py, |stream_transport| stream_transport.max_datagram_size())?;
+            .with_transport(py, |stream_transport| stream_transport.max_datagram_size())?;
         Ok(size.flatten())
     }
 
     /// Waits for the next datagram. Received datagrams wait for the program, the newest ``datagram_buffer`` bytes of
     /// them.
     fn receive_datagram(slf: Py<Self>) -> StreamAwaitable {
-        StreamAwaitable::on(StreamOperation::Datagram(slf))
+        StreamAwaitable::new(StreamOperation::Datagram(slf))
     }
 
     /// Returns all datagrams that have arrived. Waits for one if there is none.
     fn receive_datagrams(slf: Py<Self>) -> StreamAwaitable {
-        StreamAwaitable::on(StreamOperation::Datagrams(slf))
+        StreamAwaitable::new(StreamOperation::Datagrams(slf))
     }
 
     /// Iterates over the datagrams. Ends as :meth:`streams` does.
@@ -169,7 +172,7 @@ impl ConnectionBase {
 
     /// Waits until the peer has acknowledged all streams that this side has finished, or the connection has ended.
     fn wait_delivered(slf: Py<Self>) -> StreamAwaitable {
-        StreamAwaitable::on(StreamOperation::WaitAllFinished(slf))
+        StreamAwaitable::new(StreamOperation::WaitAllFinished(slf))
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
@@ -179,9 +182,13 @@ impl ConnectionBase {
 
 impl ConnectionBase {
     pub fn open(slf: &Bound<'_, Self>, unidirectional: bool) -> PyResult<Polled> {
-        let opened = slf.get().manager.get().need(slf.py(), |stream_transport| {
-            stream_transport.open_stream(unidirectional)
-        })?;
+        let opened = slf
+            .get()
+            .manager
+            .get()
+            .require_transport(slf.py(), |stream_transport| {
+                stream_transport.open_stream(unidirectional)
+            })?;
         Ok(match opened {
             Some(id) => {
                 slf.get()
@@ -205,7 +212,7 @@ impl ConnectionBase {
         };
         match next(slf.py()) {
             Some(id) => Ok(Polled::Ready(stream::accepted(slf, id, unidirectional)?)),
-            None => this.nothing(slf.py(), Key::Accept { unidirectional }, iterates),
+            None => this.none_arrived(slf.py(), Key::Accept { unidirectional }, iterates),
         }
     }
 
@@ -213,7 +220,7 @@ impl ConnectionBase {
         let next = self.manager.get().inbox(py, |inbox| inbox.pop_datagram());
         match next {
             Some(data) => Ok(Polled::Ready(PyBytes::new(py, &data).into_any().unbind())),
-            None => self.nothing(py, Key::Datagram, iterates),
+            None => self.none_arrived(py, Key::Datagram, iterates),
         }
     }
 
@@ -222,7 +229,7 @@ impl ConnectionBase {
             std::iter::from_fn(|| inbox.pop_datagram()).collect()
         });
         if all.is_empty() {
-            return self.nothing(py, Key::Datagram, false);
+            return self.none_arrived(py, Key::Datagram, false);
         }
         let objects = all.iter().map(|data| PyBytes::new(py, data));
         Ok(Polled::Ready(PyList::new(py, objects)?.into_any().unbind()))
@@ -231,14 +238,14 @@ impl ConnectionBase {
     pub fn wait_all_finished(&self, py: Python<'_>) -> PyResult<Polled> {
         let manager = self.manager.get();
         Ok(
-            match manager.ask(py, |stream_transport| stream_transport.is_finishing())? {
+            match manager.read_transport(py, |stream_transport| stream_transport.is_finishing())? {
                 Some(true) if !manager.is_over(py) => Polled::Wait(Key::AllFinished),
                 _ => Polled::Ready(py.None()),
             },
         )
     }
 
-    fn nothing(&self, py: Python<'_>, key: Key, iterates: bool) -> PyResult<Polled> {
+    fn none_arrived(&self, py: Python<'_>, key: Key, iterates: bool) -> PyResult<Polled> {
         let manager = self.manager.get();
         if !manager.is_over(py) {
             Ok(Polled::Wait(key))
@@ -264,11 +271,11 @@ impl ConnectionBase {
 impl Opening {
     fn __await__(&self, py: Python<'_>) -> StreamAwaitable {
         let connection = self.connection.clone_ref(py);
-        StreamAwaitable::on(StreamOperation::Open(connection, self.unidirectional))
+        StreamAwaitable::new(StreamOperation::Open(connection, self.unidirectional))
     }
 
     fn __aenter__(slf: Py<Self>) -> StreamAwaitable {
-        StreamAwaitable::on(StreamOperation::Enter(slf))
+        StreamAwaitable::new(StreamOperation::Enter(slf))
     }
 
     #[pyo3(signature = (exc_type, exc_value, traceback))]
@@ -328,7 +335,7 @@ impl Streams {
 
     fn __anext__(&self, py: Python<'_>) -> StreamAwaitable {
         let connection = self.connection.clone_ref(py);
-        StreamAwaitable::on(StreamOperation::NextStream(connection, self.unidirectional))
+        StreamAwaitable::new(StreamOperation::NextStream(connection, self.unidirectional))
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
@@ -343,7 +350,7 @@ impl Datagrams {
     }
 
     fn __anext__(&self, py: Python<'_>) -> StreamAwaitable {
-        StreamAwaitable::on(StreamOperation::NextDatagram(self.connection.clone_ref(py)))
+        StreamAwaitable::new(StreamOperation::NextDatagram(self.connection.clone_ref(py)))
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {

@@ -10,14 +10,14 @@ use crate::capi::buffer::{self, bytes_of};
 use crate::capi::buffer_view::BufferView;
 
 /// The arguments of a read, kept while the read waits.
-pub enum Asked {
+pub enum ReadRequest {
     UpTo(usize),
     All,
     Exactly(usize),
     Until { separator: Vec<u8>, max: usize },
 }
 
-impl Asked {
+impl ReadRequest {
     fn want(&self) -> Want<'_> {
         match self {
             Self::UpTo(max) => Want::UpTo(*max),
@@ -32,7 +32,7 @@ impl Asked {
 }
 
 impl Stream {
-    pub fn read(&self, py: Python<'_>, asked: &Asked) -> PyResult<Polled> {
+    pub fn read(&self, py: Python<'_>, asked: &ReadRequest) -> PyResult<Polled> {
         Ok(match self.look(py, asked.want())? {
             Some(portion) => Polled::Ready(to_bytes(py, &portion)?),
             None => Polled::Wait(Key::Readable(self.id)),

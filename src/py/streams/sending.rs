@@ -122,14 +122,14 @@ impl Next {
 impl Stream {
     pub fn send(&self, py: Python<'_>, unsent: &mut Unsent) -> PyResult<Polled> {
         let mut has_written = false;
-        let polled = self.hand_over(py, unsent, &mut has_written);
+        let polled = self.queue_data(py, unsent, &mut has_written);
         if has_written {
             self.manager.get().written(py);
         }
         polled
     }
 
-    fn hand_over(
+    fn queue_data(
         &self,
         py: Python<'_>,
         unsent: &mut Unsent,
@@ -142,12 +142,15 @@ impl Stream {
             };
             let (count, id) = (next.len(), self.id);
             let is_last = matches!(next, Next::Last(_));
-            let taken = self.manager.get().need(py, |stream_transport| {
-                if next.needs_room() && stream_transport.is_stream_full(id) {
-                    return Ok(false);
-                }
-                next.hand_to(stream_transport, id).map(|()| true)
-            })?;
+            let taken = self
+                .manager
+                .get()
+                .require_transport(py, |stream_transport| {
+                    if next.needs_room() && stream_transport.is_stream_full(id) {
+                        return Ok(false);
+                    }
+                    next.hand_to(stream_transport, id).map(|()| true)
+                })?;
             match taken {
                 Ok(true) if is_last => {
                     *has_written = true;
@@ -184,7 +187,7 @@ impl Stream {
         if is_reset {
             return Err(errors::stream_closed(py, self.id, WAS_RESET));
         }
-        match manager.ask(py, |stream_transport| stream_transport.is_sending(self.id))? {
+        match manager.read_transport(py, |stream_transport| stream_transport.is_sending(self.id))? {
             Some(false) if is_finished => {
                 self.sides.with(py, |sides| sides.is_delivered = true);
                 Ok(Polled::Ready(py.None()))
@@ -199,7 +202,7 @@ impl Stream {
         self.check_code(py, code)?;
         let id = self.id;
         // This fails if the stream or the connection has ended meanwhile, which is no error of the program.
-        let _ = self.manager.get().reach(py, |stream_transport| {
+        let _ = self.manager.get().with_transport(py, |stream_transport| {
             stream_transport.reset_stream(id, code)
         })?;
         self.sides.with(py, |sides| sides.is_reset = true);
@@ -212,7 +215,7 @@ impl Stream {
         let id = self.id;
         let is_ended = self.sides.with(py, |sides| sides.stream_reader.is_ended());
         if !is_ended {
-            let _ = self.manager.get().reach(py, |stream_transport| {
+            let _ = self.manager.get().with_transport(py, |stream_transport| {
                 stream_transport.stop_stream(id, code)
             })?;
         }
@@ -227,7 +230,7 @@ impl Stream {
         let priority = integer_arguments::priority(urgency, incremental)?;
         let id = self.id;
         // This fails if the stream has ended. The priority is meaningless then.
-        let _ = self.manager.get().reach(py, |stream_transport| {
+        let _ = self.manager.get().with_transport(py, |stream_transport| {
             stream_transport.set_priority(id, priority)
         })?;
         Ok(())
@@ -246,11 +249,11 @@ impl Stream {
             sending: open.sending && failed,
             ..open
         };
-        self.manager.get().reach(py, |stream_transport| {
+        self.manager.get().with_transport(py, |stream_transport| {
             if open.sending && !failed {
                 let _ = stream_transport.send_stream(id, Bytes::new(), true);
             }
-            abandoned.carry_out(stream_transport, id);
+            abandoned.end_directions(stream_transport, id);
         })?;
         self.sides.with(py, |sides| {
             sides.is_finished |= open.sending && !failed;
@@ -280,7 +283,7 @@ impl Stream {
         match self
             .manager
             .get()
-            .ask(py, |stream_transport| stream_transport.code_bits())?
+            .read_transport(py, |stream_transport| stream_transport.code_bits())?
         {
             Some(bits) if code >> bits != 0 => {
                 Err(integer_arguments::out_of_range("code", bits, code))

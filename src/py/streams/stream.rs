@@ -13,7 +13,7 @@ use pyo3::types::{PyDict, PyTuple, PyType};
 use pyo3::{PyClass, PyTraverseError, PyVisit};
 
 use super::connection_base::ConnectionBase;
-use super::reading::Asked;
+use super::reading::ReadRequest;
 use super::sending::Unsent;
 use super::stream_awaitables::{StreamAwaitable, StreamOperation};
 use super::stream_manager::{Abandoned, StreamManager};
@@ -72,7 +72,7 @@ impl Stream {
     }
 
     fn __aenter__(slf: Py<Self>) -> StreamAwaitable {
-        StreamAwaitable::on(StreamOperation::Itself(slf))
+        StreamAwaitable::new(StreamOperation::Itself(slf))
     }
 
     /// Ends the stream at the end of ``async with``, as the class describes.
@@ -84,7 +84,7 @@ impl Stream {
         traceback: &Bound<'_, PyAny>,
     ) -> StreamAwaitable {
         let _ = (exc_value, traceback);
-        StreamAwaitable::on(StreamOperation::Leave(slf, !exc_type.is_none()))
+        StreamAwaitable::new(StreamOperation::Leave(slf, !exc_type.is_none()))
     }
 
     fn __repr__(slf: &Bound<'_, Self>) -> PyResult<String> {
@@ -119,7 +119,7 @@ impl SendStream {
             true => Unsent::Last(data),
             false => Unsent::Whole(data),
         };
-        Ok(StreamAwaitable::on(StreamOperation::Send(
+        Ok(StreamAwaitable::new(StreamOperation::Send(
             base(slf),
             unsent,
         )))
@@ -131,7 +131,7 @@ impl SendStream {
     /// Raises the errors of :meth:`send`.
     fn send_all(slf: &Bound<'_, Self>, data: &Bound<'_, PyAny>) -> PyResult<StreamAwaitable> {
         let unsent = Unsent::in_pieces(data)?;
-        Ok(StreamAwaitable::on(StreamOperation::Send(
+        Ok(StreamAwaitable::new(StreamOperation::Send(
             base(slf),
             unsent,
         )))
@@ -146,7 +146,7 @@ impl SendStream {
                 pieces.push(piece);
             }
         }
-        Ok(StreamAwaitable::on(StreamOperation::Send(
+        Ok(StreamAwaitable::new(StreamOperation::Send(
             base(slf),
             Unsent::Together(pieces),
         )))
@@ -174,7 +174,7 @@ impl SendStream {
     ///
     /// Raises the errors of :meth:`send`.
     fn finish(slf: &Bound<'_, Self>) -> StreamAwaitable {
-        StreamAwaitable::on(StreamOperation::Finish(base(slf)))
+        StreamAwaitable::new(StreamOperation::Finish(base(slf)))
     }
 
     /// Waits until the stream is finished and the peer has acknowledged all of it. The data has arrived then, but the
@@ -182,7 +182,7 @@ impl SendStream {
     ///
     /// Raises the errors of :meth:`send`.
     fn wait_finished(slf: &Bound<'_, Self>) -> StreamAwaitable {
-        StreamAwaitable::on(StreamOperation::WaitFinished(base(slf)))
+        StreamAwaitable::new(StreamOperation::WaitFinished(base(slf)))
     }
 
     /// Resets the sending side with an error code of the application (RFC 9000 section 19.4). Queued data is dropped,
@@ -220,8 +220,8 @@ impl ReceiveStream {
     /// and the connection's error if the connection ends before the stream.
     #[pyo3(signature = (n = -1), text_signature = "($self, n=-1)")]
     fn read(slf: &Bound<'_, Self>, n: isize) -> StreamAwaitable {
-        let asked = usize::try_from(n).map_or(Asked::All, Asked::UpTo);
-        StreamAwaitable::on(StreamOperation::Read(base(slf), asked))
+        let asked = usize::try_from(n).map_or(ReadRequest::All, ReadRequest::UpTo);
+        StreamAwaitable::new(StreamOperation::Read(base(slf), asked))
     }
 
     /// Reads exactly ``n`` bytes.
@@ -231,9 +231,9 @@ impl ReceiveStream {
     fn readexactly(slf: &Bound<'_, Self>, n: isize) -> PyResult<StreamAwaitable> {
         let count = usize::try_from(n)
             .map_err(|_| PyValueError::new_err("readexactly size can not be less than zero"))?;
-        Ok(StreamAwaitable::on(StreamOperation::Read(
+        Ok(StreamAwaitable::new(StreamOperation::Read(
             base(slf),
-            Asked::Exactly(count),
+            ReadRequest::Exactly(count),
         )))
     }
 
@@ -256,11 +256,14 @@ impl ReceiveStream {
                 "Separator should be at least one-byte string",
             ));
         }
-        let asked = Asked::Until {
+        let asked = ReadRequest::Until {
             separator,
             max: limit,
         };
-        Ok(StreamAwaitable::on(StreamOperation::Read(base(slf), asked)))
+        Ok(StreamAwaitable::new(StreamOperation::Read(
+            base(slf),
+            asked,
+        )))
     }
 
     /// Reads the bytes that have arrived, at least one, into ``buffer``, a writable bytes-like object. Returns their
@@ -273,7 +276,7 @@ impl ReceiveStream {
                 "buffer must be a writable bytes-like object",
             ));
         }
-        Ok(StreamAwaitable::on(StreamOperation::ReadInto(
+        Ok(StreamAwaitable::new(StreamOperation::ReadInto(
             base(slf),
             buffer,
         )))
@@ -306,7 +309,7 @@ impl ReceiveStream {
     }
 
     fn __anext__(slf: &Bound<'_, Self>) -> StreamAwaitable {
-        StreamAwaitable::on(StreamOperation::Next(base(slf)))
+        StreamAwaitable::new(StreamOperation::Next(base(slf)))
     }
 }
 

@@ -10,7 +10,7 @@ use pyo3::{PyTraverseError, PyVisit};
 use uringcore_quic::read_on_demand::Key;
 
 use super::connection_base::{ConnectionBase, Opening};
-use super::reading::Asked;
+use super::reading::ReadRequest;
 use super::sending::Unsent;
 use super::stream::Stream;
 use super::stream_manager::StreamManager;
@@ -24,14 +24,14 @@ pub struct StreamAwaitable(RustCoroutine<StreamOperation>);
 coroutine_methods!(StreamAwaitable);
 
 impl StreamAwaitable {
-    pub fn on(job: StreamOperation) -> Self {
+    pub fn new(job: StreamOperation) -> Self {
         Self(RustCoroutine::new(job.name(), job))
     }
 }
 
 /// The operation of an awaitable, with its arguments.
 pub enum StreamOperation {
-    Read(Py<Stream>, Asked),
+    Read(Py<Stream>, ReadRequest),
     ReadInto(Py<Stream>, Py<PyAny>),
     Next(Py<Stream>),
     Send(Py<Stream>, Unsent),

@@ -27,7 +27,7 @@ use crate::quic::{QuicConnectionCore, StreamProtocol};
 /// to this object, which does not refer to them.
 #[pyclass(frozen, name = "QuicStreams", module = "uringcore._uringcore")]
 pub struct StreamManager {
-    reach: Box<dyn TransportAccess>,
+    transport: Box<dyn TransportAccess>,
     /// The loop's method `create_future`.
     new_future: Py<PyAny>,
     /// A function that returns the line of the program that runs now. Present in debug mode only.
@@ -60,7 +60,7 @@ struct Waiters {
 struct End {
     /// Called for each raise, to make a new exception.
     make_error: Py<PyAny>,
-    /// True if an application has closed it without an error.
+    /// True if an application has closed the connection or session without an error.
     is_orderly: bool,
 }
 
@@ -87,7 +87,7 @@ impl StreamManager {
         if let Some(queued) = quic.get().running(py, |quic| quic.queued())? {
             inbox.set_charge(Charge::new(queued));
         }
-        let manager = Self::on(
+        let manager = Self::for_transport(
             Box::new(quic.clone().unbind()),
             new_future,
             made_at,
@@ -118,7 +118,7 @@ impl StreamManager {
             (old, std::mem::take(&mut state.waiting))
         });
         drop(old);
-        self.reach.let_go(py);
+        self.transport.detach(py);
         let waiting = waiting.into_values().flat_map(|waiters| waiters.futures);
         wake(py, waiting.collect())
     }
@@ -130,7 +130,7 @@ impl StreamManager {
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
-        self.reach.traverse(&visit)?;
+        self.transport.traverse(&visit)?;
         visit.call(&self.new_future)?;
         visit.call(&self.made_at)?;
         self.state
@@ -154,8 +154,8 @@ impl StreamManager {
 }
 
 impl StreamManager {
-    pub fn on(
-        reach: Box<dyn TransportAccess>,
+    pub fn for_transport(
+        transport: Box<dyn TransportAccess>,
         new_future: Py<PyAny>,
         made_at: Option<Py<PyAny>>,
         inbox: Inbox,
@@ -170,7 +170,7 @@ impl StreamManager {
             forgotten: Vec::new(),
         };
         Self {
-            reach,
+            transport,
             new_future,
             made_at,
             state: GilCell::new(state),
@@ -178,13 +178,13 @@ impl StreamManager {
     }
 
     /// Calls `run` with the transport. `None` if it has not started, or if it or its loop has ended.
-    pub fn reach<R>(
+    pub fn with_transport<R>(
         &self,
         py: Python<'_>,
         run: impl FnOnce(&mut dyn StreamTransport) -> R,
     ) -> PyResult<Option<R>> {
         let (mut run, mut result) = (Some(run), None);
-        self.reach.reach(py, &mut |stream_transport| {
+        self.transport.with_transport(py, &mut |stream_transport| {
             result = run.take().map(|run| run(stream_transport));
         })?;
         let transmit = self.state.with(py, |state| {
@@ -198,29 +198,29 @@ impl StreamManager {
 
     /// Lets the loop send the written data. Called when the program has written all that it has at present.
     pub fn written(&self, py: Python<'_>) {
-        self.reach.written(py);
+        self.transport.written(py);
     }
 
     /// Calls `run` with the transport. Fails if the transport has ended.
-    pub fn need<R>(
+    pub fn require_transport<R>(
         &self,
         py: Python<'_>,
         run: impl FnOnce(&mut dyn StreamTransport) -> R,
     ) -> PyResult<R> {
-        match self.reach(py, run)? {
+        match self.with_transport(py, run)? {
             Some(result) => Ok(result),
             None => Err(self.ended(py)),
         }
     }
 
     /// Calls `run` with the transport, to read its state.
-    pub fn ask<R>(
+    pub fn read_transport<R>(
         &self,
         py: Python<'_>,
         run: impl FnOnce(&dyn StreamTransport) -> R,
     ) -> PyResult<Option<R>> {
         let (mut run, mut result) = (Some(run), None);
-        self.reach.ask(py, &mut |stream_transport| {
+        self.transport.read_transport(py, &mut |stream_transport| {
             result = run.take().map(|run| run(stream_transport));
         })?;
         Ok(result)
@@ -244,7 +244,7 @@ impl StreamManager {
         match rest {
             Some(rest) => Ok(rest),
             None => Ok(self
-                .reach(py, |stream_transport| {
+                .with_transport(py, |stream_transport| {
                     stream_transport.read_stream(stream_id, max)
                 })?
                 .unwrap_or_default()),
@@ -285,14 +285,14 @@ impl StreamManager {
                 .then(|| std::mem::take(&mut waiters.futures))
         });
         if let Some(futures) = full {
-            self.sort_out(py, key, futures)?;
+            self.remove_done(py, key, futures)?;
         }
         Ok(future)
     }
 
     /// Removes futures that are done. The next removal comes when the number of futures has doubled, so that the cost
     /// for each future does not depend on their number.
-    fn sort_out(&self, py: Python<'_>, key: Key, futures: Vec<Py<PyAny>>) -> PyResult<()> {
+    fn remove_done(&self, py: Python<'_>, key: Key, futures: Vec<Py<PyAny>>) -> PyResult<()> {
         let mut live = Vec::with_capacity(futures.len());
         for future in futures {
             if !is_done(future.bind(py))? {
@@ -333,10 +333,10 @@ impl StreamManager {
             Key::of_stream(stream_id).map(|key| state.waiting.remove(&key))
         });
         drop(left);
-        let is_of_interest = !abandoned.is_nothing() || self.reach.keeps_streams();
+        let is_of_interest = !abandoned.is_nothing() || self.transport.keeps_streams();
         if is_of_interest
             && self
-                .reach(py, |stream_transport| {
+                .with_transport(py, |stream_transport| {
                     abandoned.forget(stream_transport, stream_id)
                 })
                 .is_err()
@@ -347,7 +347,7 @@ impl StreamManager {
     }
 
     /// Calls `take`, which adds events to the inbox, and then wakes the futures that wait for those events.
-    pub fn take_in(
+    pub fn receive_events(
         &self,
         py: Python<'_>,
         take: impl FnOnce(&mut Inbox, &mut Vec<Key>),
@@ -358,7 +358,7 @@ impl StreamManager {
             (due, std::mem::take(&mut state.forgotten))
         });
         for stream_id in forgotten {
-            self.reach(py, |stream_transport| {
+            self.with_transport(py, |stream_transport| {
                 Abandoned::BOTH.forget(stream_transport, stream_id)
             })?;
         }
@@ -378,7 +378,7 @@ impl StreamProtocol for Streams {
     }
 
     fn deliver(&self, py: Python<'_>) -> PyResult<()> {
-        self.0.get().take_in(py, |_, _| {})
+        self.0.get().receive_events(py, |_, _| {})
     }
 
     fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
@@ -415,12 +415,12 @@ impl Abandoned {
     }
 
     fn forget(self, stream_transport: &mut dyn StreamTransport, stream_id: u64) {
-        self.carry_out(stream_transport, stream_id);
+        self.end_directions(stream_transport, stream_id);
         stream_transport.forget_stream(stream_id);
     }
 
     /// Ends the directions. Sending ends with a reset, because incomplete data must not look complete.
-    pub fn carry_out(self, stream_transport: &mut dyn StreamTransport, stream_id: u64) {
+    pub fn end_directions(self, stream_transport: &mut dyn StreamTransport, stream_id: u64) {
         // A failure is ignored: the direction does not exist or has ended meanwhile.
         if self.sending {
             let _ = stream_transport.reset_stream(stream_id, 0);

@@ -10,25 +10,37 @@ use crate::quic::QuicConnectionCore;
 /// Access to a [`StreamTransport`], which may not have started or may have ended.
 pub trait TransportAccess: Send + Sync {
     /// Calls `run` once, unless the transport has not started, or the transport or its loop has ended.
-    fn reach(&self, py: Python<'_>, run: &mut dyn FnMut(&mut dyn StreamTransport)) -> PyResult<()>;
+    fn with_transport(
+        &self,
+        py: Python<'_>,
+        run: &mut dyn FnMut(&mut dyn StreamTransport),
+    ) -> PyResult<()>;
 
     /// Lets the loop send the written data. Called when the program has written all that it has at present.
     fn written(&self, py: Python<'_>);
 
     /// Calls `run` once, to read the state of the transport.
-    fn ask(&self, py: Python<'_>, run: &mut dyn FnMut(&dyn StreamTransport)) -> PyResult<()>;
+    fn read_transport(
+        &self,
+        py: Python<'_>,
+        run: &mut dyn FnMut(&dyn StreamTransport),
+    ) -> PyResult<()>;
 
     /// True if the transport keeps the state of each stream until the program has dropped the stream.
     fn keeps_streams(&self) -> bool;
 
     /// Detaches the manager from the transport, which has ended.
-    fn let_go(&self, py: Python<'_>);
+    fn detach(&self, py: Python<'_>);
 
     fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError>;
 }
 
 impl TransportAccess for Py<QuicConnectionCore> {
-    fn reach(&self, py: Python<'_>, run: &mut dyn FnMut(&mut dyn StreamTransport)) -> PyResult<()> {
+    fn with_transport(
+        &self,
+        py: Python<'_>,
+        run: &mut dyn FnMut(&mut dyn StreamTransport),
+    ) -> PyResult<()> {
         self.get().running(py, |quic| run(quic)).map(drop)
     }
 
@@ -36,7 +48,11 @@ impl TransportAccess for Py<QuicConnectionCore> {
         self.get().written(py);
     }
 
-    fn ask(&self, py: Python<'_>, run: &mut dyn FnMut(&dyn StreamTransport)) -> PyResult<()> {
+    fn read_transport(
+        &self,
+        py: Python<'_>,
+        run: &mut dyn FnMut(&dyn StreamTransport),
+    ) -> PyResult<()> {
         self.get().peek(py, |quic| run(quic)).map(drop)
     }
 
@@ -44,7 +60,7 @@ impl TransportAccess for Py<QuicConnectionCore> {
         false
     }
 
-    fn let_go(&self, py: Python<'_>) {
+    fn detach(&self, py: Python<'_>) {
         self.get().detach(py);
     }
 

@@ -6,7 +6,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use super::protocol::{Reported, TlsPhase, TlsProtocol};
+use super::protocol::{AppState, TlsPhase, TlsProtocol};
 use super::ssl_object::Step;
 use crate::capi::buffer;
 use crate::capi::error;
@@ -149,7 +149,11 @@ impl TlsProtocol {
             && this.phase(py) == TlsPhase::Wrapped
             && this.unread_bytes(py)? < GATHER_BYTES_MAX;
         this.state.with(py, |state| state.unread = wait);
-        if wait { Ok(()) } else { Self::go_on(slf) }
+        if wait {
+            Ok(())
+        } else {
+            Self::continue_phase(slf)
+        }
     }
 
     /// Reads and delivers bytes that were kept for the next piece of the turn, if that piece has not come.
@@ -158,12 +162,16 @@ impl TlsProtocol {
             .get()
             .state
             .with(slf.py(), |state| std::mem::take(&mut state.unread));
-        if unread { Self::go_on(slf) } else { Ok(()) }
+        if unread {
+            Self::continue_phase(slf)
+        } else {
+            Ok(())
+        }
     }
 
     /// Continues with the handshake, with reading or with the shutdown, as the phase requires. Called after new bytes
     /// and when the application resumes reading.
-    pub(super) fn go_on(slf: &Bound<'_, Self>) -> PyResult<()> {
+    pub(super) fn continue_phase(slf: &Bound<'_, Self>) -> PyResult<()> {
         let (phase, in_ssl) = slf
             .get()
             .state
@@ -195,7 +203,7 @@ impl TlsProtocol {
             match read {
                 Ok(End::Dry) => {}
                 Ok(End::CloseNotify) => {
-                    Self::tell_eof(slf)?;
+                    Self::report_eof(slf)?;
                     Self::start_shutdown(slf)?;
                 }
                 Ok(End::Failed(error)) | Err(error) => {
@@ -431,13 +439,13 @@ impl TlsProtocol {
     }
 
     /// Calls the application's `eof_received()`, at most once.
-    pub(super) fn tell_eof(slf: &Bound<'_, Self>) -> PyResult<()> {
+    pub(super) fn report_eof(slf: &Bound<'_, Self>) -> PyResult<()> {
         let py = slf.py();
         let this = slf.get();
         let unreported = this.state.with(py, |state| {
-            let unreported = state.reported == Reported::ConnectionMade;
+            let unreported = state.reported == AppState::ConnectionMade;
             if unreported {
-                state.reported = Reported::EofReceived;
+                state.reported = AppState::EofReceived;
             }
             unreported
         });

@@ -279,13 +279,15 @@ impl TlsProtocol {
         match app.call_method0(name) {
             Ok(_) => Ok(()),
             Err(error) => {
-                let face = this.face(py);
+                let app_transport = this.app_transport(py);
                 let message = format!("protocol.{name}() failed");
                 Self::report(
                     slf,
                     &message,
                     error,
-                    face.as_ref().map(|face| face.as_any()),
+                    app_transport
+                        .as_ref()
+                        .map(|app_transport| app_transport.as_any()),
                 )
             }
         }

@@ -4,7 +4,7 @@ use pyo3::exceptions::{PyConnectionAbortedError, PyConnectionResetError};
 use pyo3::intern;
 use pyo3::prelude::*;
 
-use super::protocol::{Reported, TlsPhase, TlsProtocol, cancel_timer};
+use super::protocol::{AppState, TlsPhase, TlsProtocol, cancel_timer};
 use super::ssl_object::{SslObject, Step, is_certificate_error};
 use crate::capi::error;
 use crate::event_loop::clock;
@@ -59,14 +59,16 @@ impl TlsProtocol {
         }
         let unreported = this.state.with(py, |state| {
             state.phase = TlsPhase::Wrapped;
-            let unreported = state.reported == Reported::Nothing;
+            let unreported = state.reported == AppState::Nothing;
             if unreported {
-                state.reported = Reported::ConnectionMade;
+                state.reported = AppState::ConnectionMade;
             }
             unreported
         });
-        if unreported && let (Some(app), Some(face)) = (this.app(py), this.face(py)) {
-            let made = app.call_method1(intern!(py, "connection_made"), (face,));
+        if unreported
+            && let (Some(app), Some(app_transport)) = (this.app(py), this.app_transport(py))
+        {
+            let made = app.call_method1(intern!(py, "connection_made"), (app_transport,));
             if let Err(error) = made {
                 let message = "Fatal error: protocol.connection_made() call failed.";
                 let (error, value) = shared(py, error);
@@ -148,7 +150,7 @@ impl TlsProtocol {
             let message = "Error on transport creation for incoming connection";
             self.owner.bind(py).call_method1(
                 intern!(py, "_report"),
-                (message, failure, self.face(py), self.app(py)),
+                (message, failure, self.app_transport(py), self.app(py)),
             )?;
         }
         let waiter = self.state.with(py, |state| state.waiter.take());

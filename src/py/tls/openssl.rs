@@ -176,7 +176,7 @@ impl OpenSsl {
 ///
 /// The object has a pointer at this offset.
 unsafe fn field<T>(object: &Bound<'_, PyAny>, offset: usize) -> Option<NonNull<T>> {
-    // SAFETY: as the caller promises; fields of C structures are aligned.
+    // SAFETY: the caller guarantees the field, and fields of C structures are aligned.
     unsafe {
         object
             .as_ptr()

@@ -19,7 +19,7 @@ use super::transport::TlsTransport;
 use crate::capi::error;
 use crate::capi::gil_cell::GilCell;
 use crate::event_loop::loop_core::LoopCore;
-use crate::transport::base_transport::{Marks, check_protocol, is_buffered};
+use crate::transport::base_transport::{WaterMarks, check_protocol, is_buffered};
 
 /// The phase of a connection (asyncio's SSLProtocolState).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -36,7 +36,7 @@ pub enum TlsPhase {
 
 /// The last event that the application's protocol has got (asyncio's AppProtocolState).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Reported {
+pub enum AppState {
     Nothing,
     ConnectionMade,
     EofReceived,
@@ -48,18 +48,18 @@ pub struct TlsState {
     pub app: Option<Py<PyAny>>,
     /// The application's protocol has `get_buffer()` and `buffer_updated()`.
     pub buffered: bool,
-    pub face: Option<Py<TlsTransport>>,
+    pub app_transport: Option<Py<TlsTransport>>,
     pub waiter: Option<Py<PyAny>>,
     /// A failure of the handshake is logged in debug mode, because there is no waiter that would get it.
     pub report_failure: bool,
     pub phase: TlsPhase,
-    pub reported: Reported,
+    pub reported: AppState,
     pub eof_received: bool,
     /// The application has closed its transport.
     pub closed: bool,
     /// The application has closed its transport and called `close()` once more. The transport then drops this object
     /// when the connection is lost.
-    pub forsaken: bool,
+    pub is_unneeded: bool,
     /// A call into `ssl` is running, so OpenSSL must not be entered again.
     pub in_ssl: bool,
     pub extra: Py<PyDict>,
@@ -76,13 +76,13 @@ pub struct TlsState {
     pub ahead: ReadAhead,
     pub reading_paused: bool,
     pub lower_reading_paused: bool,
-    pub read_marks: Marks,
+    pub read_marks: WaterMarks,
 
     pub backlog: VecDeque<Bytes>,
     pub backlog_bytes: usize,
     pub writing_paused: bool,
     pub lower_writing_paused: bool,
-    pub write_marks: Marks,
+    pub write_marks: WaterMarks,
     /// The number of writes since the connection was lost.
     pub writes_lost: u32,
 }
@@ -90,7 +90,7 @@ pub struct TlsState {
 impl TlsState {
     /// True if the connection existed and is lost.
     pub fn over(&self) -> bool {
-        self.lower.is_none() && self.face.is_none()
+        self.lower.is_none() && self.app_transport.is_none()
     }
 }
 
@@ -160,18 +160,18 @@ impl TlsProtocol {
             lower: None,
             app: Some(app.clone().unbind()),
             buffered: is_buffered(app)?,
-            face: None,
+            app_transport: None,
             waiter,
             report_failure: setup.accepted,
             phase: TlsPhase::Unwrapped,
             reported: if setup.call_connection_made {
-                Reported::Nothing
+                AppState::Nothing
             } else {
-                Reported::ConnectionMade
+                AppState::ConnectionMade
             },
             eof_received: false,
             closed: false,
-            forsaken: false,
+            is_unneeded: false,
             in_ssl: false,
             extra: extra.unbind(),
             handshake_timer: None,
@@ -183,12 +183,12 @@ impl TlsProtocol {
             ahead: ReadAhead::default(),
             reading_paused: false,
             lower_reading_paused: false,
-            read_marks: Marks::below(READ_HIGH_WATER_BYTES),
+            read_marks: WaterMarks::below(READ_HIGH_WATER_BYTES),
             backlog: VecDeque::new(),
             backlog_bytes: 0,
             writing_paused: false,
             lower_writing_paused: false,
-            write_marks: Marks::below(WRITE_HIGH_WATER_BYTES),
+            write_marks: WaterMarks::below(WRITE_HIGH_WATER_BYTES),
             writes_lost: 0,
         };
         let made = Bound::new(
@@ -203,8 +203,10 @@ impl TlsProtocol {
                 state: GilCell::new(state),
             },
         )?;
-        let face = crate::capi::class_with_dict::instance(py, TlsTransport::new(&made))?;
-        made.get().state.with(py, |state| state.face = Some(face));
+        let app_transport = crate::capi::class_with_dict::instance(py, TlsTransport::new(&made))?;
+        made.get()
+            .state
+            .with(py, |state| state.app_transport = Some(app_transport));
         Ok(made)
     }
 
@@ -235,9 +237,12 @@ impl TlsProtocol {
         })
     }
 
-    pub fn face<'py>(&self, py: Python<'py>) -> Option<Bound<'py, TlsTransport>> {
+    pub fn app_transport<'py>(&self, py: Python<'py>) -> Option<Bound<'py, TlsTransport>> {
         self.state.with(py, |state| {
-            state.face.as_ref().map(|face| face.bind(py).clone())
+            state
+                .app_transport
+                .as_ref()
+                .map(|app_transport| app_transport.bind(py).clone())
         })
     }
 
@@ -421,18 +426,18 @@ impl TlsProtocol {
 
     /// Continues in the turn after `resume_reading`.
     fn _resume(slf: &Bound<'_, Self>) -> PyResult<()> {
-        Self::go_on(slf)
+        Self::continue_phase(slf)
     }
 
     // Attributes of asyncio's class ---------------------------------------------------------------
 
     fn _get_app_transport<'py>(&self, py: Python<'py>) -> Option<Bound<'py, TlsTransport>> {
-        self.face(py)
+        self.app_transport(py)
     }
 
     #[getter]
     fn _app_transport<'py>(&self, py: Python<'py>) -> Option<Bound<'py, TlsTransport>> {
-        self.face(py)
+        self.app_transport(py)
     }
 
     #[getter]
@@ -514,7 +519,7 @@ impl TlsProtocol {
                     lower.traverse(&visit)?;
                 }
                 visit.call(&state.app)?;
-                visit.call(&state.face)?;
+                visit.call(&state.app_transport)?;
                 visit.call(&state.waiter)?;
                 visit.call(&state.extra)?;
                 visit.call(&state.handshake_timer)?;
@@ -530,7 +535,7 @@ impl TlsProtocol {
             (
                 state.lower.take(),
                 state.app.take(),
-                state.face.take(),
+                state.app_transport.take(),
                 state.waiter.take(),
                 state.handshake_timer.take(),
                 state.shutdown_timer.take(),

@@ -35,8 +35,8 @@ struct Lent {
     len: usize,
 }
 
-// SAFETY: the memory is valid, and no code writes it, while there is a [`Loan`] of it. The end of the loan removes
-// this. Any thread may read it until then.
+// SAFETY: the memory is valid, and no code writes it, while the [`Loan`] exists. The drop of the loan removes this
+// value. Any thread may read the memory until then.
 unsafe impl Send for Lent {}
 
 /// Bytes of the peer that OpenSSL reads where they are. The drop copies those that are still unread.
@@ -161,7 +161,8 @@ impl Buffers {
             && let Some(lent) = &mut self.lent
         {
             let count = lent.len.min(size);
-            // SAFETY: the caller's promise; the loan's memory is valid, and `count` stays within it.
+            // SAFETY: the caller guarantees the memory of `target`. The loan's memory is valid, and `count` stays
+            // within it.
             unsafe {
                 std::ptr::copy_nonoverlapping(lent.start, target, count);
                 lent.start = lent.start.add(count);
@@ -170,7 +171,7 @@ impl Buffers {
             return count;
         }
         let count = rest.len().min(size);
-        // SAFETY: the caller's promise; only this object uses `incoming`.
+        // SAFETY: the caller guarantees the memory of `target`. `incoming` belongs to this object alone.
         unsafe { std::ptr::copy_nonoverlapping(rest.as_ptr(), target, count) };
         self.incoming.advance(count);
         count
@@ -185,7 +186,7 @@ struct Methods {
 
 // SAFETY: OpenSSL only reads the table once it is filled, on any thread.
 unsafe impl Send for Methods {}
-// SAFETY: as for `Send` above.
+// SAFETY: OpenSSL only reads the table once it is filled, on any thread.
 unsafe impl Sync for Methods {}
 
 static METHODS: OnceLock<Option<Methods>> = OnceLock::new();

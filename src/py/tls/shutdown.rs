@@ -4,7 +4,7 @@ use pyo3::exceptions::PyOSError;
 use pyo3::intern;
 use pyo3::prelude::*;
 
-use super::protocol::{Reported, TlsPhase, TlsProtocol, cancel_timer};
+use super::protocol::{AppState, TlsPhase, TlsProtocol, cancel_timer};
 use super::ssl_object::{Step, is_ssl_error};
 use crate::capi::error;
 
@@ -15,7 +15,7 @@ impl TlsProtocol {
         let py = slf.py();
         let reachable = this.check_reachable(py)?;
         if this.mark_closed(py) {
-            this.forsake(py);
+            this.mark_unneeded(py);
             return Ok(());
         }
         if !reachable {
@@ -47,8 +47,8 @@ impl TlsProtocol {
 
     /// Records that the application does not need its transport any more. The transport then drops the connection's
     /// memory when the connection is lost.
-    fn forsake(&self, py: Python<'_>) {
-        self.state.with(py, |state| state.forsaken = true);
+    fn mark_unneeded(&self, py: Python<'_>) {
+        self.state.with(py, |state| state.is_unneeded = true);
     }
 
     /// Marks the application's transport as closing. Returns whether it was marked before.
@@ -119,7 +119,7 @@ impl TlsProtocol {
         // Records are sent even during a pause of writing, because the transport beneath is about to close and would
         // not end the pause.
         Self::send_outgoing(slf, true)?;
-        Self::tell_eof(slf)?;
+        Self::report_eof(slf)?;
         // If the peer does not accept the last bytes, they would keep the transport beneath alive for ever. So the
         // time-out runs until that transport is lost, even if the peer has sent close_notify first.
         if !this.state.with(py, |state| state.shutdown_timer.is_some()) {
@@ -203,10 +203,10 @@ impl TlsProtocol {
             let tell = state.phase != TlsPhase::Handshake
                 && matches!(
                     state.reported,
-                    Reported::ConnectionMade | Reported::EofReceived
+                    AppState::ConnectionMade | AppState::EofReceived
                 );
             if tell {
-                state.reported = Reported::ConnectionLost;
+                state.reported = AppState::ConnectionLost;
             }
             state.phase = TlsPhase::Unwrapped;
             let (backlog, ahead) = (&mut state.backlog, &mut state.ahead);
@@ -220,23 +220,24 @@ impl TlsProtocol {
                 .call_method1(intern!(py, "call_soon"), (lost, &reason))?;
         }
         this.wake_waiter(slf, reason)?;
-        let (lower, face, app, handshake_timer, shutdown_timer) = this.state.with(py, |state| {
-            (
-                state.lower.take(),
-                state.face.take(),
-                state.app.take(),
-                state.handshake_timer.take(),
-                state.shutdown_timer.take(),
-            )
-        });
+        let (lower, app_transport, app, handshake_timer, shutdown_timer) =
+            this.state.with(py, |state| {
+                (
+                    state.lower.take(),
+                    state.app_transport.take(),
+                    state.app.take(),
+                    state.handshake_timer.take(),
+                    state.shutdown_timer.take(),
+                )
+            });
         cancel_timer(py, handshake_timer)?;
         cancel_timer(py, shutdown_timer)?;
-        if let Some(face) = &face
-            && this.state.with(py, |state| state.forsaken)
+        if let Some(app_transport) = &app_transport
+            && this.state.with(py, |state| state.is_unneeded)
         {
-            face.get().let_go(py);
+            app_transport.get().drop_protocol(py);
         }
-        drop((lower, face, app));
+        drop((lower, app_transport, app));
         Ok(())
     }
 

@@ -33,11 +33,11 @@ pub struct SslObject {
     /// delegate, it is the C object behind that one; else it is `public`.
     core: Py<PyAny>,
     direct: bool,
-    beneath: Beneath,
+    beneath: Bios,
 }
 
 /// The BIOs: the source of the peer's bytes for OpenSSL, and the destination of its records.
-enum Beneath {
+enum Bios {
     Module {
         incoming: Py<PyAny>,
         outgoing: Py<PyAny>,
@@ -122,8 +122,8 @@ impl SslObject {
             _ => None,
         };
         let beneath = match engine {
-            Some((record_bio, engine)) => Beneath::RecordBio(record_bio, engine),
-            None => Beneath::Module {
+            Some((record_bio, engine)) => Bios::RecordBio(record_bio, engine),
+            None => Bios::Module {
                 incoming: incoming.unbind(),
                 outgoing: outgoing.unbind(),
             },
@@ -138,7 +138,7 @@ impl SslObject {
 
     /// True if data goes directly to OpenSSL.
     pub fn is_past_the_module(&self) -> bool {
-        matches!(self.beneath, Beneath::RecordBio(..))
+        matches!(self.beneath, Bios::RecordBio(..))
     }
 
     /// The `ssl.SSLObject`.
@@ -151,11 +151,11 @@ impl SslObject {
     /// Passes bytes of the peer to OpenSSL.
     pub fn feed(&self, py: Python<'_>, data: &[u8]) -> PyResult<()> {
         match &self.beneath {
-            Beneath::RecordBio(record_bio, _) => {
+            Bios::RecordBio(record_bio, _) => {
                 record_bio.feed(data);
                 Ok(())
             }
-            Beneath::Module { incoming, .. } => lend(py, data, |view| {
+            Bios::Module { incoming, .. } => lend(py, data, |view| {
                 incoming
                     .bind(py)
                     .call_method1(intern!(py, "write"), (view,))
@@ -168,16 +168,16 @@ impl SslObject {
     /// accept copies.
     pub fn lend<'a>(&'a self, data: &'a [u8]) -> Option<Loan<'a>> {
         match &self.beneath {
-            Beneath::RecordBio(record_bio, _) => Some(record_bio.lend(data)),
-            Beneath::Module { .. } => None,
+            Bios::RecordBio(record_bio, _) => Some(record_bio.lend(data)),
+            Bios::Module { .. } => None,
         }
     }
 
     /// The number of the peer's bytes that OpenSSL has not read yet.
     pub fn incoming_bytes(&self, py: Python<'_>) -> PyResult<usize> {
         match &self.beneath {
-            Beneath::RecordBio(record_bio, _) => Ok(record_bio.incoming_bytes()),
-            Beneath::Module { incoming, .. } => {
+            Bios::RecordBio(record_bio, _) => Ok(record_bio.incoming_bytes()),
+            Bios::Module { incoming, .. } => {
                 incoming.bind(py).getattr(intern!(py, "pending"))?.extract()
             }
         }
@@ -186,8 +186,8 @@ impl SslObject {
     /// The number of bytes of records that wait in the outgoing BIO.
     pub fn outgoing_bytes(&self, py: Python<'_>) -> PyResult<usize> {
         match &self.beneath {
-            Beneath::RecordBio(record_bio, _) => Ok(record_bio.outgoing_bytes()),
-            Beneath::Module { outgoing, .. } => {
+            Bios::RecordBio(record_bio, _) => Ok(record_bio.outgoing_bytes()),
+            Bios::Module { outgoing, .. } => {
                 outgoing.bind(py).getattr(intern!(py, "pending"))?.extract()
             }
         }
@@ -196,8 +196,8 @@ impl SslObject {
     /// Takes the records for the peer.
     pub fn take_outgoing<'py>(&self, py: Python<'py>) -> PyResult<Records<'py>> {
         match &self.beneath {
-            Beneath::RecordBio(record_bio, _) => Ok(Records::Own(record_bio.take_outgoing())),
-            Beneath::Module { outgoing, .. } => {
+            Bios::RecordBio(record_bio, _) => Ok(Records::Own(record_bio.take_outgoing())),
+            Bios::Module { outgoing, .. } => {
                 let bytes = outgoing.bind(py).call_method0(intern!(py, "read"))?;
                 Ok(Records::Python(bytes.cast_into::<PyBytes>()?))
             }
@@ -206,7 +206,7 @@ impl SslObject {
 
     /// Takes back the memory of records that were sent or copied.
     pub fn reuse(&self, records: Records<'_>) {
-        if let (Beneath::RecordBio(record_bio, _), Records::Own(spent)) = (&self.beneath, records) {
+        if let (Bios::RecordBio(record_bio, _), Records::Own(spent)) = (&self.beneath, records) {
             record_bio.reuse(spent);
         }
     }
@@ -244,8 +244,8 @@ impl SslObject {
         from: usize,
     ) -> PyResult<Step<usize>> {
         let space = target.len() - from;
-        if let Beneath::RecordBio(_, engine) = &self.beneath {
-            // SAFETY: the buffer is held, and it has so much space.
+        if let Bios::RecordBio(_, engine) = &self.beneath {
+            // SAFETY: the buffer is held and has `space` bytes after the first `from`.
             match unsafe { engine.read(py, target.start(from), space) } {
                 Called::Done(count) => return Ok(Step::Done(count)),
                 Called::Again => return Ok(Step::Again),
@@ -258,11 +258,11 @@ impl SslObject {
     /// Reads from one record and appends the bytes to `target`.
     pub fn read_to(&self, py: Python<'_>, target: &mut FreshBytes) -> PyResult<Step<usize>> {
         let space = target.space();
-        if let Beneath::RecordBio(_, engine) = &self.beneath {
-            // SAFETY: the object has so much free space from there on, and no other code has seen it.
+        if let Bios::RecordBio(_, engine) = &self.beneath {
+            // SAFETY: the object has `space` free bytes from `free()` on, and no other code has seen it.
             match unsafe { engine.read(py, target.free(), space) } {
                 Called::Done(count) => {
-                    // SAFETY: the count is SSL_read_ex's.
+                    // SAFETY: SSL_read_ex has written `count` bytes.
                     unsafe { target.advance(count) };
                     return Ok(Step::Done(count));
                 }
@@ -274,7 +274,7 @@ impl SslObject {
             Step::Done(count) => Ok(Some(count)),
             Step::Again => Ok(None),
         };
-        // SAFETY: the count is SSL_read's, or that of our own copy.
+        // SAFETY: the result of `call` is the number of bytes that SSL_read or our own copy has written.
         let read = unsafe { target.fill(py, call) }?;
         Ok(read.map_or(Step::Again, Step::Done))
     }
@@ -319,7 +319,7 @@ impl SslObject {
 
     /// Encrypts by a direct call of OpenSSL. `None` if the data has to go through the module.
     fn write_past(&self, py: Python<'_>, data: &[u8]) -> Option<Step<usize>> {
-        let Beneath::RecordBio(record_bio, engine) = &self.beneath else {
+        let Bios::RecordBio(record_bio, engine) = &self.beneath else {
             return None;
         };
         record_bio.expect_write(data.len());
@@ -341,11 +341,11 @@ impl SslObject {
         visit.call(&self.public)?;
         visit.call(&self.core)?;
         match &self.beneath {
-            Beneath::Module { incoming, outgoing } => {
+            Bios::Module { incoming, outgoing } => {
                 visit.call(incoming)?;
                 visit.call(outgoing)
             }
-            Beneath::RecordBio(..) => Ok(()),
+            Bios::RecordBio(..) => Ok(()),
         }
     }
 }

@@ -14,7 +14,7 @@ use crate::capi::class_with_dict::ClassWithDict;
 use crate::capi::error::warn_of_a_dying_object;
 use crate::capi::gil_cell::GilCell;
 use crate::event_loop::loop_core::LoopCore;
-use crate::transport::base_transport::{Marks, Pause, is_buffered};
+use crate::transport::base_transport::{Pause, WaterMarks, is_buffered};
 
 /// A TLS connection with the interface of asyncio.Transport.
 ///
@@ -53,12 +53,17 @@ impl TlsTransport {
             .with(py, |protocol| protocol.as_ref().map(|p| p.bind(py).clone()))
     }
 
-    pub fn let_go(&self, py: Python<'_>) {
+    pub fn drop_protocol(&self, py: Python<'_>) {
         drop(self.protocol.take(py));
     }
 
     /// Reads from the connection's state. Returns `otherwise` if the connection was dropped.
-    fn ask<R>(&self, py: Python<'_>, otherwise: R, ask: impl FnOnce(&mut TlsState) -> R) -> R {
+    fn read_state<R>(
+        &self,
+        py: Python<'_>,
+        otherwise: R,
+        ask: impl FnOnce(&mut TlsState) -> R,
+    ) -> R {
         match self.protocol(py) {
             Some(protocol) => protocol.get().state.with(py, ask),
             None => otherwise,
@@ -66,7 +71,7 @@ impl TlsTransport {
     }
 
     /// Calls `run` with the connection, unless it was dropped.
-    fn reach(
+    fn with_protocol(
         &self,
         py: Python<'_>,
         run: impl FnOnce(&Bound<'_, TlsProtocol>) -> PyResult<()>,
@@ -112,12 +117,12 @@ impl TlsTransport {
 
     #[getter]
     fn _closed(&self, py: Python<'_>) -> bool {
-        self.ask(py, true, |state| state.closed)
+        self.read_state(py, true, |state| state.closed)
     }
 
     #[getter]
     fn _protocol_paused(&self, py: Python<'_>) -> bool {
-        self.ask(py, false, |state| state.writing_paused)
+        self.read_state(py, false, |state| state.writing_paused)
     }
 
     #[pyo3(signature = (name, default = None))]
@@ -136,7 +141,7 @@ impl TlsTransport {
     fn set_protocol(&self, py: Python<'_>, protocol: &Bound<'_, PyAny>) -> PyResult<()> {
         let buffered = is_buffered(protocol)?;
         let new = protocol.clone().unbind();
-        let old = self.ask(py, None, |state| {
+        let old = self.read_state(py, None, |state| {
             state.buffered = buffered;
             state.app.replace(new)
         });
@@ -164,14 +169,14 @@ impl TlsTransport {
     /// Closes the transport when all written bytes are sent and the peer's close_notify has come, or after the shutdown
     /// time-out. connection_lost() follows.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        self.reach(py, |protocol| {
+        self.with_protocol(py, |protocol| {
             TlsProtocol::close(protocol)?;
             if protocol
                 .get()
                 .state
-                .with(py, |state| state.forsaken && state.over())
+                .with(py, |state| state.is_unneeded && state.over())
             {
-                self.let_go(py);
+                self.drop_protocol(py);
             }
             Ok(())
         })
@@ -179,33 +184,33 @@ impl TlsTransport {
 
     /// Closes the transport at once. Unsent bytes are lost.
     fn abort(&self, py: Python<'_>) -> PyResult<()> {
-        self.reach(py, |protocol| TlsProtocol::force_close(protocol, None))
+        self.with_protocol(py, |protocol| TlsProtocol::force_close(protocol, None))
     }
 
     #[pyo3(signature = (exc = None))]
     fn _force_close(&self, py: Python<'_>, exc: Option<Py<PyAny>>) -> PyResult<()> {
-        self.reach(py, |protocol| TlsProtocol::force_close(protocol, exc))
+        self.with_protocol(py, |protocol| TlsProtocol::force_close(protocol, exc))
     }
 
     fn is_reading(&self, py: Python<'_>) -> bool {
-        self.ask(py, false, |state| !state.reading_paused)
+        self.read_state(py, false, |state| !state.reading_paused)
     }
 
     fn pause_reading(&self, py: Python<'_>) {
-        self.ask(py, (), |state| state.reading_paused = true);
+        self.read_state(py, (), |state| state.reading_paused = true);
     }
 
     fn resume_reading(&self, py: Python<'_>) -> PyResult<()> {
-        self.reach(py, TlsProtocol::resume_reading)
+        self.with_protocol(py, TlsProtocol::resume_reading)
     }
 
     fn write(&self, data: &Bound<'_, PyAny>) -> PyResult<()> {
         check_bytes_like(data)?;
-        self.reach(data.py(), |protocol| TlsProtocol::write(protocol, data))
+        self.with_protocol(data.py(), |protocol| TlsProtocol::write(protocol, data))
     }
 
     fn writelines(&self, list_of_data: &Bound<'_, PyAny>) -> PyResult<()> {
-        self.reach(list_of_data.py(), |protocol| {
+        self.with_protocol(list_of_data.py(), |protocol| {
             TlsProtocol::writelines(protocol, list_of_data)
         })
     }
@@ -225,8 +230,8 @@ impl TlsTransport {
         high: Option<&Bound<'_, PyAny>>,
         low: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
-        let marks = Marks::new(high, low, WRITE_HIGH_WATER_BYTES, Pause::At)?;
-        self.reach(py, |protocol| {
+        let marks = WaterMarks::new(high, low, WRITE_HIGH_WATER_BYTES, Pause::At)?;
+        self.with_protocol(py, |protocol| {
             let state = &protocol.get().state;
             drop(state.with(py, |state| std::mem::replace(&mut state.write_marks, marks)));
             TlsProtocol::control_app_writing(protocol)
@@ -237,7 +242,7 @@ impl TlsTransport {
         &self,
         py: Python<'py>,
     ) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyAny>)> {
-        self.ask(py, Marks::default().to_python(py), |state| {
+        self.read_state(py, WaterMarks::default().to_python(py), |state| {
             state.write_marks.to_python(py)
         })
     }
@@ -257,8 +262,8 @@ impl TlsTransport {
         high: Option<&Bound<'_, PyAny>>,
         low: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
-        let marks = Marks::new(high, low, READ_HIGH_WATER_BYTES, Pause::At)?;
-        self.reach(py, |protocol| {
+        let marks = WaterMarks::new(high, low, READ_HIGH_WATER_BYTES, Pause::At)?;
+        self.with_protocol(py, |protocol| {
             let state = &protocol.get().state;
             drop(state.with(py, |state| std::mem::replace(&mut state.read_marks, marks)));
             TlsProtocol::control_lower_reading(protocol)
@@ -269,7 +274,7 @@ impl TlsTransport {
         &self,
         py: Python<'py>,
     ) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyAny>)> {
-        self.ask(py, Marks::default().to_python(py), |state| {
+        self.read_state(py, WaterMarks::default().to_python(py), |state| {
             state.read_marks.to_python(py)
         })
     }
@@ -286,7 +291,7 @@ impl TlsTransport {
     #[pyo3(name = "_test__append_write_backlog")]
     fn append_write_backlog(&self, data: &Bound<'_, PyAny>) -> PyResult<()> {
         let bytes = crate::capi::buffer::bytes_like(data)?;
-        self.reach(data.py(), |protocol| {
+        self.with_protocol(data.py(), |protocol| {
             protocol.get().push(data.py(), bytes);
             Ok(())
         })
@@ -309,7 +314,7 @@ impl TlsTransport {
     }
 
     fn __clear__(&self, py: Python<'_>) {
-        self.let_go(py);
+        self.drop_protocol(py);
     }
 }
 
@@ -317,7 +322,8 @@ impl Drop for TlsTransport {
     fn drop(&mut self) {
         // A finalising interpreter shows no warnings, and this thread cannot attach to it.
         Python::try_attach(|py| {
-            let closed = self.ask(py, true, |state| std::mem::replace(&mut state.closed, true));
+            let closed =
+                self.read_state(py, true, |state| std::mem::replace(&mut state.closed, true));
             if !closed {
                 let text = "unclosed transport <uringcore SSLTransport>".to_owned();
                 warn_of_a_dying_object(&py.get_type::<PyResourceWarning>(), text);

@@ -19,7 +19,7 @@ mod extra_info;
 mod lifecycle;
 mod protocol_calls;
 
-pub use buffer_limits::{Given, Marks, Pause};
+pub use buffer_limits::{OriginalMarks, Pause, WaterMarks};
 pub use lifecycle::{check_protocol, fail_waiter};
 pub use protocol_calls::Method;
 
@@ -50,9 +50,9 @@ pub enum Receiver {
 
 /// The descriptor of the socket, with its owner. The engine uses the descriptor and does not own it.
 pub enum Descriptor {
-    /// The transport owns it. At the end the engine closes it by an operation of the ring.
+    /// The transport owns the descriptor. At the end the engine closes it by an operation of the ring.
     Owned(OwnedFd),
-    /// A Python socket owns it. The transport closes that socket at the end.
+    /// A Python socket owns the descriptor. The transport closes that socket at the end.
     Socket(Py<PyAny>),
     /// The transport has ended, and the descriptor is closed or passed on.
     Gone,
@@ -69,13 +69,13 @@ pub struct TransportState {
     pub extra: Option<Py<PyDict>>,
     /// The number of writes after the end of the connection, counted as in asyncio.
     pub writes_lost: u32,
-    pub given_marks: Given,
+    pub given_marks: OriginalMarks,
     /// State that few transports have, and only for a short time.
-    rare: Option<Box<Rare>>,
+    rare: Option<Box<RareState>>,
 }
 
 #[derive(Default)]
-pub struct Rare {
+pub struct RareState {
     pub lost_error: Option<Py<PyAny>>,
     /// The context of `connection_lost`. `None` if it is the context of the other callbacks.
     pub lost_context: Option<Py<PyAny>>,
@@ -84,7 +84,7 @@ pub struct Rare {
 }
 
 impl TransportState {
-    pub fn rare(&mut self) -> &mut Rare {
+    pub fn rare(&mut self) -> &mut RareState {
         self.rare.get_or_insert_default()
     }
 
@@ -99,12 +99,12 @@ impl TransportState {
 
 /// The Python class of the transport, for `repr` and messages.
 #[derive(Clone, Copy)]
-pub enum Class {
+pub enum TransportClass {
     Stream,
     Datagram,
 }
 
-impl Class {
+impl TransportClass {
     fn name(self) -> &'static str {
         match self {
             Self::Stream => "StreamTransport",
@@ -118,7 +118,7 @@ impl Class {
 pub struct BaseTransport {
     pub owner: Py<LoopCore>,
     pub fd: RawFd,
-    class: Class,
+    class: TransportClass,
     /// The flags and sizes that the engine shows of the transport.
     pub shared: SharedState,
     pub state: GilCell<TransportState>,
@@ -397,8 +397,8 @@ impl BaseTransport {
         high: Option<&Bound<'_, PyAny>>,
         low: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
-        let marks = Marks::new(high, low, HIGH_MARK_BYTES, Pause::Above)?;
-        let Marks { low, high, .. } = marks;
+        let marks = WaterMarks::new(high, low, HIGH_MARK_BYTES, Pause::Above)?;
+        let WaterMarks { low, high, .. } = marks;
         let py = slf.py();
         let this = slf.get();
         let (outcome, given) = match this.key(py) {
@@ -542,8 +542,8 @@ pub fn is_buffered(protocol: &Bound<'_, PyAny>) -> PyResult<bool> {
 const WRITES_LOST_BEFORE_WARNING: u32 = 5;
 
 /// The arguments of a new transport.
-pub struct Parts {
-    pub class: Class,
+pub struct TransportArguments {
+    pub class: TransportClass,
     pub fd: RawFd,
     pub descriptor: Descriptor,
     pub protocol: Py<PyAny>,

@@ -23,7 +23,9 @@ use crate::capi::error;
 use crate::capi::gil_cell::GilCell;
 use crate::event_loop::loop_core::LoopCore;
 use crate::event_loop::ready_queue::Ready;
-use crate::transport::base_transport::{BaseTransport, Class, Descriptor, Method, Parts};
+use crate::transport::base_transport::{
+    BaseTransport, Descriptor, Method, TransportArguments, TransportClass,
+};
 
 /// An address as the kernel's structure and as a Python object. With it, a reply to a known sender needs no
 /// conversion.
@@ -196,8 +198,8 @@ impl DatagramTransport {
         let family: i32 = socket.getattr(intern!(py, "family"))?.extract()?;
         let base = BaseTransport::build(
             owner,
-            Parts {
-                class: Class::Datagram,
+            TransportArguments {
+                class: TransportClass::Datagram,
                 fd,
                 descriptor: Descriptor::Socket(socket.clone().unbind()),
                 protocol,
@@ -289,7 +291,7 @@ impl DatagramTransport {
         }
     }
 
-    // asyncio's datagram transport inherits these methods of streams from its base classes. They raise.
+    // asyncio's datagram transport inherits these methods of streams from its base classes. They raise NotImplementedError.
 
     #[expect(unused_variables, reason = "the name is asyncio's, and a keyword")]
     fn write(&self, data: &Bound<'_, PyAny>) -> PyResult<()> {

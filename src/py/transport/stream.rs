@@ -29,7 +29,9 @@ use crate::capi::error;
 use crate::event_loop::loop_core::LoopCore;
 use crate::event_loop::ready_queue::Ready;
 use crate::sock::op_queues;
-use crate::transport::base_transport::{BaseTransport, Class, Descriptor, Parts};
+use crate::transport::base_transport::{
+    BaseTransport, Descriptor, TransportArguments, TransportClass,
+};
 
 /// A connected stream socket with the interface of asyncio.Transport.
 #[pyclass(frozen, subclass, extends = BaseTransport, module = "uringcore._uringcore")]
@@ -56,8 +58,8 @@ impl StreamTransport {
         let py = owner.py();
         let base = BaseTransport::build(
             owner,
-            Parts {
-                class: Class::Stream,
+            TransportArguments {
+                class: TransportClass::Stream,
                 fd,
                 descriptor,
                 protocol,
@@ -78,7 +80,7 @@ impl StreamTransport {
     }
 
     /// Fails for a write after `write_eof`, and while `sendfile` uses the socket.
-    fn refuse(base: &BaseTransport, py: Python<'_>, call: &str) -> PyResult<()> {
+    fn check_may_write(base: &BaseTransport, py: Python<'_>, call: &str) -> PyResult<()> {
         let sendfile = base.state.with(py, |state| state.empty_waiter().is_some());
         let text = match (base.shared.is_finished(), sendfile) {
             (true, _) => format!("Cannot call {call}() after write_eof()"),
@@ -95,10 +97,10 @@ impl StreamTransport {
             Outgoing::Copied(bytes) => engine.transports().write_copy(key, bytes),
             Outgoing::Kept(bytes) => engine.transports().write(key, bytes),
         })?;
-        Self::obey(base, outcome)
+        Self::apply_outcome(base, outcome)
     }
 
-    fn obey(base: &Bound<'_, BaseTransport>, outcome: WriteOutcome) -> PyResult<()> {
+    fn apply_outcome(base: &Bound<'_, BaseTransport>, outcome: WriteOutcome) -> PyResult<()> {
         match outcome {
             WriteOutcome::PauseWriting => BaseTransport::pause_writing(base),
             WriteOutcome::Queued | WriteOutcome::Lost => Ok(()),
@@ -127,7 +129,7 @@ impl StreamTransport {
         if fd < 0 {
             return Err(PyValueError::new_err("sock: the socket is closed"));
         }
-        op_queues::settle(owner, socket)?;
+        op_queues::cancel_receives(owner, socket)?;
         let transport = Self::open(
             owner,
             fd,
@@ -138,7 +140,7 @@ impl StreamTransport {
             CallbackContext::new(py, context)?,
         )?;
         if let Some(key) = transport.bind(py).as_super().get().key(py) {
-            op_queues::hand_over(owner, socket, key)?;
+            op_queues::pass_results(owner, socket, key)?;
         }
         let base = transport.bind(py).as_super().clone().unbind();
         owner.get().push_ready(py, Ready::Start(base, waiter));
@@ -173,7 +175,7 @@ impl StreamTransport {
         let py = slf.py();
         let base = slf.as_super();
         let data = Outgoing::bytes_like(data)?;
-        Self::refuse(base.get(), py, "write")?;
+        Self::check_may_write(base.get(), py, "write")?;
         if data.is_empty() {
             return Ok(());
         }
@@ -192,7 +194,7 @@ impl StreamTransport {
         } else {
             "write"
         };
-        Self::refuse(base.get(), py, name)?;
+        Self::check_may_write(base.get(), py, name)?;
         let mut items = Vec::new();
         for item in list_of_data.try_iter()? {
             let item = item?;
@@ -218,7 +220,7 @@ impl StreamTransport {
         let outcome = base
             .get()
             .command(py, |engine| engine.transports().write_pieces(key, pieces))?;
-        Self::obey(base, outcome)
+        Self::apply_outcome(base, outcome)
     }
 
     fn can_write_eof(&self) -> bool {

@@ -12,7 +12,7 @@ use uringcore_http::webtransport::{Client, Error, Request, SessionCommands};
 use uringcore_limits::memory_budget::Charge;
 use uringcore_quic::{self as quic, Event};
 
-use super::session::{Host, SessionCore, failed};
+use super::session::{SessionConnection, SessionCore, failed};
 use super::session_limits::WebTransportLimits;
 use super::session_registry::SessionRegistry;
 use crate::capi::bounded_arguments::List;
@@ -112,10 +112,10 @@ impl WebTransportClient {
         let session_id = asked
             .unwrap_or(Err(Error::Gone))
             .map_err(|error| failed(py, &error))?;
-        let host = Box::new(ClientHost(slf.clone().unbind()));
+        let connection = Box::new(ClientSessionConnection(slf.clone().unbind()));
         let event_loop = this.event_loop.bind(py);
         let inbox = this.limits.get().inbox(Charge::default());
-        let core = SessionCore::new(py, host, session_id, None, event_loop, inbox)?;
+        let core = SessionCore::new(py, connection, session_id, None, event_loop, inbox)?;
         let kept = core.clone_ref(py);
         this.state
             .with(py, |state| state.sessions.add(session_id, kept));
@@ -233,7 +233,7 @@ impl WebTransportClient {
 
     /// Delivers pending events to their sessions.
     fn dispatch(&self, py: Python<'_>) -> PyResult<()> {
-        SessionRegistry::tell(py, || {
+        SessionRegistry::deliver(py, || {
             self.state.with(py, |state| {
                 let client = state.client.as_mut()?;
                 let event = client.webtransport().poll_event()?;
@@ -266,10 +266,10 @@ impl StreamProtocol for Streams {
     }
 }
 
-struct ClientHost(Py<WebTransportClient>);
+struct ClientSessionConnection(Py<WebTransportClient>);
 
-impl Host for ClientHost {
-    fn reach(
+impl SessionConnection for ClientSessionConnection {
+    fn with_session(
         &self,
         py: Python<'_>,
         run: &mut dyn FnMut(SessionCommands<'_>, &mut quic::Connection, Instant),
@@ -289,7 +289,7 @@ impl Host for ClientHost {
         self.0.get().dispatch(py)
     }
 
-    fn clone_ref(&self, py: Python<'_>) -> Box<dyn Host> {
+    fn clone_ref(&self, py: Python<'_>) -> Box<dyn SessionConnection> {
         Box::new(Self(self.0.clone_ref(py)))
     }
 

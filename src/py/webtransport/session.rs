@@ -20,10 +20,10 @@ use crate::capi::gil_cell::GilCell;
 use crate::streams::stream_manager::StreamManager;
 
 /// The connection of a session, at a client or a server.
-pub trait Host: Send + Sync {
+pub trait SessionConnection: Send + Sync {
     /// Calls `run` once, unless the connection or its loop has ended. Delivers the events that `run` causes before it
     /// returns.
-    fn reach(
+    fn with_session(
         &self,
         py: Python<'_>,
         run: &mut dyn FnMut(SessionCommands<'_>, &mut quic::Connection, Instant),
@@ -36,7 +36,7 @@ pub trait Host: Send + Sync {
     fn dispatch(&self, py: Python<'_>) -> PyResult<()>;
 
     /// Makes another reference to the connection. The owner of each reference passes it to the garbage collector.
-    fn clone_ref(&self, py: Python<'_>) -> Box<dyn Host>;
+    fn clone_ref(&self, py: Python<'_>) -> Box<dyn SessionConnection>;
 
     fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError>;
 }
@@ -54,7 +54,7 @@ pub trait Host: Send + Sync {
     module = "uringcore._uringcore"
 )]
 pub struct SessionCore {
-    host: Box<dyn Host>,
+    connection: Box<dyn SessionConnection>,
     session_id: u64,
     manager: Py<StreamManager>,
     state: GilCell<SessionState>,
@@ -101,9 +101,9 @@ impl SessionCore {
         });
         drop(old);
         for what in unreported {
-            this.reported(py, what)?;
+            this.handle_event(py, what)?;
         }
-        this.host.dispatch(py)
+        this.connection.dispatch(py)
     }
 
     /// Accepts the session, at a server.
@@ -124,23 +124,25 @@ impl SessionCore {
     /// Closes the session with a code and a reason.
     fn close(&self, py: Python<'_>, code: u32, reason: &str) -> PyResult<()> {
         let id = self.session_id;
-        self.host.reach(py, &mut |mut handle, quic, now| {
-            handle.close(quic, id, code, reason, now);
-        })
+        self.connection
+            .with_session(py, &mut |mut handle, quic, now| {
+                handle.close(quic, id, code, reason, now);
+            })
     }
 
     /// Requests that the peer ends the session (WT_DRAIN_SESSION).
     fn drain(&self, py: Python<'_>) -> PyResult<()> {
         let id = self.session_id;
-        self.host.reach(py, &mut |mut handle, quic, now| {
-            handle.drain(quic, id, now);
-        })
+        self.connection
+            .with_session(py, &mut |mut handle, quic, now| {
+                handle.drain(quic, id, now);
+            })
     }
 
     /// The counters of the session.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let mut now = None;
-        self.host.reach(py, &mut |handle, _, _| {
+        self.connection.with_session(py, &mut |handle, _, _| {
             now = handle.stats(self.session_id);
         })?;
         let stats = now.unwrap_or_else(|| self.state.with(py, |state| state.stats));
@@ -167,7 +169,7 @@ impl SessionCore {
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
-        self.host.traverse(&visit)?;
+        self.connection.traverse(&visit)?;
         visit.call(&self.manager)?;
         self.state
             .traverse(|state| visit.call(&state.receiver))
@@ -182,19 +184,20 @@ impl SessionCore {
 impl SessionCore {
     pub fn new(
         py: Python<'_>,
-        host: Box<dyn Host>,
+        connection: Box<dyn SessionConnection>,
         session_id: u64,
         draft: Option<Draft>,
         event_loop: &Bound<'_, PyAny>,
         inbox: Inbox,
     ) -> PyResult<Py<Self>> {
-        let reach = SessionTransportAccess {
-            host: host.clone_ref(py),
+        let access = SessionTransportAccess {
+            connection: connection.clone_ref(py),
             session_id,
         };
         let new_future = event_loop.getattr(intern!(py, "create_future"))?.unbind();
         let made_at = origin(event_loop)?;
-        let manager = StreamManager::on(Box::new(reach), new_future, made_at, inbox, None);
+        let manager =
+            StreamManager::for_transport(Box::new(access), new_future, made_at, inbox, None);
         let manager = Py::new(py, manager)?;
         let state = SessionState {
             receiver: None,
@@ -203,7 +206,7 @@ impl SessionCore {
             stats: SessionStats::default(),
         };
         let core = Self {
-            host,
+            connection,
             session_id,
             manager,
             state: GilCell::new(state),
@@ -212,15 +215,17 @@ impl SessionCore {
     }
 
     /// Handles an event of the session.
-    pub fn reported(&self, py: Python<'_>, what: EventKind) -> PyResult<()> {
+    pub fn handle_event(&self, py: Python<'_>, what: EventKind) -> PyResult<()> {
         match what {
-            EventKind::Quic(event) => self.manager.get().take_in(py, |inbox, keys| {
+            EventKind::Quic(event) => self.manager.get().receive_events(py, |inbox, keys| {
                 inbox.handle(event, |key| keys.push(key));
             }),
-            EventKind::Opened { stream_id, .. } => self.manager.get().take_in(py, |inbox, keys| {
-                inbox.announced(stream_id, |key| keys.push(key));
-            }),
-            what => self.tell(py, what),
+            EventKind::Opened { stream_id, .. } => {
+                self.manager.get().receive_events(py, |inbox, keys| {
+                    inbox.announced(stream_id, |key| keys.push(key));
+                })
+            }
+            what => self.notify_receiver(py, what),
         }
     }
 
@@ -233,7 +238,7 @@ impl SessionCore {
         self.state.with(py, |state| state.stats = stats);
     }
 
-    fn tell(&self, py: Python<'_>, what: EventKind) -> PyResult<()> {
+    fn notify_receiver(&self, py: Python<'_>, what: EventKind) -> PyResult<()> {
         let receiver = self.state.with(py, |state| {
             state.receiver.as_ref().map(|call| call.clone_ref(py))
         });
@@ -287,9 +292,10 @@ impl SessionCore {
             .map(|(name, value)| (&name[..], &value[..]))
             .collect();
         let mut answered = Err(Error::Gone);
-        self.host.reach(py, &mut |mut handle, quic, now| {
-            answered = answer(&mut handle, quic, self.session_id, &fields, now);
-        })?;
+        self.connection
+            .with_session(py, &mut |mut handle, quic, now| {
+                answered = answer(&mut handle, quic, self.session_id, &fields, now);
+            })?;
         answered.map_err(|error| failed(py, &error))
     }
 }

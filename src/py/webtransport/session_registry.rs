@@ -49,14 +49,14 @@ impl SessionRegistry {
 
     /// Delivers events to their sessions until `next` returns none. An exception for one session does not keep others
     /// from their events.
-    pub fn tell(
+    pub fn deliver(
         py: Python<'_>,
         next: impl Fn() -> Option<(Option<Py<SessionCore>>, EventKind)>,
     ) -> PyResult<()> {
         let mut outcome = Ok(());
         while let Some((session, what)) = next() {
             if let Some(session) = session {
-                outcome = outcome.and(session.get().reported(py, what));
+                outcome = outcome.and(session.get().handle_event(py, what));
             }
         }
         outcome

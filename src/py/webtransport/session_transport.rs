@@ -9,7 +9,7 @@ use uringcore_http::webtransport::SessionCommands;
 use uringcore_quic::read_on_demand::StreamTransport;
 use uringcore_quic::{self as quic, DatagramError, Priority, Received, StreamError};
 
-use super::session::Host;
+use super::session::SessionConnection;
 use crate::streams::transport_access::TransportAccess;
 
 /// A session, while its connection is borrowed.
@@ -92,14 +92,18 @@ impl StreamTransport for SessionTransport<'_> {
 
 /// Access to a session through its connection.
 pub struct SessionTransportAccess {
-    pub host: Box<dyn Host>,
+    pub connection: Box<dyn SessionConnection>,
     pub session_id: u64,
 }
 
 impl TransportAccess for SessionTransportAccess {
-    fn reach(&self, py: Python<'_>, run: &mut dyn FnMut(&mut dyn StreamTransport)) -> PyResult<()> {
+    fn with_transport(
+        &self,
+        py: Python<'_>,
+        run: &mut dyn FnMut(&mut dyn StreamTransport),
+    ) -> PyResult<()> {
         let session_id = self.session_id;
-        self.host.reach(py, &mut |handle, quic, now| {
+        self.connection.with_session(py, &mut |handle, quic, now| {
             if handle.stats(session_id).is_some() {
                 run(&mut SessionTransport {
                     handle,
@@ -112,11 +116,15 @@ impl TransportAccess for SessionTransportAccess {
     }
 
     fn written(&self, py: Python<'_>) {
-        self.host.written(py);
+        self.connection.written(py);
     }
 
-    fn ask(&self, py: Python<'_>, run: &mut dyn FnMut(&dyn StreamTransport)) -> PyResult<()> {
-        self.reach(py, &mut |stream_transport| run(stream_transport))
+    fn read_transport(
+        &self,
+        py: Python<'_>,
+        run: &mut dyn FnMut(&dyn StreamTransport),
+    ) -> PyResult<()> {
+        self.with_transport(py, &mut |stream_transport| run(stream_transport))
     }
 
     /// True: the state of a stream is kept until the program has dropped the stream.
@@ -125,9 +133,9 @@ impl TransportAccess for SessionTransportAccess {
     }
 
     /// Does nothing, because the connection stays attached for its other sessions.
-    fn let_go(&self, _py: Python<'_>) {}
+    fn detach(&self, _py: Python<'_>) {}
 
     fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
-        self.host.traverse(visit)
+        self.connection.traverse(visit)
     }
 }

@@ -17,10 +17,10 @@ pub struct TimerHandle {
     /// The time in seconds, as the bits of an `f64`. It changes when the handle is reused for another callback.
     when: AtomicU64,
     /// The position of the handle in the loop's timers. `None` if it is not there.
-    place: GilCell<Option<Place>>,
+    position: GilCell<Option<TimerPosition>>,
 }
 
-struct Place {
+struct TimerPosition {
     owner: Py<LoopCore>,
     key: TimerKey,
 }
@@ -45,7 +45,7 @@ impl TimerHandle {
             None => {
                 let timer = TimerHandle {
                     when: AtomicU64::new(when.to_bits()),
-                    place: GilCell::new(None),
+                    position: GilCell::new(None),
                 };
                 let handle = PyClassInitializer::from(Handle::new(call, context));
                 Py::new(py, handle.add_subclass(timer))?
@@ -56,11 +56,11 @@ impl TimerHandle {
             .get()
             .timers
             .with(py, |timers| timers.push(when, item));
-        let place = Place {
+        let position = TimerPosition {
             owner: owner.clone().unbind(),
             key,
         };
-        timer.get().place.with(py, |slot| *slot = Some(place));
+        timer.get().position.with(py, |slot| *slot = Some(position));
         Ok(timer)
     }
 
@@ -70,18 +70,18 @@ impl TimerHandle {
 
     /// Records that the handle has left the loop's timers.
     pub fn has_left(&self, py: Python<'_>) {
-        if let Some(place) = self.place.take(py) {
-            place.owner.drop_ref(py);
+        if let Some(position) = self.position.take(py) {
+            position.owner.drop_ref(py);
         }
     }
 
     pub fn cancel_now(slf: &Bound<'_, Self>) {
         let py = slf.py();
         slf.as_super().get().cancel_now(py);
-        if let Some(place) = slf.get().place.take(py) {
-            let timers = &place.owner.get().timers;
-            let left = timers.with(py, |timers| timers.remove(place.key));
-            drop((left, place.owner));
+        if let Some(position) = slf.get().position.take(py) {
+            let timers = &position.owner.get().timers;
+            let left = timers.with(py, |timers| timers.remove(position.key));
+            drop((left, position.owner));
         }
     }
 }
@@ -153,13 +153,17 @@ impl TimerHandle {
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
-        self.place
-            .traverse(|place| place.as_ref().map(|place| visit.call(&place.owner)))
+        self.position
+            .traverse(|position| {
+                position
+                    .as_ref()
+                    .map(|position| visit.call(&position.owner))
+            })
             .flatten()
             .unwrap_or(Ok(()))
     }
 
     fn __clear__(&self, py: Python<'_>) {
-        drop(self.place.take(py));
+        drop(self.position.take(py));
     }
 }

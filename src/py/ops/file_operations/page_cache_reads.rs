@@ -26,11 +26,11 @@ use crate::event_loop::loop_core::LoopCore;
 pub struct PageCacheReads {
     /// The loop, if it is one of this package. The number of its turns shows whether other coroutines have run.
     owner: GilCell<Option<Py<LoopCore>>>,
-    slice: GilCell<Slice>,
+    slice: GilCell<TimeSlice>,
 }
 
 /// The time slice of the running coroutine: the loop's turn in which it began, and the time.
-struct Slice {
+struct TimeSlice {
     turn: u64,
     began: Instant,
 }
@@ -42,7 +42,7 @@ impl PageCacheReads {
     fn new(owner: Option<Py<LoopCore>>) -> Self {
         Self {
             owner: GilCell::new(owner),
-            slice: GilCell::new(Slice {
+            slice: GilCell::new(TimeSlice {
                 turn: 0,
                 began: Instant::now(),
             }),
@@ -118,7 +118,7 @@ impl PageCacheReads {
         let now = Instant::now();
         self.slice.with(py, |slice| match turn {
             Some(turn) if turn != slice.turn => {
-                *slice = Slice { turn, began: now };
+                *slice = TimeSlice { turn, began: now };
                 false
             }
             _ => now.saturating_duration_since(slice.began) >= SLICE,

@@ -205,8 +205,8 @@ impl QuicEndpoint {
             };
             let lent = fd.filter(|fd| socket.is_lent(*fd));
             if let Some(fd) = lent {
-                // SAFETY: the descriptor is the lent one, which its owner has promised to keep open, and which the owner
-                // detaches when this returns true.
+                // SAFETY: the caller keeps the lent descriptor open, and detaches it from its socket object when this
+                // returns true.
                 socket.own(unsafe { OwnedFd::from_raw_fd(fd) });
             }
             run(socket);

@@ -54,7 +54,7 @@ impl FirstError {
 }
 
 /// The events of one connection in a turn; or a question for a session store, which belongs to no connection.
-struct Part {
+struct EventGroup {
     key: ConnectionKey,
     /// The protocol that is attached to the connection's streams. It has handled the events about streams already.
     attached: Option<Arc<dyn StreamProtocol>>,
@@ -66,18 +66,18 @@ struct Part {
 
 /// All events of a turn, grouped by connection.
 #[derive(Default)]
-struct Parts {
-    list: Vec<Part>,
+struct EventGroups {
+    list: Vec<EventGroup>,
     questions: usize,
     events: usize,
 }
 
-impl Parts {
+impl EventGroups {
     /// Takes the events of an endpoint. Events about streams go to the attached protocols.
     fn take(
         py: Python<'_>,
         endpoint: &QuicEndpoint,
-        protocol: &mut dyn Polled,
+        protocol: &mut dyn EventSource,
         now: Instant,
     ) -> Self {
         let mut parts = Self::default();
@@ -96,7 +96,7 @@ impl Parts {
             parts.events += 1;
             if matches!(event, Event::SessionsAsked { .. }) {
                 parts.questions += 1;
-                parts.list.push(Part::new(key, None));
+                parts.list.push(EventGroup::new(key, None));
             }
             parts.part(py, endpoint, key).events.push(event);
         }
@@ -105,20 +105,25 @@ impl Parts {
 
     /// The group of a connection. A new one is added unless the last group is that connection's, because the events of
     /// one connection follow each other.
-    fn part(&mut self, py: Python<'_>, endpoint: &QuicEndpoint, key: ConnectionKey) -> &mut Part {
+    fn part(
+        &mut self,
+        py: Python<'_>,
+        endpoint: &QuicEndpoint,
+        key: ConnectionKey,
+    ) -> &mut EventGroup {
         if self.list.last().is_none_or(|part| part.key != key) {
             let attached = endpoint.state.with(py, |state| {
                 let connection = state.connections.get(&key)?;
                 connection.get().attached(py)
             });
-            self.list.push(Part::new(key, attached));
+            self.list.push(EventGroup::new(key, attached));
         }
         let last = self.list.len() - 1;
         &mut self.list[last]
     }
 }
 
-impl Part {
+impl EventGroup {
     fn new(key: ConnectionKey, attached: Option<Arc<dyn StreamProtocol>>) -> Self {
         Self {
             key,
@@ -130,19 +135,19 @@ impl Part {
 }
 
 /// A source of events: the state machines of an endpoint, on a loop or without one.
-trait Polled {
+trait EventSource {
     fn poll_event_past(&mut self, take: &mut Take<'_>) -> Option<(ConnectionKey, Event)>;
 }
 
 type Take<'a> = dyn FnMut(ConnectionKey, &mut Connection, Event) -> Option<Event> + 'a;
 
-impl Polled for Endpoint {
+impl EventSource for Endpoint {
     fn poll_event_past(&mut self, take: &mut Take<'_>) -> Option<(ConnectionKey, Event)> {
         Endpoint::poll_event_past(self, take)
     }
 }
 
-impl Polled for QuicSocket {
+impl EventSource for QuicSocket {
     fn poll_event_past(&mut self, take: &mut Take<'_>) -> Option<(ConnectionKey, Event)> {
         QuicSocket::poll_event_past(self, take)
     }
@@ -208,16 +213,16 @@ impl QuicEndpoint {
         Ok(())
     }
 
-    fn take_events(&self, py: Python<'_>) -> PyResult<Vec<Part>> {
+    fn take_events(&self, py: Python<'_>) -> PyResult<Vec<EventGroup>> {
         let now = self.now(py);
         let parts = match &self.owned_by {
-            EndpointOwner::Object(cell) => {
-                cell.with(py, |own| Parts::take(py, self, &mut own.protocol, now))
-            }
+            EndpointOwner::Object(cell) => cell.with(py, |own| {
+                EventGroups::take(py, self, &mut own.protocol, now)
+            }),
             EndpointOwner::Loop { owner, key, .. } => owner.get().with_engine(py, |engine| {
                 let parts = match engine.quic(*key) {
-                    Some(socket) => Parts::take(py, self, socket, now),
-                    None => Parts::default(),
+                    Some(socket) => EventGroups::take(py, self, socket, now),
+                    None => EventGroups::default(),
                 };
                 engine.begin_parts(parts.list.len() - parts.questions, parts.events);
                 parts
@@ -226,7 +231,7 @@ impl QuicEndpoint {
         Ok(parts.list)
     }
 
-    fn deliver_to(slf: &Bound<'_, Self>, part: Part, has_begun: &mut bool) -> PyResult<()> {
+    fn deliver_to(slf: &Bound<'_, Self>, part: EventGroup, has_begun: &mut bool) -> PyResult<()> {
         let py = slf.py();
         let this = slf.get();
         let key = part.key;
@@ -234,7 +239,7 @@ impl QuicEndpoint {
         let mut inside = this.enter(py)?;
         if let Some(attached) = part.attached.filter(|_| part.is_handled) {
             first_error.note(py, attached.deliver(py));
-            this.go_on_in_this_turn(py);
+            this.continue_turn(py);
         }
         let mut group = part.events;
         if group.is_empty() {
@@ -284,7 +289,7 @@ impl QuicEndpoint {
             // The other events of the group, including the connection's end, are delivered even after an exception.
             first_error.note(py, handled.map(drop));
             first_error.note(py, attached.deliver(py));
-            this.go_on_in_this_turn(py);
+            this.continue_turn(py);
         }
         for event in group {
             match connection.keep_credential(py, &event) {
@@ -319,9 +324,12 @@ impl QuicEndpoint {
 
     /// Lets tasks that streams have woken run before the loop waits. So they run as early as a protocol's callback
     /// would.
-    fn go_on_in_this_turn(&self, py: Python<'_>) {
+    fn continue_turn(&self, py: Python<'_>) {
         if let EndpointOwner::Loop { owner, .. } = &self.owned_by {
-            owner.get().ready.with(py, |ready| ready.goes_on = true);
+            owner
+                .get()
+                .ready
+                .with(py, |ready| ready.turn_continues = true);
         }
     }
 

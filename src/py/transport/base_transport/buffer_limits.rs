@@ -9,16 +9,16 @@ use pyo3::{PyTraverseError, PyVisit};
 /// A low-water and a high-water mark in bytes. If the program's numbers are no whole sizes, they are rounded such
 /// that a comparison with a size has the result that the numbers would have.
 #[derive(Default)]
-pub struct Marks {
+pub struct WaterMarks {
     pub low: usize,
     pub high: usize,
-    pub given: Given,
+    pub given: OriginalMarks,
 }
 
 /// The marks as the program has given them, unless they are two whole sizes. asyncio accepts any objects that can be
 /// compared with numbers, and returns the same objects.
 #[derive(Default)]
-pub struct Given(Option<Box<(Py<PyAny>, Py<PyAny>)>>);
+pub struct OriginalMarks(Option<Box<(Py<PyAny>, Py<PyAny>)>>);
 
 /// The comparison by which a queue is too long. It decides how a fraction of a byte is rounded.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -29,13 +29,13 @@ pub enum Pause {
     At,
 }
 
-impl Marks {
+impl WaterMarks {
     /// The marks for the high-water mark `high`, with asyncio's default for the low one.
     pub const fn below(high: usize) -> Self {
         Self {
             low: high / 4,
             high,
-            given: Given(None),
+            given: OriginalMarks(None),
         }
     }
 
@@ -69,7 +69,7 @@ impl Marks {
                     f64::floor
                 },
             )?,
-            given: Given(
+            given: OriginalMarks(
                 (!is_size(&low) || !is_size(&high))
                     .then(|| Box::new((low.unbind(), high.unbind()))),
             ),
@@ -85,13 +85,13 @@ impl Marks {
     }
 
     /// The marks as Python objects, for an owner that keeps no sizes.
-    pub fn into_given(self, py: Python<'_>) -> PyResult<Given> {
+    pub fn into_given(self, py: Python<'_>) -> PyResult<OriginalMarks> {
         let (low, high) = self.to_python(py)?;
-        Ok(Given(Some(Box::new((low.unbind(), high.unbind())))))
+        Ok(OriginalMarks(Some(Box::new((low.unbind(), high.unbind())))))
     }
 }
 
-impl Given {
+impl OriginalMarks {
     /// Visits the numbers, which are objects of the program and may refer to the transport.
     pub fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
         match &self.0 {

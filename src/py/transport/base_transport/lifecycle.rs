@@ -11,7 +11,8 @@ use uringcore_engine::{Engine, Key, SharedState};
 use uringcore_io::Errno;
 
 use super::{
-    BaseTransport, Descriptor, Given, Method, Parts, Receiver, TransportState, extra_info,
+    BaseTransport, Descriptor, Method, OriginalMarks, Receiver, TransportArguments, TransportState,
+    extra_info,
 };
 use crate::capi::context::Inside;
 use crate::capi::error;
@@ -21,7 +22,7 @@ use crate::event_loop::loop_core::LoopCore;
 
 impl BaseTransport {
     /// Makes a transport that is not in the engine yet.
-    pub fn build(owner: &Bound<'_, LoopCore>, parts: Parts) -> PyResult<Self> {
+    pub fn build(owner: &Bound<'_, LoopCore>, parts: TransportArguments) -> PyResult<Self> {
         let py = owner.py();
         let protocol = parts.protocol.bind(py);
         let receiver = Receiver::of(protocol)?;
@@ -45,7 +46,7 @@ impl BaseTransport {
                 server: parts.server,
                 extra: parts.extra,
                 writes_lost: 0,
-                given_marks: Given::default(),
+                given_marks: OriginalMarks::default(),
                 rare: None,
             }),
         })
@@ -190,7 +191,7 @@ impl BaseTransport {
         // The close of a Python socket may fail, and the report of that names the protocol. Without a Python socket,
         // the protocol is dropped first.
         let reported = slf.get().has_python_socket(py).then_some(protocol);
-        let ended = Self::let_go(slf);
+        let ended = Self::release_all(slf);
         let ended = match (ended, reported) {
             (Err(error), Some(protocol)) => Self::report(slf, CLOSE_FAILED, error, &protocol),
             (ended, _) => ended,
@@ -204,7 +205,7 @@ impl BaseTransport {
         })
     }
 
-    fn let_go(slf: &Bound<'_, Self>) -> PyResult<()> {
+    fn release_all(slf: &Bound<'_, Self>) -> PyResult<()> {
         let py = slf.py();
         let this = slf.get();
         let dropped = this

@@ -36,12 +36,12 @@ impl StreamTransport {
         match base.get().state.with(py, |state| state.receiver) {
             Receiver::Bytes => Self::deliver(base, data),
             Receiver::Buffer => Self::buffer_updated(base, data),
-            Receiver::Tls => Self::give_records(base, data, drop),
+            Receiver::Tls => Self::deliver_records(base, data, drop),
         }
     }
 
     /// Passes records to TLS, which decrypts them. Then returns their memory by `give_back`, before Python code runs.
-    fn give_records<D: Deref<Target = [u8]>>(
+    fn deliver_records<D: Deref<Target = [u8]>>(
         base: &Bound<'_, BaseTransport>,
         data: D,
         give_back: impl FnOnce(D),
@@ -60,7 +60,7 @@ impl StreamTransport {
     /// Receives from a readable socket directly into the object that the protocol gets.
     pub fn readable(base: &Bound<'_, BaseTransport>, fd: RawFd) -> PyResult<()> {
         let py = base.py();
-        if !Self::still_has(base.get(), py, fd)? {
+        if !Self::owns_descriptor(base.get(), py, fd)? {
             // EBADF is the error of asyncio's receive in this case.
             let closed = io::Error::from_raw_os_error(libc::EBADF);
             let next = NextReceive::WhenReadable;
@@ -77,7 +77,7 @@ impl StreamTransport {
         Self::note_received(base.get(), py, count, next_receive(count))?;
         match received {
             Ok(bytes) if bytes.as_bytes().is_empty() => Ok(()),
-            Ok(bytes) => Self::give(base, bytes),
+            Ok(bytes) => Self::deliver_bytes(base, bytes),
             // The engine has queued the event of this error, which ends the connection.
             Err(_) => Ok(()),
         }
@@ -92,7 +92,7 @@ impl StreamTransport {
         let count = result.as_ref().copied();
         Self::note_received(base.get(), py, count, next_receive(count))?;
         match result {
-            Ok(1..) => Self::give_records(base, records, |spent| RECORDS.set(spent)),
+            Ok(1..) => Self::deliver_records(base, records, |spent| RECORDS.set(spent)),
             _ => {
                 RECORDS.set(records);
                 Ok(())
@@ -102,14 +102,14 @@ impl StreamTransport {
 
     /// True if the descriptor still belongs to the stream. If the program has closed its socket object under the
     /// transport, the descriptor's number may have a new owner, from which this must not receive.
-    fn still_has(base: &BaseTransport, py: Python<'_>, fd: RawFd) -> PyResult<bool> {
+    fn owns_descriptor(base: &BaseTransport, py: Python<'_>, fd: RawFd) -> PyResult<bool> {
         let socket = base.state.with(py, |state| match &state.descriptor {
             Descriptor::Socket(socket) => Ok(socket.clone_ref(py)),
             Descriptor::Owned(_) => Err(true),
             Descriptor::Gone => Err(false),
         });
         match socket {
-            Ok(socket) => socket_attributes::stands_for(socket.bind(py), fd),
+            Ok(socket) => socket_attributes::has_descriptor(socket.bind(py), fd),
             Err(known) => Ok(known),
         }
     }
@@ -140,7 +140,7 @@ impl StreamTransport {
         };
         let is_followed = Self::note_received(this, py, result.as_ref().copied(), next)?;
         let reported = match result {
-            Ok(count @ 1..) => Self::filled(base, &protocol, inside, count).map(drop),
+            Ok(count @ 1..) => Self::notify_filled(base, &protocol, inside, count).map(drop),
             _ => Ok(()),
         };
         let Some(key) = this.key(py).filter(|_| is_followed) else {
@@ -157,7 +157,7 @@ impl StreamTransport {
     /// Calls `buffer_updated` for `count` bytes in the protocol's buffer. Returns true if it raised no exception.
     ///
     /// If it schedules a callback, which may empty the buffer, that callback runs before the next bytes are delivered.
-    fn filled(
+    fn notify_filled(
         base: &Bound<'_, BaseTransport>,
         protocol: &Bound<'_, PyAny>,
         inside: Inside<'_>,
@@ -212,10 +212,10 @@ impl StreamTransport {
         let bytes = PyBytes::new(base.py(), &data);
         // The buffer returns to the ring before Python code runs.
         drop(data);
-        Self::give(base, bytes)
+        Self::deliver_bytes(base, bytes)
     }
 
-    fn give(base: &Bound<'_, BaseTransport>, bytes: Bound<'_, PyBytes>) -> PyResult<()> {
+    fn deliver_bytes(base: &Bound<'_, BaseTransport>, bytes: Bound<'_, PyBytes>) -> PyResult<()> {
         let py = base.py();
         let Some((protocol, inside)) = base.get().enter(py)? else {
             return Ok(());
@@ -261,10 +261,10 @@ impl StreamTransport {
             if waits {
                 this.command(py, |engine| engine.transports().put_back(key, rest))?;
             }
-            if !Self::filled(base, &protocol, inside, count)? {
+            if !Self::notify_filled(base, &protocol, inside, count)? {
                 return Ok(());
             }
-            let Some(rest) = Self::take_back(this, py, waits)? else {
+            let Some(rest) = Self::take_waiting(this, py, waits)? else {
                 return Ok(());
             };
             data = rest;
@@ -273,7 +273,7 @@ impl StreamTransport {
     }
 
     /// Takes the bytes that wait in the engine back, if the transport is still reading.
-    fn take_back(
+    fn take_waiting(
         base: &BaseTransport,
         py: Python<'_>,
         waits: bool,
