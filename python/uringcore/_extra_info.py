@@ -1,7 +1,8 @@
 """The values of a transport's ``get_extra_info``.
 
 Each entry is made at its first use, because most connections of a server never use one.
-``src/py/transport/base_transport/extra_info.rs`` provides the socket over a transport's descriptor, and the addresses.
+``src/py/transport/base_transport/extra_info.rs`` provides the socket over a transport's descriptor, and the
+addresses.
 
 An entry made here costs 0.3 µs more than in Rust.
 """

@@ -5,7 +5,8 @@ and leak detectors look up watched descriptors, and find them. A program that re
 (nest_asyncio, to run a loop inside itself) waits by ``_selector.select()`` and runs the handles that it pops
 from ``_ready``. Due timers are among those; ``_scheduled`` stays empty.
 
-``src/py/loop/fd_watchers.rs`` implements the watchers. The polls of the loop's own transports are not watchers.
+``src/py/loop/fd_watchers.rs`` implements the watchers. The polls of the loop's own transports are not among
+them.
 
 ``_selector.select()`` is the first half of an iteration. ``run_forever`` calls ``_run_once`` for each
 iteration only if the program has replaced it.

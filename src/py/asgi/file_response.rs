@@ -128,7 +128,7 @@ impl Source {
                 Err(error) if !is_out_of_descriptors(&error) => {
                     return Err(Unopened::Failed(self.named(py, &error)));
                 }
-                // Closing a file that only waits has freed a descriptor.
+                // The file of a response that only waits was closed, which has freed a descriptor.
                 Err(_) if open_files::close_one(py) => {}
                 Err(_) => return Err(Unopened::NoDescriptor),
             }

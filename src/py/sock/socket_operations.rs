@@ -396,7 +396,7 @@ fn give_back(
     cancelled_results::give_back(r#loop, sock, result)
 }
 
-// Outcomes -------------------------------------------------------------------------------------------
+// Functions of the plans -----------------------------------------------------------------------------
 
 fn received(
     slf: &Bound<'_, LoopCore>,

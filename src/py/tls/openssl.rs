@@ -227,7 +227,7 @@ fn check_version(functions: &Functions, expected: &str) -> Result<(), String> {
     // SAFETY: the function returns a constant string for every number.
     let text = unsafe { CStr::from_ptr((functions.openssl_version)(OPENSSL_VERSION)) };
     let text = text.to_string_lossy();
-    // Only OpenSSL itself: the BIOs of LibreSSL, AWS-LC and BoringSSL differ.
+    // Only OpenSSL itself is accepted: the BIOs of LibreSSL, AWS-LC and BoringSSL differ.
     if text == expected && text.starts_with("OpenSSL ") {
         Ok(())
     } else {

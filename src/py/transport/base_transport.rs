@@ -59,7 +59,7 @@ pub enum Descriptor {
 }
 
 pub struct TransportState {
-    /// `None` before the transport is in the engine, and after `connection_lost`.
+    /// The transport's key in the engine. `None` before the transport is in the engine, and after `connection_lost`.
     pub key: Option<Key>,
     pub descriptor: Descriptor,
     pub protocol: Option<Py<PyAny>>,
