@@ -12,8 +12,9 @@ use crate::asgi::scope::ConnectionInfo;
 
 /// The TLS information of the connection, for applications.
 pub(super) enum Tls {
-    /// The function that returns it. Called at a request, until the handshake is complete.
+    /// The function that returns the information. Called at a request, until the handshake is complete.
     Asked(Py<PyAny>),
+    /// The information, from the end of the handshake on.
     Known(Py<PyAny>),
 }
 
