@@ -335,8 +335,8 @@ fn new_task<'py>(
 fn send(running: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>) -> PyResult<StepResult> {
     let py = running.py();
     let mut result = null_mut();
-    // SAFETY: this thread is attached, and both objects are alive for the call, which writes a new reference, or null with
-    // an exception set.
+    // SAFETY: this thread is attached, and both objects are alive for the call, which writes a new reference, or null
+    // with an exception set.
     let (outcome, result) = unsafe {
         let outcome = ffi::PyIter_Send(running.as_ptr(), value.as_ptr(), &raw mut result);
         (outcome, Bound::from_owned_ptr_or_opt(py, result))

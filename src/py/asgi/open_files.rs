@@ -233,8 +233,8 @@ impl SetFuture {
     }
 }
 
-/// The limit of open files is the process's limit of descriptors divided by this number. The other descriptors are for TCP
-/// clients, listeners and the application.
+/// The limit of open files is the process's limit of descriptors divided by this number. The other descriptors are
+/// for TCP clients, listeners and the application.
 const SHARE_OF_DESCRIPTORS: usize = 4;
 /// The largest number of permits. More would not save any opening of files.
 const FILES_MAX: usize = 16_384;

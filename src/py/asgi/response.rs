@@ -492,8 +492,8 @@ impl Request {
             state.more_body
         });
         if is_early {
-            // After an early response, the client is requested to stop sending the rest of the request, without an error
-            // (H3_NO_ERROR, RFC 9114 section 4.1).
+            // After an early response, the client is requested to stop sending the rest of the request, without an
+            // error (H3_NO_ERROR, RFC 9114 section 4.1).
             self.forget_body(py);
             self.with_stream(py, |stream| stream.end(py, Ending::NoMoreWanted));
         }

@@ -241,8 +241,8 @@ fn family_mismatch() -> PyErr {
     PyOSError::new_err("address family mismatched")
 }
 
-/// True for a tuple whose host is a literal IP address in an exact `str`. Such an address needs no name look-up, and its
-/// tuple may be kept and recognised by its identity.
+/// True for a tuple whose host is a literal IP address in an exact `str`. Such an address needs no name look-up, and
+/// its tuple may be kept and recognised by its identity.
 pub fn is_literal(addr: &Bound<'_, PyAny>) -> bool {
     addr.cast_exact::<PyTuple>().is_ok_and(|tuple| {
         tuple.get_item(0).is_ok_and(|host| {

@@ -73,8 +73,8 @@ mod hook {
         HOOK.with(|hook| {
             hook.depth.set(hook.depth.get() - 1);
             if hook.depth.get() == 0 {
-                // SAFETY: `enter` added this record on this thread (`UnwindGuard` is not `Send`). Other code has removed the
-                // records that it added since, before it returned to us.
+                // SAFETY: `enter` added this record on this thread (`UnwindGuard` is not `Send`). Other code has
+                // removed the records that it added since, before it returned to us.
                 unsafe { _pthread_cleanup_pop(hook.record.get(), 0) };
             }
         });

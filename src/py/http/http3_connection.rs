@@ -345,8 +345,8 @@ impl Http3Connection {
         peeked.ok().flatten()
     }
 
-    /// Calls `run` as `with_connections` does, for callers that cannot raise. An error, which means that the loop is inside
-    /// the kernel on another thread, goes to `sys.unraisablehook`.
+    /// Calls `run` as `with_connections` does, for callers that cannot raise. An error, which means that the loop is
+    /// inside the kernel on another thread, goes to `sys.unraisablehook`.
     pub fn with_connections_unraisable<R>(
         &self,
         py: Python<'_>,

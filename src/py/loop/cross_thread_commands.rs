@@ -73,7 +73,8 @@ impl LoopCore {
                                 watcher.serial = engine.watchers().add(fd, direction(write))
                             }
                             None => {
-                                let _ = engine.watchers().remove(fd, direction(write)); // `engine.enter` fails with the same error, as above.
+                                // If this fails, `engine.enter` fails with the same error, as above.
+                                let _ = engine.watchers().remove(fd, direction(write));
                             }
                         });
                 }

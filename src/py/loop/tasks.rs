@@ -24,9 +24,9 @@ pub fn new_future<'py>(slf: &Bound<'py, LoopCore>) -> PyResult<Bound<'py, PyAny>
     let class = module(py, &MODULE, "asyncio.futures")?.getattr(intern!(py, "Future"))?;
     let names = NAMES.get_or_try_init(py, || PyTuple::new(py, ["loop"]).map(Bound::unbind))?;
     let mut items = [null_mut(), slf.as_ptr()];
-    // SAFETY: this thread is attached. The class, the loop and the names are alive for the call. The loop is the value of
-    // the one name, and there is room before the first argument, as the flag promises. The result is a new reference,
-    // or null with an exception set.
+    // SAFETY: this thread is attached. The class, the loop and the names are alive for the call. The loop is the value
+    // of the one name, and there is room before the first argument, as the flag promises. The result is a new
+    // reference, or null with an exception set.
     unsafe {
         let items = items.as_mut_ptr().add(1);
         let flag = ffi::PY_VECTORCALL_ARGUMENTS_OFFSET;

@@ -444,12 +444,12 @@ fn retire(this: &LoopCore, py: Python<'_>, handle: AnyHandle) {
 /// The engine, lent to `Python::detach`, which runs a closure without the interpreter lock.
 struct WithoutLock<'a>(&'a mut Engine);
 
-// SAFETY: `detach` runs the closure on this thread; only its bound requires `Send`. Other threads run meanwhile. They
-// cannot reach the engine, which `wait`, `rest` and `_core_close` have taken out of its cell before. Nor can they reach
-// the counters that the engine shares with buffers outside of it (`uringcore_io::RecvBuf`): no Python object holds such a
-// buffer. They are on the stack of this thread, below a nested turn that an event's callback runs, and `wait` lets no
-// other thread into a run. If the engine drops a Python object here, it is a `Py`, whose drop PyO3 defers while the lock
-// is released.
+// SAFETY: `detach` runs the closure on this thread; only its bound requires `Send`. Other threads run meanwhile.
+// They cannot reach the engine, which `wait`, `rest` and `_core_close` have taken out of its cell before. Nor can
+// they reach the counters that the engine shares with buffers outside of it (`uringcore_io::RecvBuf`): no Python
+// object holds such a buffer. They are on the stack of this thread, below a nested turn that an event's callback
+// runs, and `wait` lets no other thread into a run. If the engine drops a Python object here, it is a `Py`, whose
+// drop PyO3 defers while the lock is released.
 unsafe impl Send for WithoutLock<'_> {}
 
 impl WithoutLock<'_> {

@@ -164,8 +164,8 @@ pub fn member(socket: &Bound<'_, PyAny>, name: &str) -> PyResult<i32> {
         "type" => &types.kind,
         _ => &types.proto,
     };
-    // SAFETY: this thread is attached (`py`). A member descriptor of the socket class has `tp_descr_get`, which returns a new
-    // reference, or NULL with an exception if the object has another class.
+    // SAFETY: this thread is attached (`py`). A member descriptor of the socket class has `tp_descr_get`, which returns
+    // a new reference, or NULL with an exception if the object has another class.
     let value = unsafe {
         let class = ffi::Py_TYPE(descriptor.as_ptr());
         let Some(get) = (*class).tp_descr_get else {

@@ -485,8 +485,8 @@ impl TlsProtocol {
         Ok(())
     }
 
-    /// Pauses reading from the transport beneath when the bytes that wait here reach the high-water mark. Resumes it at the
-    /// low-water mark.
+    /// Pauses reading from the transport beneath when the bytes that wait here reach the high-water mark. Resumes it at
+    /// the low-water mark.
     pub(super) fn control_lower_reading(slf: &Bound<'_, Self>) -> PyResult<()> {
         let py = slf.py();
         let this = slf.get();

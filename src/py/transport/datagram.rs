@@ -291,7 +291,8 @@ impl DatagramTransport {
         }
     }
 
-    // asyncio's datagram transport inherits these methods of streams from its base classes. They raise NotImplementedError.
+    // asyncio's datagram transport inherits these methods of streams from its base classes. They raise
+    // NotImplementedError.
 
     #[expect(unused_variables, reason = "the name is asyncio's, and a keyword")]
     fn write(&self, data: &Bound<'_, PyAny>) -> PyResult<()> {
