@@ -45,7 +45,7 @@ struct Head {
     fields: Vec<Line>,
 }
 
-/// What content changes in the state of the response.
+/// The effect of a piece of content on the state of the response.
 pub(super) struct Accounted {
     /// No content follows.
     pub last: bool,

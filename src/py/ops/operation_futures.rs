@@ -80,7 +80,7 @@ impl Waiters {
         self.get(key).is_some()
     }
 
-    /// The subject of an operation.
+    /// The object that belongs to an operation (see [`Subject`]).
     pub fn subject(&self, py: Python<'_>, key: Key) -> Option<Py<PyAny>> {
         let subject = self.get(key)?.subject.as_ref()?;
         Some(subject.clone_ref(py))
