@@ -1,4 +1,4 @@
-//! The open files of a process: permits, which clients share fairly (`limits::shares`).
+//! The open files of a process: permits, which clients share fairly (`limits::fair_permits`).
 //!
 //! A response holds a permit while it reads its file, also while a thread reads for it. While the client accepts
 //! nothing, the file stays open with the permit. When another response needs the permit, the file is closed, and it

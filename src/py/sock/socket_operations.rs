@@ -3,7 +3,7 @@
 //! Each function here returns one of three values: the result itself, if a system call succeeded at once; a future,
 //! if the operation was queued; `None`, if the socket or an argument is unusual (a subclass, an unusual address
 //! family, a wrong argument), so that asyncio's own code has to handle the call. The coroutines around these
-//! functions are in `_sockets.py`. `cancelled_results` has the results of cancelled calls.
+//! functions are in `_sock_calls.py`. `cancelled_results` has the results of cancelled calls.
 //!
 //! The result of a future has one form for each kind of socket, so that it can be kept for any later call: `bytes`
 //! from a stream, `(bytes, address)` from other sockets, `(socket, address)` from a listener.
@@ -16,7 +16,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyDict, PyTuple};
 use uringcore_engine::{OpQueueId, SocketOp};
-use uringcore_io::{Errno, ReceivedMessage, Outcome, PeerAddress, net};
+use uringcore_io::{Errno, Outcome, PeerAddress, ReceivedMessage, net};
 
 use crate::capi::address;
 use crate::capi::buffer;

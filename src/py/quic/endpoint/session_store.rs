@@ -1,8 +1,8 @@
 //! Asks the program's session store, on the thread that delivers events or on a thread of the store.
 //!
 //! A store in memory answers at once. A store that may block is asked on its own thread
-//! (`uringcore.quic._session_store_thread`), and a later `deliver` takes its answer. On a loop the answer causes a `deliver`.
-//! The protocol limits the time for which a handshake waits for the answer.
+//! (`uringcore.quic._session_store_thread`), and a later `deliver` takes its answer. On a loop the answer causes a
+//! `deliver`. The protocol limits the time for which a handshake waits for the answer.
 
 use std::time::{Duration, Instant};
 
