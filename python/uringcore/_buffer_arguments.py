@@ -1,6 +1,6 @@
-"""Checks of buffer arguments in Python; ``src/py/capi/buffer.rs`` checks them in Rust.
+"""Checks of arguments that may be any buffer, for Python code that only reads them.
 
-Only for buffers that are read.
+``src/py/capi/buffer.rs`` has these checks for Rust code.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def contiguous_bytes(value: Any, name: str) -> bytes:
         kind = type(value).__name__
         raise TypeError(f"{name}: a bytes-like object is required, not {kind!r}") from None
     with view:
-        # `tobytes()` would rearrange the items of any other layout into C's order.
+        # `tobytes()` would rearrange the items into C's order.
         if not view.c_contiguous:
             raise BufferError(f"{name}: the buffer is not C-contiguous")
         return view.tobytes()

@@ -1,4 +1,4 @@
-"""The start of a child process for asyncio's subprocess transport, up to its first instruction.
+"""The start of a child process for asyncio's subprocess transport, until its program runs.
 
 ``_processes`` starts children and waits for their ends; ``_popen`` prepares their arguments.
 """
@@ -29,10 +29,10 @@ class SubprocessTransport(_UnixSubprocessTransport):  # type: ignore[misc]
 
 
 class Start:
-    """One child between the request and its first instruction.
+    """The start of one child, from the request until its program runs.
 
-    Callbacks own it, not the coroutine that waits for it. If that coroutine is cancelled, closed or never
-    resumed, the child is still either handed over or killed and waited for.
+    Callbacks hold this object, not only the coroutine that waits for the start. So if that coroutine is
+    cancelled, closed or never resumed, the child is killed and waited for.
     """
 
     def __init__(self, loop: Any, process: PendingPopen) -> None:
@@ -46,7 +46,7 @@ class Start:
 
     @property
     def unwanted(self) -> bool:
-        """True if the caller does not wait for the child any more."""
+        """True if nothing waits for the child any more."""
         return self._unwanted or self.done.cancelled()
 
     def begin(self) -> None:
@@ -71,7 +71,8 @@ class Start:
             self._end_without_child()
         elif self.done.done() and not self.done.cancelled() and self.done.exception() is None:
             self._kill(*self.done.result())  # the caller was cancelled before it took the result
-        # Otherwise _finished() kills it; if the loop is closed before that, the drop of `Spawn` does.
+        # If the start is not done, _finished() kills the child; if the loop is closed before, `Spawn` does
+        # when it is dropped.
 
     def _finished(self) -> None:
         self._loop._remove_reader(self._fd)
@@ -94,7 +95,7 @@ class Start:
         try:
             os.kill(pid, signal.SIGKILL)
         except ProcessLookupError:
-            # With SIGCHLD ignored the kernel reaps the child. The wait below detects this too.
+            # If SIGCHLD is ignored, the kernel has reaped the child. The wait below detects this, too.
             _asyncio_logger.debug("child process pid %d has gone before it was killed", pid)
         if not self._loop.is_closed():
             self._loop._await_child(pid, pidfd, self._killed)

@@ -1,4 +1,4 @@
-"""The command ``uringcore``: selects its parts.
+"""The command ``uringcore``: selects the part that handles a command line.
 
 ``uringcore get URL`` is the HTTP/3 client, which has no dependencies. Any other first word belongs to the
 server, which needs the extra ``uringcore[server]``. http3/_command.py and server/_command.py parse the
@@ -24,7 +24,7 @@ usage: uringcore MODULE:APP [options]   serve an ASGI application over HTTP/1.1 
 
 uringcore --help and uringcore get --help show the options."""
 
-# Set by a shell's completion, which passes no arguments (click's protocol).
+# A shell that completes a command line sets this variable, and passes no arguments (click's protocol).
 COMPLETION = "_URINGCORE_COMPLETE"
 
 
@@ -63,7 +63,7 @@ def run(command: Command, arguments: list[str]) -> NoReturn:
 
 
 def serve_nothing(arguments: list[str], why: str) -> int:
-    """Handles a command line without uvicorn, which defines the server's options."""
+    """Handles a command line of the server if uvicorn, which defines its options, is not installed."""
     if "--version" in arguments:
         from uringcore import __version__
 

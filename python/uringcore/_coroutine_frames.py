@@ -1,6 +1,6 @@
-"""Frames for the extension's coroutines, which have none.
+"""Stack frames for the extension's coroutines, which have none of their own.
 
-``inspect.getcoroutinestate`` and a task's stack need one.
+``inspect.getcoroutinestate`` and ``Task.get_stack`` need a frame.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ __all__ = ["NEW", "WAITING"]
 
 
 def native_code() -> Iterator[None]:
-    """The frame in a stack where the extension is running."""
+    """Its frame stands for the extension's code in a stack."""
     yield
 
 
-# Generators, because Python does not warn of a generator that is never run.
+# The frames are those of generators, because Python does not warn if a generator is never run.
 NEW = native_code()
 WAITING = native_code()
 next(WAITING)

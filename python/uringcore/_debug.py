@@ -1,6 +1,6 @@
 """Debug mode: asyncio's own handles, which record where they were created and how long they run.
 
-Otherwise the core makes and runs handles of its own type.
+Without debug mode the core makes and runs handles of its own type.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class DebugHandles:
             kind = getattr(events, "_ThreadSafeHandle", kind)  # CPython 3.14
         handle: Any = kind(callback, args, self, context)
         if handle._source_traceback:
-            # Remove this frame, and that of a constructor which calls another.
+            # The traceback must not contain this frame, nor that of a subclass's constructor.
             del handle._source_traceback[-1 if kind is events.Handle else -2 :]
         return cast(events.Handle, handle)
 
@@ -73,11 +73,12 @@ class DebugHandles:
             self._current_handle = None
         seconds = time.monotonic() - started
         if seconds >= self.slow_callback_duration:
-            # Looked up each time, because asyncio's users and its own tests replace it.
+            # Looked up for each warning, because programs and asyncio's own tests replace the logger.
             base_events.logger.warning(  # type: ignore[attr-defined]
                 "Executing %s took %.3f seconds", _format_handle(handle), seconds
             )
-        # An exception's traceback, which its task keeps, includes this frame: a cycle, if it held the task.
+        # A task keeps its exception, whose traceback includes this frame. A reference from here to the task
+        # would make a cycle.
         del handle
 
 

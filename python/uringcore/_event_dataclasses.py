@@ -25,7 +25,7 @@ class _Description:
 
 
 class _Maker:
-    """A dataclass with the fields of an event class, made once."""
+    """Makes a dataclass with the fields of an event class at the first use, and keeps it."""
 
     def __init__(self, name: str, fields: dict[str, Any], keywords: dict[str, Any]) -> None:
         self._name = name
@@ -70,7 +70,7 @@ def _replace(self: Any, /, **changes: Any) -> Any:
 
 
 def _reduce_ex(self: Any, protocol: int, /) -> Any:
-    """Uses protocol 4 or later, because earlier ones cannot pass keyword arguments to ``__new__``."""
+    """Pickles with protocol 4 or later, because earlier ones cannot pass keywords to ``__new__``."""
     reduced = object.__reduce_ex__(self, max(protocol, 4))
     if protocol < 4 and reduced[0] is getattr(copyreg, "__newobj_ex__"):  # noqa: B009 - not in the stubs
         return (_made, *reduced[1:])

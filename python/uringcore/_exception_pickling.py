@@ -1,7 +1,7 @@
-"""Pickling of exceptions whose constructors take more than their text, with all their fields.
+"""Pickling of exceptions with all their fields, whatever arguments their constructors take.
 
-CPython pickles an exception as a call of its class with ``args``. For a constructor with other arguments that
-fails in the reading process, which breaks a pool of processes.
+CPython pickles an exception as a call of its class with ``args``. If the constructor takes other arguments,
+that call fails when the exception is unpickled, which breaks a pool of processes.
 """
 
 from __future__ import annotations
@@ -33,5 +33,5 @@ def _made_again(
     return made
 
 
-# Fields that OSError keeps outside its dictionary.
+# Fields that an OSError does not store in its ``__dict__``.
 _SLOTS = ("errno", "strerror", "filename")

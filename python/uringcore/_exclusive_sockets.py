@@ -1,15 +1,17 @@
-"""Sockets that belong to one loop alone, so that it may read ahead from them.
+"""Sockets that only one loop uses, from which it may therefore read ahead.
 
-Where it is faster and safe, a loop accepts connections and receives datagrams before the program asks for
-them: from a socket that it has made and bound itself. A socket that the program gives (``sock=``) may belong
-to other processes or threads as well, as an inherited or duplicated one does. From such a socket the loop
-takes one connection or datagram at a time, when it is about to handle it. So a process that computes, or is
-stopped, withholds nothing from the others. Listeners of one port (``reuse_port``) have separate queues, but
-when one of them closes, the kernel can give its unaccepted connections to the others. uringcore's server
-passes sockets that it has bound itself, and declares those that no other process has
-(:func:`add_own_listeners`).
+Reading ahead is faster: a loop accepts connections and receives datagrams before the program asks for them.
+It does so on a socket that it has made and bound itself. A socket that the program passes (``sock=``) may be
+inherited or duplicated, so other processes or threads may use it too. From such a socket the loop takes one
+connection or datagram at a time, right before it handles it. So a loop that is busy or stopped keeps nothing
+back that another process could handle.
 
-``_fork_handlers`` handles a fork, which makes all sockets shared. ``src/engine`` does the reading ahead.
+Listeners that share a port (``reuse_port``) have separate queues. When one of them closes, the kernel can
+give its unaccepted connections to the others, so a loop does not accept ahead there either.
+
+uringcore's server binds its sockets itself, and declares those that no other process has
+(:func:`add_own_listeners`). ``_fork_handlers`` handles a fork, which makes all sockets shared. ``src/engine``
+does the reading ahead.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from typing import Any, TypeVar
 __all__ = ["ExclusiveSockets", "add_own_listeners"]
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
-# Bound at import: programs replace the class.
+# Read at import, because programs may replace asyncio's name.
 _Stock: Any = asyncio.SelectorEventLoop
 
 
@@ -88,7 +90,7 @@ class ExclusiveSockets:
         self._own_listeners.update(server._sockets)
         if start_serving:
             server._start_serving()
-            # As in asyncio, the server has started when the caller continues.
+            # As in asyncio, the server accepts connections when the caller continues.
             await asyncio.sleep(0)
         alone: asyncio.Server = server
         return alone
@@ -107,7 +109,8 @@ class ExclusiveSockets:
         **options: Any,
     ) -> tuple[Any, Any]:
         def make_protocol() -> asyncio.BaseProtocol:
-            # asyncio makes the transport next, without passing on the origin of the socket.
+            # asyncio calls `_make_datagram_transport` next and does not pass the origin of the socket. So the
+            # loop recognises its own socket by this protocol.
             self._protocol_of_own_socket = protocol = protocol_factory()
             return protocol
 
@@ -121,7 +124,7 @@ class ExclusiveSockets:
                 **options,
             )
         finally:
-            # asyncio's own transport leaves it set.
+            # If asyncio made a transport of its own, the attribute is still set.
             self._protocol_of_own_socket = None
         return made
 
@@ -131,9 +134,10 @@ class ExclusiveSockets:
 
 
 def add_own_listeners(loop: asyncio.AbstractEventLoop, sockets: Iterable[socket.socket]) -> None:
-    """Allows one of our loops to accept ahead on sockets that it will be given.
+    """Allows a loop to accept ahead on listening sockets that it gets later by ``sock=``.
 
-    This process must have bound them, and no other process or thread may have them. A fork ends that.
+    This process must have bound the sockets, and no other process or thread may use them. A fork ends the
+    permission.
     """
     if isinstance(loop, ExclusiveSockets):
         loop._own_listeners.update(sockets)

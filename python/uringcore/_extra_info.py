@@ -1,10 +1,8 @@
 """The values of a transport's ``get_extra_info``.
 
-Each entry is made at its first use, because most connections of a server never use one.
-``src/py/transport/base_transport/extra_info.rs`` provides the socket over a transport's descriptor, and the
-addresses.
-
-An entry made here costs 0.3 µs more than in Rust.
+Each entry is made at its first use, because most connections of a server never use one. An entry costs 0.3 µs
+more here than in Rust. The socket over a transport's descriptor, and the addresses, are made by
+``src/py/transport/base_transport/extra_info.rs``.
 """
 
 from __future__ import annotations
@@ -21,14 +19,14 @@ __all__ = ["everything", "find", "keep_addresses"]
 
 
 def find(transport: Any, name: str, default: Any) -> Any:
-    """Works as ``asyncio.BaseTransport.get_extra_info``, or as a program's replacement of it.
+    """Implements ``get_extra_info``.
 
-    asyncio's transports inherit this method unchanged, so a replacement of it (in test suites) is meant
-    for every transport.
+    If a program has replaced ``asyncio.BaseTransport.get_extra_info``, as test suites do, the replacement is
+    called, because asyncio's own transports would call it too.
     """
     method: Any = BaseTransport.get_extra_info
     if method is not stock_get_extra_info:
-        # A function becomes a bound method; an object without `__get__` (a mock) is called as it is.
+        # A function is bound to the transport; an object without `__get__` (a mock) is called without it.
         if hasattr(type(method), "__get__"):
             method = method.__get__(transport, type(transport))
         return method(name) if default is None else method(name, default)
@@ -43,7 +41,7 @@ def everything(transport: Any) -> Any:
 
 
 def keep_addresses(transport: Any) -> None:
-    """Reads the addresses while the transport still has its descriptor."""
+    """Stores the addresses of a transport that is about to close its descriptor."""
     _entry(transport, "sockname")
     _entry(transport, "peername")
 
@@ -65,15 +63,15 @@ def _entry(transport: Any, name: str, default: Any = None) -> Any:
 
 
 def _shown_socket(transport: Any) -> trsock.TransportSocket:
-    """Returns the socket as asyncio does: without methods that would send or receive bytes directly."""
+    """Returns the entry ``socket`` as asyncio does: an object without methods that send or receive bytes."""
     sock = transport._socket()
     return trsock.TransportSocket(_ClosedSocket(transport) if sock is None else sock)
 
 
 class _ClosedSocket(socket.socket):
-    """Represents the socket of a closed transport, as asyncio shows it: closed, with its family and type.
+    """The socket of a closed transport, as asyncio shows it: closed, with its family and type.
 
-    It is made without a descriptor, because the process may have none left.
+    It is made without a descriptor, because the process may have no free one.
     """
 
     __slots__ = ("_kind",)

@@ -1,7 +1,7 @@
-"""The loops that are open when the process forks, and their handling of a fork.
+"""Functions that run before and after a fork, and the open loops that they handle.
 
-CPython keeps the functions here until the end of the interpreter, and with them all objects that their module
-references. So it references nothing of asyncio, which the last collections would traverse once more.
+CPython keeps these functions, and all objects that this module references, until the interpreter ends. So
+this module references nothing of asyncio; otherwise the last garbage collections would traverse asyncio too.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ open_loops: weakref.WeakSet[Any] = weakref.WeakSet()
 
 def _rest_before_fork() -> None:
     for loop in list(open_loops):
-        # Parent and child share the loop's sockets from now on.
+        # After the fork parent and child share the loop's sockets, so the loop must not accept ahead.
         loop._own_listeners.clear()
         loop._before_fork()
 
 
 def _inherit_loops() -> None:
-    # A ring belongs to the process that made it; the child must neither submit to it nor reap from it.
+    # A ring belongs to the process that made it. The child must not use it.
     loops = list(open_loops)
     for loop in loops:
         loop._after_fork_in_child()

@@ -21,7 +21,7 @@ NETWORKS_KEPT = 1024
 """Networks with a separate count. All further ones share the budget of one."""
 
 ALL_FACTOR = 20
-"""Factor of the budget of all networks together over that of one, for the burst and for the rate."""
+"""The budget of all networks together, in budgets of one network: for the burst and for the rate."""
 
 SUMMARY_SECONDS = 60.0
 """Interval of the line that counts the dropped lines."""
@@ -30,7 +30,8 @@ TEXT_MAX = 200
 """Characters of an exception's own text."""
 
 UNKNOWN, EVERYBODY, OURS = "a client without an address", "all clients", "the server itself"
-"""Names of budgets that are not a network's: clients without an address, overload, and our own faults."""
+"""Names of budgets that do not belong to a network: of clients without an address, of overload, and of the
+server's own faults."""
 
 LEFT_OUT = {
     "client": "invalid or unanswerable requests",
@@ -38,7 +39,7 @@ LEFT_OUT = {
     "load": "requests above the limit of concurrency",
     "fault": "faults of the server",
 }
-"""By kind of report: the name of dropped lines in a summary."""
+"""The name of dropped lines in a summary, by the kind of report."""
 
 
 class _Lines:
@@ -66,17 +67,17 @@ class _Lines:
 class LogBudget:
     """Limits the number of log lines that clients may cause.
 
-    A network has ``lines`` at once and then one a minute; all networks together have
-    :data:`ALL_FACTOR` times as many. A network whose bucket is full again is removed without loss. While
-    :data:`NETWORKS_KEPT` networks are stored, further ones are not, and share one bucket. So the bounds of
-    lines and of memory hold for any number of networks.
+    A network may cause ``lines`` lines at once and then one a minute; all networks together may cause
+    :data:`ALL_FACTOR` times as many. At most :data:`NETWORKS_KEPT` networks have a bucket; further ones share
+    one. A network whose bucket is full again is removed. So lines and memory are bounded for any number of
+    networks.
     """
 
     def __init__(self, lines: int, *, clock: Callable[[], float] = time.monotonic) -> None:
         now = clock()
         self._clock = clock
         self._lines = float(lines)
-        # Ordered by the time of the last line.
+        # The network whose last line is the oldest comes first.
         self._networks: OrderedDict[str, _Lines] = OrderedDict()
         self._others = _Lines(self._lines, SECONDS_A_LINE, now)
         self._all = _Lines(self._lines * ALL_FACTOR, SECONDS_A_LINE / ALL_FACTOR, now)
@@ -134,10 +135,11 @@ class LogBudget:
 
 
 class ClientLog:
-    """The log of one server: ``AsgiService`` and sessions call its ``report``.
+    """The log of one server. ``AsgiService`` and WebTransport sessions call :meth:`report`.
 
-    Each client may cause ``lines`` lines at once, at ``level``. Exceptions that an application raises while
-    its client is connected have no bound: they are the application's fault.
+    Each client may cause ``lines`` lines at once, which are logged at ``level``. Exceptions that an
+    application raises while its client is connected are not limited, because they are the application's
+    fault.
     """
 
     def __init__(self, logger: logging.Logger, lines: int, level: int = logging.WARNING) -> None:
@@ -155,8 +157,8 @@ class ClientLog:
             client, error = what
             left = self._budget.take(network(client), kind)
             if left:
-                # The traceback of about thirty lines is omitted, because clients can cause any number of
-                # these.
+                # Clients can cause any number of these exceptions, so the traceback (about thirty lines) is
+                # omitted.
                 self._say(f"{message}: {in_one_line(error)}", left)
             self._logger.debug("%s", message, exc_info=error)
         elif kind == "fault":
@@ -169,7 +171,7 @@ class ClientLog:
                 self._say(message, left)
 
     def tick(self) -> None:
-        """Logs the number of dropped lines, once a minute. To be called regularly."""
+        """Logs the number of dropped lines, at most once a minute. The server calls this regularly."""
         self._summarise(self._budget.summary())
 
     def close(self) -> None:
@@ -185,7 +187,7 @@ class ClientLog:
 
 
 def is_last(left: int) -> str:
-    """Returns the suffix of the last line that fits the budget."""
+    """Returns the suffix of a log line: a note if it is the last one in the budget (``left`` is 1)."""
     return "" if left >= 2 else " (more of this is left out for a minute)"
 
 
@@ -194,7 +196,7 @@ def network(client: Any) -> str:
 
     QUIC's limits count clients in the same way (``AddressBlock`` in ``src/limits/memory_budget.rs``).
 
-    ``client`` is an ASGI scope's value, which proxies and applications may have set to anything.
+    ``client`` is the value of an ASGI scope. Middleware may have replaced it by any object.
     """
     try:
         address = ipaddress.ip_address(str(client[0]))

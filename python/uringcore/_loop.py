@@ -1,15 +1,12 @@
-"""The event loop: the parts in which it differs from asyncio's unix loop class.
+"""``UringEventLoop``: the event loop, as far as it differs from asyncio's unix loop class.
 
-``UringEventLoop`` puts the Rust core (:class:`uringcore._uringcore.LoopCore`: scheduling, timers,
-watchers, stream and datagram transports, all on the ring) and one class for each Python part (``sock_*``,
-TLS, child processes, signals, debug mode) in front of :class:`asyncio.SelectorEventLoop` in the method
-resolution order. The rest (happy eyeballs, name lookups, executors) is CPython's code of the running
-version, so its behaviour and its newest arguments are exact.
+Its base classes are the Rust core (:class:`uringcore._uringcore.LoopCore`: scheduling, timers, watchers,
+transports), a class for each Python part (``sock_*``, TLS, child processes, signals, debug mode), and then
+:class:`asyncio.SelectorEventLoop`. All other methods (happy eyeballs, name lookups, executors) are CPython's
+code of the running version, with its behaviour and its newest arguments.
 
-A running loop imports no modules, because the program may have changed its root directory or its user, or
-have no descriptor left, since the loop was made.
-
-QUIC and wire formats are outside this file.
+A running loop imports no modules. Since it was made, the program may have changed its root directory or its
+user, or used up its descriptors, so that an import would fail.
 """
 
 from __future__ import annotations
@@ -76,7 +73,7 @@ _DATAGRAM_FAMILIES = (socket.AF_INET, socket.AF_INET6, socket.AF_UNIX)
 _QUIC_CONFIGURATION = "uringcore.quic.configuration"
 _QUIC_ENDPOINT = "uringcore.quic._open_endpoint"
 
-# Bound here, because programs install a loop by replacing asyncio's name.
+# Read at import, because programs install a loop by replacing asyncio's name.
 _StockLoop = asyncio.SelectorEventLoop
 _own_turn = _uringcore.LoopCore._run_once
 
@@ -113,8 +110,8 @@ class UringEventLoop(  # type: ignore[misc]
     """
 
     # A slot for each attribute that asyncio's classes and ours set on a loop. An attribute without a slot
-    # would create the instance dictionary, and with a dictionary each method call first looks there.
-    # Attributes that a program sets create one.
+    # would create the instance dictionary, in which each method call would then look first. Only attributes
+    # that a program sets create one.
     __slots__ = (
         "_asyncgens",
         "_asyncgens_shutdown_called",
@@ -161,7 +158,7 @@ class UringEventLoop(  # type: ignore[misc]
         _asyncgen_finalizer_hook: Any
         _check_running: Callable[[], None]
 
-    # asyncio sends empty datagrams since 3.13; older versions drop them silently.
+    # asyncio sends empty datagrams from CPython 3.13 on; older versions drop them silently.
     _sends_empty_datagrams = sys.version_info >= (3, 13)
 
     def __new__(
@@ -169,8 +166,8 @@ class UringEventLoop(  # type: ignore[misc]
     ) -> UringEventLoop:
         if busy_poll_us is None:
             busy_poll_us = _busy_poll_from_environment()
-        # Before the loop exists: imports trigger garbage collection, and a loop that is one generation older
-        # than its sockets may be finalised after them.
+        # These imports come before the loop is made, because they trigger garbage collections. A loop that
+        # survives more collections than its sockets may be finalised after them.
         _import_late_modules()
         loop = super().__new__(cls, backend or _backend_from_environment(), busy_poll_us)
         return cast(UringEventLoop, loop)
@@ -180,11 +177,12 @@ class UringEventLoop(  # type: ignore[misc]
     ) -> None:
         self._old_agen_hooks: Any = None
         self._wakeup_is_ours = False
-        # Bound at import: `asyncio.SelectorEventLoop` may be this class by now.
+        # `asyncio.SelectorEventLoop` may be this class by now, so the stock class was read at import.
         try:
             _StockLoop.__init__(self, WatchersView(self))
         except BaseException:
-            # No descriptors for the wake-up sockets; the finaliser has nothing to close then.
+            # The wake-up sockets could not be made for lack of descriptors, so the finaliser must close
+            # nothing.
             self._closed = True
             self._core_close()
             raise
@@ -229,13 +227,14 @@ class UringEventLoop(  # type: ignore[misc]
 
     def run_forever(self) -> None:
         """Run until :meth:`stop` is called."""
-        # After a set-up that it refused, CPython 3.13.0 cleans up as if the loop had stopped.
+        # Checked here, because CPython 3.13.0 cleans up after a refused set-up as if the loop had stopped.
         self._check_closed()
         self._check_running()
         self._leave_self_pipe_to_parent()
         try:
             self._run_forever_setup()
-            # Bound methods are equal if their functions and objects are identical.
+            # True unless the program has replaced `_run_once`: bound methods are equal if their functions and
+            # objects are identical.
             if self._run_once == _own_turn.__get__(self):
                 self._run_until_stopped()
             else:
@@ -255,7 +254,7 @@ class UringEventLoop(  # type: ignore[misc]
                 return
 
     if sys.version_info < (3, 13):
-        # CPython 3.13 defines these two; before, they are part of its `run_forever`.
+        # CPython defines these two methods from 3.13 on; before, they are part of its `run_forever`.
 
         def _run_forever_setup(self) -> None:
             self._set_coroutine_origin_tracking(self._debug)
@@ -323,7 +322,7 @@ class UringEventLoop(  # type: ignore[misc]
             or sock.type != socket.SOCK_DGRAM
             or sock.family not in _DATAGRAM_FAMILIES
         ):
-            # Raw sockets, netlink and others use asyncio's transport over the loop's watchers.
+            # Sockets of other kinds (raw, netlink) use asyncio's transport, on the loop's watchers.
             base: Any = super()
             return base._make_datagram_transport(sock, protocol, address, waiter, extra)
         is_shared = self._is_shared_datagram_socket(protocol)
@@ -344,9 +343,9 @@ class UringEventLoop(  # type: ignore[misc]
     ) -> None:
         timeouts = (ssl_handshake_timeout, ssl_shutdown_timeout)[:_TIMEOUTS_OF_A_SERVER]
         if server is not None and not getattr(server, "_clients", None):
-            # A plain set instead of a WeakSet, which takes 100 bytes a client: the loop holds a transport
-            # until its end, and then removes it. Before CPython 3.13 asyncio's servers have no such set; a
-            # program that stops a server needs it to find connections with an incomplete TLS handshake.
+            # A plain set instead of asyncio's WeakSet, which takes 100 bytes more for each client. The loop
+            # removes a transport when it ends. Servers of CPython before 3.13 have no such set; programs that
+            # stop a server need it to find connections with an incomplete TLS handshake.
             server._clients = set()
         if accepts_otherwise(sock):
             given = (protocol_factory, sock, sslcontext, server, backlog, *timeouts)
@@ -357,15 +356,15 @@ class UringEventLoop(  # type: ignore[misc]
                 base._start_serving(*given)
             return
         tls = None if sslcontext is None else (sslcontext, timeouts)
-        # Raises asyncio's ValueError for an object without a descriptor.
+        # This raises asyncio's ValueError if the object has no descriptor.
         fd: int = selectors._fileobj_to_fd(sock)  # type: ignore[attr-defined]
         is_shared = self._is_shared_listener(sock)
         self._listen(fd, is_shared, protocol_factory, tls, server, context)
         self._listening_sockets[fd] = sock
 
     def _stop_serving(self, sock: socket.socket) -> None:
-        # Found by identity: a socket that the program has closed has no number any more, while the kernel
-        # still accepts on it, and the number may already belong to another server.
+        # Found by identity. If the program has closed the socket, it has no number any more, the kernel still
+        # accepts on it, and its number may belong to another server.
         fd = next((fd for fd, one in self._listening_sockets.items() if one is sock), None)
         try:
             if fd is not None:
@@ -373,13 +372,13 @@ class UringEventLoop(  # type: ignore[misc]
                 if not self.is_closed():
                     self._unlisten(fd)
         finally:
-            # asyncio's method closes the socket and, since 3.13, removes a Unix server's path.
+            # asyncio's method closes the socket and, from 3.13 on, removes the path of a Unix server.
             base: Any = super()
             base._stop_serving(sock)
 
     async def _sendfile_native(self, transp: Any, file: Any, offset: int, count: int) -> int:
-        # asyncio's method does not undo its first steps if it is cancelled at the first wait
-        # (cpython#157025). So this method serves its transports, too.
+        # asyncio's method does not undo its first steps if it is cancelled at its first wait
+        # (cpython#157025). So this method handles asyncio's own transports, too.
         emptied = transp._make_empty_waiter()
         resume_reading = transp.is_reading()
         transp.pause_reading()
@@ -502,7 +501,7 @@ _uringcore._add_quick_methods(UringEventLoop)
 
 
 def _clients_of(server: Any) -> set[Any] | None:
-    """The set that `_start_serving` made before CPython 3.13. A program's own server object has none."""
+    """The set of a server's transports. Server objects that a program has made itself may have none."""
     return getattr(server, "_clients", None)
 
 
@@ -520,10 +519,10 @@ def _import_late_modules() -> None:
 
 
 def _import_if_possible(name: str) -> None:
-    """Without the module the loop works as asyncio's does.
+    """Imports a module that the loop can do without: asyncio's code then imports it when it is needed.
 
-    A changed root directory has no modules, a process without a free descriptor cannot read any, and after
-    the end of the main thread ``concurrent.futures.thread`` refuses its import with a RuntimeError.
+    The import fails in a changed root directory, without a free descriptor, and, with a RuntimeError of
+    ``concurrent.futures.thread``, after the end of the main thread.
     """
     with contextlib.suppress(ImportError, OSError, RuntimeError):
         importlib.import_module(name)

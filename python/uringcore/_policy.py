@@ -13,7 +13,7 @@ from ._loop import UringEventLoop
 if TYPE_CHECKING:
 
     class EventLoopPolicy(asyncio.DefaultEventLoopPolicy):
-        """The result of :func:`_policy_class`, for type checkers."""
+        """The policy class as type checkers see it; :func:`_policy_class` makes the real one."""
 
 
 _T = TypeVar("_T")
@@ -152,8 +152,8 @@ def _policy_class() -> type[Any]:
             """asyncio's default policy, with :class:`UringEventLoop` as the loop it makes."""
 
             _loop_factory = UringEventLoop
-            # True for a child watcher that get_child_watcher() made by default: our loops wait for children
-            # without it, and use one that set_child_watcher() was given. Removed in 3.14.
+            # True if get_child_watcher() has made a default watcher. Our loops wait for children themselves,
+            # and use a watcher only if the program has set it. CPython 3.14 removed child watchers.
             _watcher_is_default = False
 
             def _init_watcher(self) -> None:

@@ -1,6 +1,6 @@
-"""``subprocess.Popen`` up to the fork: its arguments, checked and converted to those of ``Spawn``.
+"""``subprocess.Popen`` without its fork: arguments are checked and converted to those of ``Spawn``.
 
-Up to the fork CPython's own ``Popen`` of the running version does the work. ``_processes`` makes the child
+CPython's own ``Popen`` of the running version does all work before the fork. ``_processes`` makes the child
 and waits for its end.
 """
 
@@ -18,7 +18,7 @@ from . import _uringcore
 __all__ = ["PendingPopen", "can_spawn", "close_pipes"]
 
 _Popen = subprocess.Popen
-# The positional parameters of subprocess.Popen's _execute_child, in the order of the running version.
+# The positional parameters of ``subprocess.Popen._execute_child`` in the running version.
 _PARAMETERS = tuple(inspect.signature(_Popen._execute_child).parameters)[1:]  # type: ignore[attr-defined]
 # fmt: off
 _KNOWN_PARAMETERS = frozenset((
@@ -31,7 +31,7 @@ _KNOWS_POPEN = _KNOWN_PARAMETERS - {"process_group"} <= set(_PARAMETERS) <= _KNO
 
 
 class PendingPopen(_Popen):  # type: ignore[type-arg]
-    """A Popen whose child does not exist yet: `spawn` makes it.
+    """A ``Popen`` whose child does not exist yet; its attribute ``spawn`` makes the child.
 
     It becomes a plain ``subprocess.Popen`` when the child runs.
     """
@@ -41,7 +41,7 @@ class PendingPopen(_Popen):  # type: ignore[type-arg]
     _child_created: bool
 
     def _execute_child(self, *values: Any) -> None:
-        """CPython's method up to the fork, with its checks in their order."""
+        """Makes the ``Spawn``, after CPython's checks in CPython's order."""
         given = dict(zip(_PARAMETERS, values, strict=True))
         args, executable = _command(given["args"], given["executable"], given["shell"])
         sys.audit("subprocess.Popen", executable, args, given["cwd"], given["env"])
@@ -62,7 +62,7 @@ class PendingPopen(_Popen):  # type: ignore[type-arg]
             given.get("process_group", -1),
         )
         self._failure_names = {"chdir": cwd, "exec": executable}
-        # The child's ends stay open as duplicates.
+        # `Spawn` has duplicates of the child's ends, so the originals are closed here.
         pipe_ends = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
         self._close_pipe_fds(*(given[name] for name in pipe_ends))
 
@@ -90,7 +90,7 @@ def can_spawn(options: dict[str, Any]) -> bool:
     """True if `Spawn` supports all of these options."""
     return (
         _KNOWS_POPEN
-        # The documented switch that disables vfork.
+        # CPython's documented switch that forbids vfork.
         and getattr(subprocess, "_USE_VFORK", True)
         and options.get("preexec_fn") is None
         and bool(options.get("close_fds", True))

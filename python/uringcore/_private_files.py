@@ -1,11 +1,12 @@
 """Files that hold secrets: created for their owner alone, and never accepted from other users.
 
-In a folder that several users may write in (``/tmp``, ``/dev/shm``), another user can create a file, or a
-link to a file of ours, under a name that we are about to open. So a new file is created with ``O_EXCL``,
-which follows no link, and an existing one must belong to this user and give no rights to others. In a
-folder with the sticky bit it stays that file: others can neither rename nor remove it.
+In a folder that several users may write to (``/tmp``, ``/dev/shm``), another user can create a file, or a
+link to one of this user's files, under a name that this process is about to open. So a new file is created
+with ``O_EXCL``, which follows no link, and an existing file must belong to this user and give no rights to
+others. In a folder with the sticky bit other users can neither rename nor remove that file afterwards.
 
-The folder itself is not checked. Users who may write in one *without* the sticky bit can replace anything.
+The folder itself is not checked. In a folder *without* the sticky bit, users who may write to it can replace
+any file.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _Path = str | os.PathLike[str]
 def make_private(path: _Path) -> None:
     """Creates a private file of this user at ``path``, or checks the one that exists.
 
-    Raises ``PermissionError`` as :func:`check_private`, and ``OSError`` if it cannot be created.
+    Raises ``PermissionError`` if :func:`check_private` does, and ``OSError`` if the file cannot be created.
     """
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
@@ -38,8 +39,8 @@ def make_private(path: _Path) -> None:
 def check_private(path: _Path, *, is_open: bool = False) -> None:
     """Checks that a file at ``path`` belongs to this user alone. A missing file passes unless ``is_open``.
 
-    The check uses the name: closing a descriptor of an open SQLite database would release its locks. Raises
-    ``PermissionError`` with the file and the reason.
+    The check uses the name and opens nothing, because closing a second descriptor of an open SQLite database
+    would release its locks. Raises ``PermissionError`` with the file and the reason.
     """
     try:
         why = _distrust(os.lstat(path))
@@ -74,12 +75,12 @@ def _distrust(found: os.stat_result) -> str | None:
 def replace_file(path: _Path, content: bytes, mode: int) -> None:
     """Replaces the file or link at ``path`` by a new file, in one step.
 
-    Nothing is ever written into an existing file. Raises ``OSError`` that names ``path``: in a folder
-    with the sticky bit another user's file cannot be replaced.
+    An existing file is never written to. Raises ``OSError`` that names ``path`` if it cannot be replaced,
+    such as another user's file in a folder with the sticky bit.
     """
     folder, name = os.path.split(os.path.abspath(path))
     try:
-        # Private, under a random name.
+        # The new file has a random name and is readable for its owner alone.
         descriptor, made = tempfile.mkstemp(prefix=f".{name}.", dir=folder)
     except OSError as exc:
         text = f"cannot be made in its folder: {exc.strerror}"
@@ -98,7 +99,7 @@ def replace_file(path: _Path, content: bytes, mode: int) -> None:
 
 
 def warn_if_exposed(path: _Path, log: logging.Logger, content: bytes = b"") -> None:
-    """Warns of a key file that every user of the machine may read or change, once in a process.
+    """Logs a warning, once in a process, if every user of the machine may read or change a key file.
 
     Exempt are keys that only their group may read, which is intended (Debian's ``ssl-cert``, a mounted
     Secret), encrypted keys, and keys in a folder that others cannot enter.

@@ -1,17 +1,18 @@
 """Child processes: started on another thread, and waited for through a pidfd on the ring.
 
-asyncio's subprocess transport, its protocols and its pipes are unchanged; two things are ours.
-:class:`uringcore._uringcore.Spawn` makes the child off the loop's thread and without the interpreter lock,
-while CPython's ``fork_exec`` holds both until the program runs. And a poll on its pidfd detects its end, in
-any thread and without a signal handler, also on the versions (3.10, 3.11) whose default is a thread for
-each child.
+asyncio's subprocess transport, its protocols and its pipes are unchanged. Two steps differ:
 
-CPython's own code runs where ours does not support the request: code of the caller in the child
+- :class:`uringcore._uringcore.Spawn` makes the child on another thread, without the interpreter lock.
+  CPython's ``fork_exec`` blocks the loop's thread and holds the lock until the program runs.
+- A poll of the child's pidfd detects its end, in any thread and without a signal handler. CPython 3.10 and
+  3.11 use a thread for each child by default.
+
+CPython's own code handles requests that this file does not support: code of the caller in the child
 (``preexec_fn``), another user or group, inheriting all descriptors (``close_fds=False``), a replaced
 ``subprocess.Popen``, and a child watcher that the program has set.
 
-``_child_start`` covers a child until it runs, ``_popen`` and ``src/io/spawn.rs`` its arguments. At most eight
-children are being started at once; further ones wait in order.
+``_child_start`` handles a child until its program runs; ``_popen`` and ``src/io/spawn.rs`` handle its
+arguments. At most eight children start at a time; further ones wait in order.
 """
 
 from __future__ import annotations
@@ -36,11 +37,12 @@ __all__ = ["ProcessMixin"]
 _asyncio_logger = logging.getLogger("asyncio")
 
 _UnixSubprocessTransport: Any = unix_events._UnixSubprocessTransport  # type: ignore[attr-defined]
-# Bound before a program can replace them.
+# Read at import, because programs may replace them.
 _Popen: Any = subprocess.Popen
 _ORIGINALS = (_Popen.__init__, _Popen._execute_child)
 
-# More would only wait for each other in the kernel; each occupies a thread for a millisecond.
+# The limit of children that start at a time. Each start occupies a thread for about a millisecond, and more
+# starts would only wait for each other in the kernel.
 _SPAWNS_AT_ONCE_MAX = 8
 
 
@@ -184,8 +186,8 @@ class ProcessMixin:
         ended(pid, status, *args)
 
     def _await_child_in_thread(self, pid: int, ended: Callable[..., None], args: Any) -> None:
-        # Detected here, reaped on the loop together with the callback: until then the process ID is not
-        # reused, so a signal that the program sends cannot reach another process.
+        # This thread only detects the end. The loop reaps the child when it calls the callback. Until then
+        # the process ID is not reused, so a signal that the program sends cannot reach another process.
         with contextlib.suppress(ChildProcessError):
             os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
         try:
@@ -208,7 +210,8 @@ class ProcessMixin:
 
     def _child_ended(self, pid: int, status: int | None, transport: Any) -> None:
         if status is None:
-            # The program's Popen.poll(), or transport.close(), has reaped it and has the status.
+            # The program's call of Popen.poll(), or transport.close(), has reaped the child and stored its
+            # status.
             process = transport._proc
             status = None if process is None else process.returncode
         if status is None:
@@ -220,7 +223,7 @@ class ProcessMixin:
 
 
 def _has_watcher_of_its_own() -> bool:
-    """True if the program has set a child watcher; it is then used as on asyncio's loop."""
+    """True if the program has set a child watcher, which is then used as on asyncio's loop."""
     if sys.version_info >= (3, 14):
         return False
     policy: Any = asyncio.get_event_loop_policy()
@@ -229,7 +232,7 @@ def _has_watcher_of_its_own() -> bool:
         watcher = policy._watcher
         if watcher is None or getattr(policy, "_watcher_is_default", False):
             return False
-        # The default watcher of 3.12 works just as our own code does.
+        # The default watcher of CPython 3.12 detects ends by a pidfd, as this file does, and is not needed.
         return not (sys.version_info >= (3, 12) and type(watcher) is asyncio.PidfdChildWatcher)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)

@@ -1,15 +1,13 @@
-"""Views of the core in place of asyncio's selector and its deque of ready handles.
+"""The loop's ``_selector`` and ``_ready``: views of the core in place of asyncio's selector and deque.
 
-The core owns the ring (or epoll) of a loop, so nothing can be registered here. But asyncio's own code, tests
-and leak detectors look up watched descriptors, and find them. A program that replaces ``_run_once``
-(nest_asyncio, to run a loop inside itself) waits by ``_selector.select()`` and runs the handles that it pops
-from ``_ready``. Due timers are among those; ``_scheduled`` stays empty.
+The core owns the ring (or epoll set) of a loop, so nothing can be registered with this selector. asyncio's
+own code, tests and leak detectors look up watched descriptors in it. The polls of the loop's own transports
+are not visible. ``src/py/loop/fd_watchers.rs`` implements the watchers.
 
-``src/py/loop/fd_watchers.rs`` implements the watchers. The polls of the loop's own transports are not among
-them.
-
-``_selector.select()`` is the first half of an iteration. ``run_forever`` calls ``_run_once`` for each
-iteration only if the program has replaced it.
+A program may replace ``_run_once``, as nest_asyncio does to run a loop inside itself. Then ``run_forever``
+calls the replacement for each iteration. It waits by ``_selector.select()``, which is the first half of an
+iteration, and runs the handles that it pops from ``_ready``. Due timers are among these; ``_scheduled`` stays
+empty.
 """
 
 from __future__ import annotations
@@ -45,7 +43,7 @@ class WatchersView(selectors.BaseSelector):
     def get_map(self) -> Mapping[Any, selectors.SelectorKey]:
         """The watched descriptors, with their events and ``(reader, writer)`` as data."""
         keys: dict[int, selectors.SelectorKey] = {}
-        # The oldest first: a descriptor's entry keeps the object that was watched first.
+        # Watchers come oldest first, so a descriptor's entry has the object that was watched first.
         for fd, write, file, handle in _uringcore._watched(self._loop):
             key = keys.get(fd) or selectors.SelectorKey(file, fd, 0, (None, None))
             reader, writer = key.data
@@ -64,7 +62,7 @@ class WatchersView(selectors.BaseSelector):
         """
         keys = self.get_map()
         for key in keys.values():
-            # Compare by identity: an object that was closed while it was watched has no descriptor any more.
+            # Compared by identity, because an object that was closed while it was watched has no descriptor.
             if key.fileobj is fileobj:
                 return key
         try:
@@ -78,8 +76,8 @@ class WatchersView(selectors.BaseSelector):
 
 class ReadyView(Sequence[Any]):
     """The handles that the loop runs next, with the methods of a deque that programs use: adding at both
-    ends, taking from the left, removing and indexing. The rest (``pop``, ``insert``, ``rotate``, item
-    assignment) is missing, because ready handles keep their order.
+    ends, taking from the left, removing and indexing. ``pop``, ``insert``, ``rotate`` and item assignment are
+    missing, because they would change the order of handles.
     """
 
     def __init__(self, loop: _uringcore.LoopCore) -> None:

@@ -1,14 +1,14 @@
 """``sock_*``: the calls on the program's own sockets, as operations of the ring.
 
-Rust does the work (``src/py/sock``); the coroutines here wait for it. A cancelled call cancels its
-operation and loses nothing: data that the kernel delivered for a cancelled call is kept for the next call on
-the same socket object.
+The operations are in Rust (``src/py/sock``); the coroutines here wait for them. A cancelled call cancels its
+operation and loses nothing: data that the kernel has delivered for it goes to the next call on the socket
+object.
 
-A call whose data (or buffer space) is available usually returns without suspending, as asyncio's calls do; a
-task that repeats this is suspended once in a while, so that others run.
+If data (or buffer space) is available, a call usually returns without suspending, as asyncio's calls do. A
+task that repeats such calls is suspended from time to time, so that others run.
 
-Other cases use asyncio's own code over the ring's readiness: subclasses of ``socket.socket``, address
-families other than IPv4, IPv6 and Unix, and invalid arguments (so that the errors are asyncio's).
+asyncio's own code, on the loop's watchers, handles subclasses of ``socket.socket``, address families other
+than IPv4, IPv6 and Unix, and invalid arguments, so that the errors are asyncio's.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _receive = _uringcore._sock_receive
 _receive_into = _uringcore._sock_receive_into
 _send_all = _uringcore._sock_send_all
 
-# A fast peer must not keep the other tasks from running.
+# The number of sends after which a sendfile lets other tasks run, however fast its peer is.
 _SENDFILES_AT_ONCE = 16
 _INET = (socket.AF_INET, socket.AF_INET6)
 
@@ -186,7 +186,7 @@ class SocketCalls(_Base):
         if type(result) is int:
             return
         if result is None:
-            # The part of asyncio's method after the name lookup.
+            # As in asyncio's method after the look-up of the name.
             connected = self.create_future()
             self._sock_connect(connected, sock, address)  # type: ignore[attr-defined]
             await connected
@@ -224,8 +224,8 @@ class SocketCalls(_Base):
     ) -> int:
         if not hasattr(unix_events.os, "sendfile"):  # type: ignore[attr-defined]
             raise exceptions.SendfileNotAvailableError("os.sendfile() is not available")
-        # asyncio's rule, in one place: after any end, also a cancellation, the file's position is behind the
-        # bytes that were sent. The wait for buffer space is an operation of the ring.
+        # asyncio's rule: after any end, also a cancellation, the file's position is behind the bytes that
+        # were sent.
         try:
             fileno = file.fileno()
             size = os.fstat(fileno).st_size

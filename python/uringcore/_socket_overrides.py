@@ -1,9 +1,9 @@
-"""Sockets whose bytes pass through Python: their detection, and their transports.
+"""Sockets whose methods a program has overridden: their detection, and their transports.
 
-A program may give asyncio a socket whose class defines ``recv()`` or ``send()`` (to count, to record, to
-encrypt, to fail in a test), and asyncio calls it. Or a program replaces a method of ``socket.socket``
-itself, as tests do that forbid the network. The ring calls no such methods, so such a socket gets
-asyncio's own transport over the loop's watchers. It is as fast as on asyncio.
+A program may pass a socket whose class defines ``recv()`` or ``send()`` (to count, to record, to encrypt, to
+fail in a test), and asyncio calls these methods. Or a program replaces a method of ``socket.socket`` itself,
+as tests do that forbid the network. The core would bypass these methods. So such a socket gets asyncio's own
+transport, on the loop's watchers, which is as fast as on asyncio.
 
 The methods of ``socket.socket`` are checked when a transport is made; existing transports do not change.
 ``sock_*`` calls have their own check (``src/py/sock/socket_attributes.rs``).
@@ -36,10 +36,10 @@ __all__ = [
 STREAM_METHODS = ("recv", "recv_into", "send", "sendmsg", "shutdown")
 DATAGRAM_METHODS = ("recvfrom", "send", "sendto")
 
-# Since then asyncio passes its transports the context in which to call their protocols.
+# From CPython 3.15 on asyncio passes its transports the context in which they call their protocols.
 TRANSPORTS_TAKE_A_CONTEXT = sys.version_info >= (3, 15)
 
-# Bound at import: programs replace the classes.
+# Read at import, because programs may replace the classes.
 _Socket = socket.socket
 stock_get_extra_info = asyncio.BaseTransport.get_extra_info
 _stock_check = asyncio.SelectorEventLoop._ensure_fd_no_transport  # type: ignore[attr-defined]
@@ -78,7 +78,7 @@ class AsyncioTransports:
         core: Any = super()
         core._ensure_fd_no_transport(fd)
         loop: Any = self
-        # asyncio's dictionary of its own transports, which is usually empty.
+        # `_transports` has only asyncio's own transports, so it is usually empty.
         if loop._transports:
             _stock_check(loop, fd)
 
@@ -90,9 +90,9 @@ class AsyncioTransports:
         server: Any,
         context: contextvars.Context,
     ) -> None:
-        """Continue as asyncio does with a connection that was accepted on the ring.
+        """Makes asyncio's own transport for a connection that the core has accepted.
 
-        ``context`` is the connection's context, and is entered.
+        This runs in ``context``, the context of the connection.
         """
         loop: Any = self
         extra = {"peername": sock.getpeername()}

@@ -1,8 +1,8 @@
 """A timeout that never swallows a cancellation.
 
-``asyncio.wait_for`` has this property from CPython 3.12 on. Before, it returns an available result if its
-caller is cancelled, and the cancelled task continues. That is common at the end of a loop, where every
-task is cancelled in the iteration in which its awaitable completes.
+``asyncio.wait_for`` has this property from CPython 3.12 on. Before, if its caller is cancelled in the
+iteration in which the result becomes available, it returns the result, and the cancelled task continues. That
+is common at the end of a loop, which cancels all tasks.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ async def within(awaitable: Awaitable[T], timeout: float | None) -> T:
     try:
         await asyncio.wait([task], timeout=timeout)
     except GeneratorExit:
-        # The caller is discarded, perhaps with its loop, and cannot await any more.
+        # The coroutine is being closed, perhaps because its loop has ended, and cannot await.
         if not task.get_loop().is_closed():
             task.cancel()
         raise

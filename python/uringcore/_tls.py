@@ -1,7 +1,7 @@
 """TLS on the loop: its transports, and ``start_tls``.
 
-:class:`uringcore._uringcore.TlsProtocol` implements the handshake, records and shutdown over any
-transport. The core makes the connections of a TLS server without calling this file.
+:class:`uringcore._uringcore.TlsProtocol` implements the handshake, records and shutdown over any transport.
+The core makes the TLS connections of a server itself, without this file.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class TlsTransports:
             ssl_handshake_timeout=ssl_handshake_timeout,
             ssl_shutdown_timeout=ssl_shutdown_timeout,
         )
-        # Nothing may arrive before connection_made().
+        # The new transport must not receive data before its connection_made().
         lower.pause_reading()
         lower.set_protocol(tls)
         begun = [loop.call_soon(tls.connection_made, lower)]
@@ -143,7 +143,8 @@ class TlsTransports:
             lower.close()
             for handle in begun:
                 handle.cancel()
-            # The exception keeps this frame, and the waiter keeps the exception.
+            # The waiter keeps the exception, whose traceback keeps this frame: its variables would make a
+            # cycle.
             del waiter, begun, handle, tls, lower, transport
             raise
         return cast("asyncio.Transport | None", tls._get_app_transport())

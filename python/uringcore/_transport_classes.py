@@ -1,8 +1,8 @@
 """The classes that the loop's transports and handles present to ``isinstance``.
 
-The transports themselves are extension classes, which cannot derive from asyncio's (those have slots). Their
-``__class__`` names one of these, so that ``isinstance(transport, asyncio.Transport)`` holds as on asyncio's
-own loop. These classes have no instances.
+The transports are objects of extension classes, which cannot derive from asyncio's, because those have slots.
+The attribute ``__class__`` of a transport is one of the classes here, so ``isinstance(transport,
+asyncio.Transport)`` holds as on asyncio's own loop. These classes have no instances.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from asyncio import sslproto
 from asyncio import transports as asyncio_transports
 from typing import Any
 
-# CPython 3.14 and later.
+# CPython has `_ThreadSafeHandle` from 3.14 on.
 _SharedHandle: Any = getattr(asyncio.events, "_ThreadSafeHandle", asyncio.Handle)
 
 __all__ = [

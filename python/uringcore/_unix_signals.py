@@ -1,8 +1,8 @@
-"""Signals wake the loop: ownership of Python's wakeup descriptor during a run.
+"""Signal handlers of a loop, and Python's wakeup descriptor, by which every signal wakes a running loop.
 
-``add_signal_handler`` and its errors are asyncio's own. In addition *every* signal wakes a loop that runs in
-the main thread, with or without a handler. A signal interrupts a system call only while it sleeps, so
-without the descriptor a Ctrl-C just before the sleep would wait for the next event.
+``add_signal_handler`` and its errors are asyncio's own. In addition every signal wakes a loop that runs in
+the main thread, with or without a handler. A signal interrupts a system call only while that sleeps. Without
+the descriptor the effect of a Ctrl-C just before the sleep would be delayed until the next event.
 
 The core checks for pending signals after every wait.
 """
@@ -24,7 +24,7 @@ class SignalMixin:
     """Signal handlers, and the wakeup descriptor during a run."""
 
     _wakeup_is_ours = False
-    # True in a forked child whose wake-up sockets are still shared with the parent.
+    # True in a forked child that still shares the wake-up sockets with its parent.
     _self_pipe_is_parents = False
 
     if TYPE_CHECKING:
@@ -52,17 +52,17 @@ class SignalMixin:
         """Restore the signal's default action. Returns True if there was a handler."""
         removed: bool = super().remove_signal_handler(sig)  # type: ignore[misc]
         if removed and not self._signal_handlers and self.is_running():
-            self._hold_wakeup_fd()  # asyncio has just released it
+            self._hold_wakeup_fd()  # asyncio's method has released it
             self._wakeup_is_ours = True
         return removed
 
     def _close_self_pipe(self) -> None:
-        # The collector may have finalised the sockets before an unclosed loop.
+        # If the program has not closed the loop, the garbage collector may finalise the sockets first.
         if self._ssock.fileno() != -1:
             super()._close_self_pipe()  # type: ignore[misc]
 
     def _leave_self_pipe_to_parent(self) -> None:
-        """In a forked child that uses the loop: creates new sockets through which its signals wake it."""
+        """Replaces the wake-up sockets in a forked child, which shares them with its parent."""
         if not self._self_pipe_is_parents:
             return
         self._self_pipe_is_parents = False
@@ -76,19 +76,19 @@ class SignalMixin:
         return signal.set_wakeup_fd(self._csock.fileno(), warn_on_full_buffer=False)
 
     def _prepare_to_sleep(self) -> None:
-        """Called before the first sleep of a run; only the main thread has the descriptor."""
+        """Called before the first sleep of a run. Makes signals wake the loop, in the main thread."""
         if threading.current_thread() is not threading.main_thread():
             return
-        # Set before the descriptor: a signal handler may raise anywhere below, and the end of the run must
-        # then release the descriptor.
+        # Set first: a signal handler may raise an exception anywhere below, and then the end of the run must
+        # release the descriptor.
         self._wakeup_is_ours = True
         try:
             previous = self._hold_wakeup_fd()
         except ValueError:
-            # The main thread of a subinterpreter: only the main interpreter handles signals.
+            # This is the main thread of a subinterpreter, and only the main interpreter handles signals.
             self._wakeup_is_ours = False
             return
-        # As on asyncio, the descriptor of a program, or of another loop with handlers, stays set.
+        # A wakeup descriptor that the program or another loop has set stays, as on asyncio.
         if previous not in (_NOBODY, self._csock.fileno()) and _give_wakeup_fd(previous):
             self._wakeup_is_ours = False
 
@@ -96,22 +96,23 @@ class SignalMixin:
         """Called at the end of a run."""
         if not self._signal_handlers:
             current = signal.set_wakeup_fd(_NOBODY)
-            if current != self._csock.fileno():  # replaced during the run, so it stays set
+            if current != self._csock.fileno():  # a descriptor that was set during the run stays
                 _give_wakeup_fd(current)
-        # Last: if a signal handler interrupts this method, close() does it.
+        # Cleared last: if a signal handler interrupts this method, close() releases the descriptor.
         self._wakeup_is_ours = False
 
     def _let_go_of_wakeup_fd_if_held(self) -> None:
-        """Called before the loop closes its socket: signals would write to the next owner of its number."""
+        """Called before the loop closes its socket, because signals would write to the file that gets its
+        number next."""
         is_held = self._wakeup_is_ours and not self.is_running()
         if is_held and threading.current_thread() is threading.main_thread():
             self._let_go_of_wakeup_fd()
 
     @staticmethod
     def _forget_wakeup_in_child(loops: Iterable[SignalMixin]) -> None:
-        """In a forked child: its signals must not wake the parent's loops.
+        """Removes the wakeup descriptor in a forked child, whose signals must not wake the parent's loops.
 
-        The wakeup descriptor is a socket pair that both processes share. Since 3.12 CPython resets it.
+        Both processes share the socket behind it. CPython itself resets the descriptor from 3.12 on.
         """
         loops = [loop for loop in loops if not loop.is_closed()]
         own = set()
@@ -127,7 +128,8 @@ class SignalMixin:
             _give_wakeup_fd(current)
         for loop in loops:
             if loop.is_running():
-                # The run that was forked in may continue without another start.
+                # The child may continue the run in which it was forked, so the loop is prepared again at
+                # once.
                 loop._leave_self_pipe_to_parent()
                 loop._prepare_to_sleep()
 

@@ -1,6 +1,6 @@
 """Reading and writing of QUIC's integers (RFC 9000 section 16), with aioquic's API.
 
-Rust implements the class; this file contains two functions.
+The class is implemented in Rust; this file has the two functions of aioquic's module.
 """
 
 from __future__ import annotations

@@ -95,23 +95,23 @@ class DevelopmentCertificate:
 
 
 def _to_be_signed(alternatives: bytes, days: int, public_key: bytes) -> bytes:
-    # Clients check the names only. The subject must differ from that of the many other self-signed
-    # certificates called "localhost": a client that trusts one of those would report a bad signature.
+    # Clients check the names and not the subject. The subject differs from "localhost", which many other
+    # self-signed certificates have: a client that trusts one of those would report a bad signature.
     name = _der(_SEQUENCE, _der(_SET, _der(_SEQUENCE, _COMMON_NAME, _der(_UTF8, _SUBJECT))))
-    # Clients whose clock is a little behind must not see a certificate from the future. The end is relative
-    # to the start, since browsers limit the whole period.
+    # The validity begins five minutes ago, for clients whose clock is behind. It ends relative to its start,
+    # because browsers limit the whole period.
     begin = datetime.now(timezone.utc) - timedelta(minutes=5)
     extensions = (
         (_ALTERNATIVE_NAMES, _der(_SEQUENCE, alternatives)),
-        # Critical; digitalSignature is the first of the nine bits.
+        # The extension is critical. The bit string has digitalSignature, the first of nine bits.
         (_KEY_USAGE + _TRUE, _der(_BITS, b"\x07\x80")),
         (_EXTENDED_KEY_USAGE, _der(_SEQUENCE, _SERVER_AUTH)),
     )
     return _der(
         _SEQUENCE,
-        # Version 3.
+        # X.509 version 3.
         _der(0xA0, _der(_INTEGER, b"\x02")),
-        # Positive, and no longer than 20 bytes (RFC 5280 section 4.1.2.2).
+        # The serial number is positive and at most 20 bytes long (RFC 5280 section 4.1.2.2).
         _der(_INTEGER, b"\x01" + os.urandom(19)),
         _ECDSA_SHA256,
         name,
@@ -146,7 +146,7 @@ def _time(moment: datetime) -> bytes:
 
 
 def _bits(content: bytes) -> bytes:
-    """Encodes whole bytes as a BIT STRING: no bit of the last one is unused."""
+    """Encodes bytes as a BIT STRING without unused bits."""
     return _der(_BITS, b"\0" + content)
 
 
@@ -174,7 +174,7 @@ _ALTERNATIVE_NAMES = _der(_OBJECT, bytes.fromhex("551d11"))
 _EXTENDED_KEY_USAGE = _der(_OBJECT, bytes.fromhex("551d25"))
 _SERVER_AUTH = _der(_OBJECT, bytes.fromhex("2b06010505070301"))
 _ECDSA_SHA256 = _der(_SEQUENCE, _der(_OBJECT, bytes.fromhex("2a8648ce3d040302")))
-# id-ecPublicKey with secp256r1.
+# The algorithm of the public key: id-ecPublicKey with secp256r1.
 _P256 = _der(
     _SEQUENCE,
     _der(_OBJECT, bytes.fromhex("2a8648ce3d0201")),

@@ -113,8 +113,8 @@ class Epoch(Enum):
 
 @dataclass
 class SessionTicket:
-    """The data with which a client resumes a session, in aioquic's form. It can be pickled and used by
-    another process, also with aioquic.
+    """The data with which a client resumes a session, with aioquic's fields. It can be pickled and used in
+    another process, also by aioquic.
 
     Its secret is as sensitive as a key: with it, anyone can pose as the server to this client, and as
     this client to the server.
@@ -137,12 +137,12 @@ class SessionTicket:
     authenticates the server, as in aioquic."""
 
     version: int | None = None
-    """The QUIC version of the connection that delivered it. Only a connection that begins with that version
-    uses the ticket, any other makes a full handshake (RFC 9369 section 5). With ``None``, as in
-    a ticket of aioquic's, the program is responsible for that."""
+    """The QUIC version of the connection that delivered the ticket. Only a connection that begins with this
+    version uses the ticket; any other makes a full handshake (RFC 9369 section 5). A ticket of aioquic's has
+    ``None``: then the program must use it with the right version."""
 
     _session: bytes = field(default=b"", repr=False)
-    """On a server, the session of the ticket."""
+    """The session that the ticket stands for. Only a server's tickets have it."""
 
     @property
     def is_valid(self) -> bool:
@@ -163,8 +163,9 @@ class AddressToken(bytes):
     """
 
     version: int | None
-    """Only a connection that begins with this version sends the token (RFC 9369 section 5). With ``None``,
-    or plain ``bytes``, the program is responsible for that."""
+    """The QUIC version of the connection that delivered the token. Only a connection that begins with this
+    version sends it (RFC 9369 section 5). With ``None``, or plain ``bytes``, the program must use it with the
+    right version."""
 
     def __new__(cls, token: bytes = b"", version: int | None = None) -> AddressToken:
         self = super().__new__(cls, token)
@@ -176,7 +177,7 @@ SessionTicketFetcher = Callable[[bytes], "SessionTicket | None"]
 SessionTicketHandler = Callable[[SessionTicket], None]
 
 _MAX_EARLY_DATA = 0xFFFFFFFF
-"The only size that QUIC allows; flow control limits the data instead (RFC 9001 section 4.6.1)."
+"The only ``max_early_data_size`` that QUIC allows. Flow control limits early data (RFC 9001 section 4.6.1)."
 _QUIC_TRANSPORT_PARAMETERS = 0x39
 "The TLS extension of transport parameters (RFC 9001 section 8.2)."
 

@@ -1,6 +1,8 @@
-//! The shared part of both backends: the slab, the buffer pools, the finished completions, and the end of an
-//! operation: its outcome, the release of resources that a discarded one brings, and the order of a close after the
-//! operations that it ended.
+//! The state that the io_uring and the epoll backend have in common: the operation table, the buffer pools, the
+//! completions that wait for the caller.
+//!
+//! This file also ends operations for both backends. It converts the kernel's result to an outcome, releases the
+//! result of a discarded operation, and reports a close after the operations that the close has ended.
 
 use std::collections::VecDeque;
 use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd, RawFd};
@@ -16,23 +18,24 @@ use crate::operation_table::{OpId, OpKind, OpTable, Payload, Token};
 use crate::outgoing_message::{GatherPayload, MessagePayload, SendMsg};
 use crate::waker::Waker;
 
-/// The shared part of both backends.
+/// The state that both backends have in common.
 pub(crate) struct BackendState {
     pub(crate) table: OpTable,
     pub(crate) stream: Rc<BufferPool>,
     pub(crate) datagram: Rc<BufferPool>,
-    /// Completions that the next `take_completions` returns first.
+    /// Completions that ended outside of `take_completions`. Its next call returns them first.
     pub(crate) ready: VecDeque<Completion>,
     pub(crate) stats: DriverStats,
     pub(crate) waker: Waker,
-    /// Boxes of finished messages, for reuse. Boxed because a payload points into itself.
+    /// Allocations of finished sends of messages, for reuse. They stay boxed, because a payload points into itself.
     #[expect(clippy::vec_box)]
     spare_messages: Vec<Box<MessagePayload>>,
-    /// Boxes of finished sends of several pieces, for reuse.
+    /// Allocations of finished sends of several pieces, for reuse.
     #[expect(clippy::vec_box)]
     spare_gathers: Vec<Box<GatherPayload>>,
+    /// An empty vector for lists of slot indexes. It is reused, so that no list allocates.
     pub(crate) scratch: Vec<u32>,
-    /// The approximate number of completions returned at once.
+    /// The limit of completions that one `take_completions` returns, except for those in `ready`.
     pub(crate) batch: usize,
 }
 
@@ -57,7 +60,7 @@ impl BackendState {
         }
     }
 
-    /// A message in the kernel's format, in a reused box if there is one.
+    /// Converts a message to the kernel's format, in a reused allocation if there is one.
     pub(crate) fn message(&mut self, message: SendMsg) -> Box<MessagePayload> {
         let mut payload = self
             .spare_messages
@@ -67,7 +70,7 @@ impl BackendState {
         payload
     }
 
-    /// Several pieces in the kernel's format, in a reused box if there is one.
+    /// Converts the pieces of a send to the kernel's format, in a reused allocation if there is one.
     pub(crate) fn gather(&mut self, pieces: impl IntoIterator<Item = Bytes>) -> Box<GatherPayload> {
         let mut payload = self
             .spare_gathers
@@ -77,20 +80,21 @@ impl BackendState {
         payload
     }
 
-    /// Reports one of several results; the operation stays armed.
+    /// Reports a result of a multishot operation that stays armed.
     #[inline]
     pub(crate) fn report(&mut self, index: u32, outcome: Outcome, out: &mut VecDeque<Completion>) {
         let op = self.table.id_at(index);
         let slot = self.table.at(index);
         slot.is_silent = false;
-        // A discarded operation's outcome is dropped here, which closes or returns its resource.
+        // If the operation is discarded, the outcome is dropped here: its descriptor is closed, or its buffer returns
+        // to the pool.
         if !slot.discarded {
             self.stats.completions += 1;
             out.push_back(Completion::new(op, slot.token, outcome, true));
         }
     }
 
-    /// Ends an operation with received data.
+    /// Ends a receive with an outcome that holds its data.
     pub(crate) fn finish_with(
         &mut self,
         index: u32,
@@ -102,8 +106,8 @@ impl BackendState {
         self.finish_close(close, out);
     }
 
-    /// Ends an operation with the kernel's result: a count or a negative errno. A close ends only after all
-    /// operations that it waits for.
+    /// Ends an operation with the kernel's result: a count, or a negative errno. If other operations of the
+    /// descriptor are still in the kernel, a close stores its result and ends after the last of them.
     pub(crate) fn finish(&mut self, index: u32, result: i32, out: &mut VecDeque<Completion>) {
         let slot = self.table.at(index);
         let kind = slot.kind;
@@ -118,7 +122,8 @@ impl BackendState {
         self.finish_close(close, out);
     }
 
-    /// [`finish`](Self::finish) outside of `take_completions`.
+    /// Ends an operation as [`finish`](Self::finish) does, and keeps its completion in `ready`: for callers outside
+    /// of `take_completions`.
     pub(crate) fn finish_later(&mut self, index: u32, result: i32) {
         let mut ready = std::mem::take(&mut self.ready);
         self.finish(index, result, &mut ready);
@@ -151,7 +156,7 @@ impl BackendState {
         }
     }
 
-    /// Fails an operation that never got a slot.
+    /// Reports the failure of an operation that got no slot in the table.
     pub(crate) fn refuse(
         &mut self,
         kind: OpKind,
@@ -182,8 +187,8 @@ impl BackendState {
     }
 }
 
-/// The outcome of an operation's last result. Successful receives have their data and don't pass through here,
-/// except the empty one.
+/// Converts the last result of an operation to its outcome. A receive with data does not use this function, because
+/// its outcome holds a buffer; a receive that reached the end of the stream does.
 fn outcome(kind: OpKind, result: i32, payload: &mut Payload) -> Outcome {
     let result = if result < 0 {
         Err(Errno(-result))
@@ -202,8 +207,8 @@ fn outcome(kind: OpKind, result: i32, payload: &mut Payload) -> Outcome {
             _ => Outcome::Done(result),
         },
         OpKind::Close => {
-            // close(2) releases the descriptor's number, whatever it returns. Only a close that was never
-            // executed leaves it open, and then dropping the OwnedFd closes it.
+            // close(2) releases the descriptor's number even if it fails. A cancelled close was never executed:
+            // there the descriptor is still open, and dropping the payload closes it.
             if let Payload::Descriptor(fd) = std::mem::replace(payload, Payload::None)
                 && result != Err(Errno::CANCELED)
             {
@@ -217,5 +222,5 @@ fn outcome(kind: OpKind, result: i32, payload: &mut Payload) -> Outcome {
     }
 }
 
-/// The limit for each kind.
+/// The limit of each of the two lists of reusable allocations.
 const SPARES_MAX: usize = 256;

@@ -1,15 +1,15 @@
-//! Receive buffers: a fixed set, lent to the kernel, returned to callers as [`RecvBuf`], released on drop.
+//! A fixed set of receive buffers. The kernel fills a buffer, the host gets its data as a [`RecvBuf`], and the buffer
+//! becomes free when that is dropped.
 //!
-//! A pool either feeds a provided-buffer ring (io_uring picks a buffer when data is there) or is a plain stack
-//! (epoll). In both cases its size bounds the received bytes that were not consumed; if every buffer is held, data
-//! stays in the sockets and the peers are slowed down.
+//! With io_uring the free buffers are in a ring, from which the kernel takes one when data arrives. With epoll they
+//! are on a stack. The size of the pool limits the received bytes that the host has not consumed. If the host holds
+//! all buffers, data stays in the sockets, and flow control stops the peers.
 //!
-//! With `IOU_PBUF_RING_INC` one buffer serves several receives, one behind the other. It is released when the
-//! kernel has finished it and the last `RecvBuf` into it was dropped.
+//! With `IOU_PBUF_RING_INC` several receives fill one buffer, each behind the other. It becomes free when the kernel
+//! has finished it and the last `RecvBuf` of it was dropped.
 //!
-//! A few buffers stay in the processor's cache. With 64 buffers of 64 KiB for streams instead of 8, an echo of 10
-//! KiB cost 6 % more CPU time with 100 connections and 25 % more with 1,000, most of which wait for a buffer in
-//! turn.
+//! Few buffers stay in the processor's cache. With 64 buffers of 64 KiB for streams instead of 8, an echo of 10 KiB
+//! cost 6 % more CPU time with 100 connections, and 25 % more with 1,000.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -22,8 +22,8 @@ use std::rc::Rc;
 use crate::buffer_ring::BufferRing;
 use crate::memory_mapping::Mapping;
 
-/// Received bytes in the driver's buffer pool: copy them out promptly and drop this, because a held buffer reduces
-/// what can be received. Belongs to the driver's thread.
+/// Received bytes in a buffer of the driver's pool. The host copies them and drops this soon, because a driver without
+/// free buffers cannot receive. It belongs to the driver's thread.
 pub struct RecvBuf {
     /// `None` only for the empty buffer that marks the end of a stream.
     pool: Option<Rc<BufferPool>>,
@@ -33,7 +33,7 @@ pub struct RecvBuf {
 }
 
 impl RecvBuf {
-    /// The end of a stream.
+    /// Makes the empty buffer that marks the end of a stream.
     pub(crate) fn empty() -> RecvBuf {
         RecvBuf {
             pool: None,
@@ -43,7 +43,8 @@ impl RecvBuf {
         }
     }
 
-    /// True if these bytes end where their buffer ends: the kernel put what came with them into another buffer.
+    /// True if these bytes fill their buffer to its end. The kernel may have put more received bytes into another
+    /// buffer.
     #[inline]
     pub fn ends_its_buffer(&self) -> bool {
         self.pool.as_ref().is_some_and(|pool| {
@@ -91,11 +92,12 @@ impl fmt::Debug for RecvBuf {
 /// The state of one buffer.
 #[derive(Copy, Clone, Default)]
 struct BufferState {
-    /// The number of `RecvBuf`s that point into it.
+    /// The number of `RecvBuf`s with bytes of this buffer.
     references: u32,
-    /// Bytes that the kernel has filled since it got the buffer; it only grows with INC rings.
+    /// Bytes that were filled since the buffer was free. With shared buffers the next receive continues there.
     filled: u32,
-    /// True if the kernel (or the free stack) has it.
+    /// True if receives may fill the buffer: it is in the kernel's ring, on the stack, or the epoll backend's current
+    /// one.
     available: bool,
 }
 
@@ -105,7 +107,7 @@ pub(crate) struct BufferPool {
     buffers: Box<[Cell<BufferState>]>,
     ring: RefCell<Option<BufferRing>>,
     free: RefCell<Vec<u16>>,
-    /// The buffer from the stack that the next receives share.
+    /// The buffer that the epoll backend fills next.
     open: Cell<Option<u16>>,
     available: Cell<u32>,
     out: Cell<u32>,
@@ -113,7 +115,7 @@ pub(crate) struct BufferPool {
 }
 
 impl BufferPool {
-    /// `count` buffers of `buffer_size` bytes, on the stack.
+    /// Makes `count` free buffers of `buffer_size` bytes.
     pub(crate) fn new(count: u16, buffer_size: u32) -> io::Result<Rc<BufferPool>> {
         let memory = Mapping::new(count as usize * buffer_size as usize)?;
         let pool = BufferPool {
@@ -141,18 +143,19 @@ impl BufferPool {
         self.buffers.len() as u32
     }
 
-    /// Buffers held by `RecvBuf` values.
+    /// The number of buffers that `RecvBuf`s hold.
     pub(crate) fn held(&self) -> u32 {
         self.out.get()
     }
 
-    /// The number of buffers that a receive can take, as of the last processed completion.
+    /// The number of buffers that receives may fill, as of the last processed completion.
     #[inline]
     pub(crate) fn available(&self) -> u32 {
         self.available.get()
     }
 
-    /// The kernel reported `length` bytes in buffer `id`; `kernel_keeps` is its BUF_MORE flag.
+    /// Makes the `RecvBuf` of `length` bytes that a receive has written to buffer `id`. If `kernel_keeps` (the kernel's
+    /// BUF_MORE flag), the next receive continues in this buffer.
     #[inline]
     pub(crate) fn filled(
         self: &Rc<BufferPool>,
@@ -188,7 +191,7 @@ impl BufferPool {
         }
     }
 
-    /// The kernel took buffer `id` but reported no data.
+    /// Frees buffer `id`, which the kernel took for a receive without data.
     pub(crate) fn return_empty(&self, id: u16, kernel_keeps: bool) {
         if !kernel_keeps {
             self.take_from_available(id);
@@ -198,15 +201,15 @@ impl BufferPool {
         }
     }
 
-    /// Room for a receive without a ring: the rest of the open buffer, or a new one. After the receive call
-    /// [`received`](Self::received).
+    /// Memory for a receive of the epoll backend: the unfilled part of the current buffer, or of a new one. `None` if
+    /// no buffer is free. After the receive [`received`](Self::received) must be called.
     pub(crate) fn free_space(&self) -> Option<(*mut u8, usize)> {
         let id = self.open.get().or_else(|| self.take())?;
         self.open.set(Some(id));
         let cell = &self.buffers[id as usize];
         let mut buffer = cell.get();
         if buffer.references == 0 {
-            // No `RecvBuf` points into it: reuse it from the start, because it is still in the cache.
+            // No `RecvBuf` uses the buffer, so its start is filled again, which is still in the processor's cache.
             buffer.filled = 0;
             cell.set(buffer);
         }
@@ -215,7 +218,8 @@ impl BufferPool {
         Some((start, (self.buffer_size - buffer.filled) as usize))
     }
 
-    /// `length` bytes were received into the room; a buffer with little room left is closed.
+    /// Makes the `RecvBuf` of `length` bytes that were received into [`free_space`](Self::free_space). A buffer with
+    /// less than a quarter left is not filled further.
     pub(crate) fn received(self: &Rc<BufferPool>, length: u32) -> RecvBuf {
         let Some(id) = self.open.get() else {
             return RecvBuf::empty();
@@ -228,8 +232,8 @@ impl BufferPool {
         self.filled(id, length, keep)
     }
 
-    /// Takes a buffer off the free stack (epoll). It is returned as data by [`filled`](Self::filled), or unused by
-    /// [`put_back`](Self::put_back).
+    /// Takes a free buffer (epoll). The caller passes it to [`filled`](Self::filled) if it received data, and to
+    /// [`put_back`](Self::put_back) otherwise.
     pub(crate) fn take(&self) -> Option<u16> {
         self.free.borrow_mut().pop()
     }
@@ -250,8 +254,8 @@ impl BufferPool {
         }
     }
 
-    /// Feeds a ring from now on, with every buffer that is not held. A ring that was fed before must have no
-    /// receive in flight.
+    /// Puts all free buffers, and those that become free from now on, into `ring`. No receive that uses an earlier ring
+    /// may be in flight.
     pub(crate) fn attach(&self, ring: BufferRing) {
         *self.ring.borrow_mut() = Some(ring);
         self.free.borrow_mut().clear();
@@ -263,19 +267,19 @@ impl BufferPool {
             buffer.available = false;
             cell.set(buffer);
             self.available.set(self.available.get() - 1);
-            // A shared buffer that is still referenced is returned with its last `RecvBuf`.
+            // A buffer with `RecvBuf`s becomes free when the last of them is dropped.
             if buffer.references == 0 {
                 self.give_back(id as u16);
             }
         }
     }
 
-    /// The kernel side is gone: buffers that are released from now on are not published.
+    /// Removes the ring, which the kernel does not use any more. Buffers that become free go to the stack from now on.
     pub(crate) fn detach(&self) -> Option<BufferRing> {
         self.ring.borrow_mut().take()
     }
 
-    /// The kernel may still write here: the mapping is never unmapped.
+    /// Prevents that the memory is ever freed, because the kernel may still write to it.
     pub(crate) fn leak(&self) {
         self.leaked.set(true);
         if let Some(ring) = self.detach() {

@@ -1,4 +1,4 @@
-//! A provided-buffer ring, from which the kernel takes memory for a receive when data arrives.
+//! A ring of provided buffers: memory that the kernel takes for a receive when its data arrives.
 
 use std::cell::Cell;
 use std::io;
@@ -8,7 +8,7 @@ use io_uring::types::BufRingEntry;
 
 use crate::memory_mapping::Mapping;
 
-/// The user side of a ring of `entries` buffers; registered with the kernel by its owner.
+/// This process's view of a ring with `entries` buffers. The owner registers it with the kernel.
 pub(crate) struct BufferRing {
     memory: Mapping,
     mask: u16,
@@ -16,7 +16,7 @@ pub(crate) struct BufferRing {
 }
 
 impl BufferRing {
-    /// `entries` is a power of two up to 32,768.
+    /// Makes an empty ring. `entries` must be a power of two up to 32,768.
     pub(crate) fn new(entries: u16) -> io::Result<BufferRing> {
         if !entries.is_power_of_two() {
             return Err(io::Error::from_raw_os_error(libc::EINVAL));
@@ -42,9 +42,9 @@ impl BufferRing {
     pub(crate) fn publish(&self, id: u16, address: *mut u8, length: u32) {
         let tail = self.tail.get();
         let base = self.memory.base().cast::<BufRingEntry>();
-        // SAFETY: the masked index is inside the mapping, and the kernel does not read this entry
-        // before the tail below covers it. Fields are set one by one because the last two bytes of
-        // entry 0 are the ring's tail.
+        // SAFETY: the masked index is inside the mapping, and the kernel does not read this entry before the tail,
+        // which is stored below, includes it. The fields are set one by one, because the last two bytes of entry 0
+        // are the tail.
         unsafe {
             let entry = &mut *base.add(usize::from(tail & self.mask));
             entry.set_addr(address as u64);
@@ -60,7 +60,7 @@ impl BufferRing {
         }
     }
 
-    /// Leaks the mapping: the kernel may still read it.
+    /// Leaks the mapping, because the kernel may still read it.
     pub(crate) fn leak(self) {
         let _ = self.memory.leak();
     }
@@ -70,7 +70,7 @@ impl BufferRing {
 mod tests {
     use super::*;
 
-    /// The kernel and this type count buffers modulo 2^16.
+    /// The ring's tail counts published buffers modulo 2^16.
     #[test]
     fn buffers_are_published_when_the_tail_wraps() {
         let ring = BufferRing::new(8).unwrap();

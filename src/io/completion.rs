@@ -1,4 +1,4 @@
-//! The results of the kernel: completions and their outcomes.
+//! Completions: the results of operations, as the driver returns them.
 //!
 //! Not here: how an outcome is produced (`uring/`, `epoll/`) and its routing (the engine).
 
@@ -11,13 +11,13 @@ use crate::operation_table::{OpId, Token};
 use crate::received_datagram::Datagram;
 use crate::received_message::{PeerAddress, ReceivedMessage};
 
-/// One result of one operation. A multishot operation produces many, the last without `more`.
+/// One result of an operation. A multishot operation has many completions; [`more`](Self::more) is false for the last.
 #[derive(Debug)]
 pub struct Completion {
-    /// The operation, with the `more` flag in the bit that no identifier uses: each completion is moved several
-    /// times, so its size matters.
+    /// The operation's identifier, and the `more` flag in a bit that no identifier uses. One word holds both, because
+    /// each completion is moved several times.
     op_and_more: u64,
-    /// The token given when the operation was queued.
+    /// The token that the caller passed when it queued the operation.
     pub token: Token,
     /// The result.
     pub outcome: Outcome,
@@ -58,10 +58,11 @@ pub enum Outcome {
     Received(Result<RecvBuf, Errno>),
     /// A datagram, or several of one peer that GRO joined.
     Datagram(Result<Datagram, Errno>),
-    /// Not an operation's: a result of [`net::accept`](crate::net::accept), for a host that waited by `poll`.
+    /// A connection of [`net::accept`](crate::net::accept). The driver never reports it; hosts that wait with `poll`
+    /// and then accept use it, so that both ways have one type of result.
     AcceptedFrom(Result<(OwnedFd, PeerAddress), Errno>),
-    /// Not an operation's: a result of [`net::recv_message`](crate::net::recv_message), for a host that waited by
-    /// `poll`.
+    /// A message of [`net::recv_message`](crate::net::recv_message). The driver never reports it; hosts that wait with
+    /// `poll` and then receive use it.
     ReceivedFrom(Result<ReceivedMessage, Errno>),
     /// `file`: the result of the request.
     File(Box<FileOutcome>),
@@ -83,17 +84,18 @@ impl Interest {
     }
 }
 
-/// Why [`enter`](crate::Driver::enter) returned. Completions may wait in every case: always take them.
+/// The reason why [`enter`](crate::Driver::enter) returned. Completions may be ready in each case, so the caller always
+/// takes them.
 #[derive(Copy, Clone, Eq, PartialEq, Debug)]
 pub enum Entered {
-    /// Completions wait, or the call did not block.
+    /// Completions are ready, or the call did not block.
     Ready,
-    /// The time-out passed with nothing to report.
+    /// The time-out passed without a completion.
     TimedOut,
     /// Another thread called [`Waker::wake`](crate::Waker::wake).
     Woken,
-    /// A signal arrived: run the signal handlers, then enter again. A signal that arrives together with a
-    /// completion or a wake is not reported: a host with signal handlers of its own must check for pending ones
-    /// after every blocking call.
+    /// A signal arrived: the host runs its signal handlers and enters again. If a completion or a wake arrives with the
+    /// signal, only that is reported. So a host with signal handlers checks for pending signals after every blocking
+    /// call.
     Interrupted,
 }

@@ -26,32 +26,32 @@ impl Backend {
 pub struct DriverConfig {
     /// `None` uses io_uring if it works and epoll otherwise; `Some` has no fallback.
     pub backend: Option<Backend>,
-    /// Submission queue entries; the kernel rounds up to a power of two. A full queue is submitted inline, so this
-    /// bounds a batch, not the number of operations.
+    /// Entries of the submission queue; the kernel rounds up to a power of two. The driver submits a full queue at
+    /// once, so this limits one batch of submissions, and not the number of operations.
     pub ring_entries: u32,
-    /// Completion queue entries. If the queue overflows the kernel keeps the rest and multishot operations are
-    /// armed again.
+    /// Entries of the completion queue. If it is full, the kernel keeps further completions in a list of its own and
+    /// ends multishot operations, which the driver arms again.
     pub cq_entries: u32,
-    /// Receive buffers for streams, a power of two up to 32,768. If all are held the sockets keep the data until
-    /// one is returned. The ring is used in a circle: 8 buffers stay in the cache and measured better than 64, even
-    /// with a thousand connections.
+    /// Receive buffers for streams, a power of two up to 32,768. While the host holds all of them, data waits in the
+    /// sockets. The kernel takes the buffers in a circle, so few buffers stay in the processor's cache: 8 measured
+    /// better than 64, even with a thousand connections.
     pub stream_buffers: u16,
-    /// The size of one stream buffer, which limits the data of one completion. Small receives share one.
+    /// Bytes of one stream buffer, and so the limit of one completion's data. Small receives share a buffer.
     pub stream_buffer_size: u32,
-    /// Lets several receives share a stream buffer, which needs Linux 6.12 with io_uring. Without it io_uring gets
-    /// four times as many buffers of a quarter of the size, because each receive takes a whole one.
+    /// Lets several receives share a stream buffer; io_uring supports this from Linux 6.12 on. Without sharing each
+    /// receive takes a whole buffer, so the driver makes four times as many buffers of a quarter of the size.
     pub share_stream_buffers: bool,
-    /// Receive buffers for datagrams, a power of two up to 32,768. A few stay in the cache: 32 measured better than
-    /// 128.
+    /// Receive buffers for datagrams, a power of two up to 32,768. Few buffers stay in the processor's cache: 32
+    /// measured better than 128.
     pub datagram_buffers: u16,
-    /// Payload bytes of one datagram buffer; GRO joins up to 65,535. A longer datagram is cut and marked as
-    /// truncated.
+    /// Payload bytes of one datagram buffer. GRO joins datagrams to batches of up to 65,535 bytes. A datagram or batch
+    /// that is longer than the buffer is cut and marked as truncated.
     pub datagram_buffer_size: u32,
-    /// The limit of operations in flight. A further operation completes with `ENOBUFS` at once.
+    /// The limit of operations in flight. Beyond it a new operation completes at once with `ENOBUFS`.
     pub operations_max: u32,
-    /// How long a blocking `enter` polls for completions before it sleeps: that saves the sleep and the wake-up,
-    /// some tens of microseconds, at the cost of CPU time. Zero: not at all. `None`: 25 microseconds, and only
-    /// while the last waits were that short.
+    /// The time that a blocking `enter` polls for completions before it sleeps. Polling uses CPU time and saves the
+    /// sleep and the wake-up, which take some tens of microseconds. With zero the driver never polls. With `None` the
+    /// lengths of the last waits decide (`spin_policy`).
     pub busy_poll: Option<Duration>,
 }
 
@@ -73,7 +73,7 @@ impl Default for DriverConfig {
 }
 
 impl DriverConfig {
-    /// The first invalid setting, as text.
+    /// Describes the first invalid setting; `None` if all are valid.
     pub(crate) fn problem(&self) -> Option<&'static str> {
         let buffers_wrong = |count: u16| !count.is_power_of_two() || count > BUFFERS_MAX;
         let size_wrong = |size: u32| !(64..=BUFFER_SIZE_MAX).contains(&size);
@@ -110,9 +110,9 @@ pub struct DriverStats {
     pub submissions: u64,
     /// Completions returned.
     pub completions: u64,
-    /// Operations in flight now (occupied slab slots, including discarded ones).
+    /// Operations in flight now, including discarded ones that have not ended.
     pub in_flight: u64,
-    /// Slab slots allocated now; the slab grows on demand and never shrinks.
+    /// Slots of the operation table now. The table grows on demand and never shrinks.
     pub slots_capacity: u64,
     /// Receive buffers, streams and datagrams together.
     pub buffers_total: u64,
@@ -120,15 +120,15 @@ pub struct DriverStats {
     pub buffers_out: u64,
     /// Receives that found no free buffer.
     pub enobufs: u64,
-    /// Multishot operations armed again.
+    /// Operations that the driver armed again in the same slot.
     pub rearms: u64,
     /// Wakes from other threads that ended an `enter`.
     pub wakes: u64,
-    /// Waits that ended while still spinning ([`DriverConfig::busy_poll`]).
+    /// Waits that ended while the driver polled ([`DriverConfig::busy_poll`]).
     pub busy_polls: u64,
-    /// Bytes of the receive buffers. Unused pages are not in memory yet.
+    /// Bytes of the receive buffers now. A page of them uses memory only after its first use.
     pub buffers_bytes: u64,
-    /// All bytes of the driver: buffers, queues shared with the kernel, slots. Memory that operations in flight
-    /// send or read into belongs to their callers and is not included.
+    /// Bytes of the driver now: buffers, queues shared with the kernel, slots. Memory that callers provide for sends
+    /// and reads is not included.
     pub memory_bytes: u64,
 }

@@ -1,9 +1,9 @@
-//! Descriptors of the process: their limit, and duplicates of descriptors given by number.
+//! File descriptors of the process: their limit, and duplicates of descriptors that a host passes as numbers.
 
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 
-/// A duplicate of `fd`, close-on-exec and above the standard streams; `EBADF` if that is not open.
+/// Duplicates `fd`. The duplicate is close-on-exec and its number is above 2. Fails with `EBADF` if `fd` is not open.
 pub(crate) fn duplicate(fd: RawFd) -> io::Result<OwnedFd> {
     if fd < 0 {
         return Err(io::Error::from_raw_os_error(libc::EBADF));
@@ -13,8 +13,8 @@ pub(crate) fn duplicate(fd: RawFd) -> io::Result<OwnedFd> {
     borrowed.try_clone_to_owned()
 }
 
-/// The soft limit (RLIMIT_NOFILE), above every descriptor number that the kernel allocates. It may change while the
-/// process runs.
+/// The soft limit of open descriptors (RLIMIT_NOFILE): every new descriptor's number is below it. The process may
+/// change the limit at any time.
 pub fn limit() -> usize {
     let mut limit = libc::rlimit {
         rlim_cur: 0,

@@ -1,11 +1,11 @@
-//! The public interface: one driver, two backends.
+//! The public interface of this crate: `Driver`, which passes operations to io_uring or to epoll.
 //!
 //! | file | content |
 //! | --- | --- |
 //! | `operations` | the methods that start an operation |
 //!
-//! This file has a driver's construction and end, and its turn, whose results [`Driver::take_completions`] returns.
-//! The code that both backends share is in `backend_state`.
+//! This file has a driver's construction and end, the wait for completions, and their return. The code that both
+//! backends share is in `backend_state`.
 
 mod operations;
 
@@ -26,23 +26,24 @@ use crate::spin_policy::SpinPolicy;
 use crate::uring::{Inherited, Uring};
 use crate::waker::Waker;
 
-/// A queue of operations to the kernel and of completions from it.
+/// Queues operations to the kernel, and returns their completions.
 ///
-/// Operations only queue and never fail synchronously: a bad descriptor, a full slab
-/// ([`DriverConfig::operations_max`]) or a dead driver results in an ordinary completion with `EBADF`, `ENOBUFS` or
-/// `ECANCELED`. An operation that found no slot has [`OpId::NONE`] and is identified by its token.
+/// In each turn the host queues operations, calls [`enter`](Driver::enter), which submits them and waits, and takes the
+/// completions with [`take_completions`](Driver::take_completions). Sockets must be non-blocking; the epoll backend
+/// relies on it.
 ///
-/// A turn is: queue operations, [`enter`](Driver::enter), [`take_completions`](Driver::take_completions). Sockets
-/// must be non-blocking; the epoll backend relies on it.
+/// Queuing an operation never fails. Instead the operation completes with an error: `EBADF` for a bad descriptor,
+/// `ENOBUFS` if [`DriverConfig::operations_max`] operations are in flight, `ECANCELED` if the driver was shut down. An
+/// operation that got no slot has the identifier [`OpId::NONE`]; its token identifies it.
 ///
-/// The thread that enters owns the driver. With io_uring another thread can take over only while no operation is in
-/// the kernel, which [`suspend`](Driver::suspend) ensures; its `enter` fails otherwise. The driver is not `Send`,
-/// because returned buffers share counters with it ([`RecvBuf`](crate::RecvBuf)): code that moves it to another
-/// thread must account for all of them.
+/// With io_uring a driver belongs to the thread that enters it. Another thread can enter it only while no operation is
+/// in the kernel, as after [`suspend`](Driver::suspend); otherwise `enter` fails there. The driver is not `Send`,
+/// because returned buffers ([`RecvBuf`](crate::RecvBuf)) share counters with it that are not atomic. Code that moves a
+/// driver to another thread must move all of its buffers too.
 ///
-/// After `fork` the child's copy detects the fork and continues with kernel state of its own; it never touches the
-/// parent's. Operations that were suspended or wait for readiness wait in both processes. Operations that may be in
-/// progress in the parent's kernel (a send, a file operation) end with `ECANCELED` in the child.
+/// In a forked child the driver detects the fork and makes a ring or an epoll set for this process. It never uses the
+/// parent's. Operations that were suspended, or that wait for readiness, wait in both processes. Operations that the
+/// parent's kernel may be executing (a send, a file operation) end with `ECANCELED` in the child.
 pub struct Driver {
     state: BackendState,
     inner: Inner,
@@ -50,22 +51,22 @@ pub struct Driver {
     backend: Backend,
     fallback_reason: Option<String>,
     spin: SpinPolicy,
-    /// The end of the last timed wait.
+    /// The time at which the last wait that could block ended; before the first one, the time of creation.
     last_wait: Instant,
 }
 
 enum Inner {
     Uring(Box<Uring>),
     Epoll(Box<Epoll>),
-    /// In a forked child, before it enters a ring of its own.
+    /// A ring of the parent, in a forked child that has not made its own ring yet.
     Inherited(Inherited),
-    /// Shut down.
+    /// The driver was shut down.
     Dead,
 }
 
 impl Driver {
-    /// Sets up a backend. `config.backend` of `None` tries io_uring first and falls back to epoll; `Some` has no
-    /// fallback.
+    /// Sets up a backend. If `config.backend` is `None`, epoll is used if io_uring does not work; if it is `Some`, a
+    /// failure of that backend is an error.
     pub fn new(config: &DriverConfig) -> Result<Driver, SetupError> {
         if let Some(problem) = config.problem() {
             return Err(SetupError::config(
@@ -99,12 +100,12 @@ impl Driver {
         self.backend
     }
 
-    /// Why the automatic choice fell back to epoll; `None` if it did not, or if there was no choice.
+    /// The reason why io_uring could not be used; `None` if it is used, or if the configuration named a backend.
     pub fn fallback_reason(&self) -> Option<&str> {
         self.fallback_reason.as_deref()
     }
 
-    /// The end of the last wait.
+    /// The time at which the last wait that could block ended.
     pub fn last_wait(&self) -> Instant {
         self.last_wait
     }
@@ -114,7 +115,7 @@ impl Driver {
         self.state.waker.clone()
     }
 
-    /// Counters.
+    /// The driver's counters and sizes at this moment.
     pub fn stats(&self) -> DriverStats {
         let BackendState {
             table,
@@ -141,7 +142,8 @@ impl Driver {
         }
     }
 
-    /// True if nothing is queued or ready, and at most one operation is in flight.
+    /// True if at most one operation is in flight, none is queued, and no completion is ready. Always false with
+    /// io_uring.
     pub fn waits_for_one_at_most(&self) -> bool {
         let is_queued = match &self.inner {
             Inner::Epoll(epoll) => epoll.has_work(),
@@ -150,8 +152,9 @@ impl Driver {
         self.state.ready.is_empty() && self.state.table.len() <= 1 && !is_queued
     }
 
-    /// False if a turn that would not block may skip [`enter`](Driver::enter): nothing is queued and nothing waits.
-    /// [`take_completions`](Driver::take_completions) should be called in any case; it costs a few nanoseconds.
+    /// False if a host that does not want to block may skip [`enter`](Driver::enter): no operation is queued, and no
+    /// completion is ready. The host calls [`take_completions`](Driver::take_completions) in any case, which costs a
+    /// few nanoseconds.
     pub fn needs_enter(&self) -> bool {
         if !self.state.ready.is_empty() {
             return true;
@@ -163,16 +166,16 @@ impl Driver {
         }
     }
 
-    /// Submits queued operations and waits for a completion, a wake, a signal or the time-out, in one system
-    /// call. `Some(ZERO)` does not block, `None` waits without a time-out. Call
-    /// [`take_completions`](Driver::take_completions) afterwards, even after an error. A wake is consumed by
-    /// returning [`Entered::Woken`], never by a call that does not block.
+    /// Submits queued operations and waits for a completion, a wake, a signal or the time-out, with one system
+    /// call. A `timeout` of zero does not block, and `None` waits without a limit. The host calls
+    /// [`take_completions`](Driver::take_completions) afterwards, even after an error. A wake is pending until a call
+    /// that may block returns [`Entered::Woken`].
     ///
-    /// Fails if the driver was shut down, or is in use on another thread, and in a forked child if a new ring
-    /// cannot be set up.
+    /// Fails if the driver was shut down, if operations of another thread are in flight, or if a forked child cannot
+    /// set up its own ring.
     pub fn enter(&mut self, timeout: Option<Duration>) -> io::Result<Entered> {
         self.leave_if_forked();
-        // Finished completions must not wait for a sleep.
+        // Completions that are ready must not wait for the end of a sleep.
         let timeout = if self.has_completions() {
             Some(Duration::ZERO)
         } else {
@@ -217,8 +220,8 @@ impl Driver {
         entered
     }
 
-    /// Polls for completions for a while, then waits for them. With io_uring a poll reads two words of shared
-    /// memory; with epoll each is a system call, so there are pauses between them.
+    /// Polls for completions for `spin_time`, and sleeps if there are none. With io_uring a poll reads two words of
+    /// shared memory. With epoll a poll is a system call, so the polls are [`SPIN_INTERVAL`] apart.
     fn spin_then_sleep(
         &mut self,
         timeout: Option<Duration>,
@@ -242,10 +245,11 @@ impl Driver {
                     next_call = start.elapsed() + SPIN_INTERVAL;
                 }
             }
-            // A wake is reported, and consumed, by the call that would have slept.
+            // A pending wake ends the polling. `enter_backend`, which would have slept, reports and consumes it.
             let woken = self.state.waker.is_notified();
             if woken || passed >= spin_time {
-                // If the time-out came first, the time is no measure of the work.
+                // If the caller's time-out ended the polling, the elapsed time says nothing about the work, so the
+                // policy counts this poll as successful.
                 let found = woken || timeout == Some(spin_time);
                 self.spin.record_spin(found.then_some(passed), worked);
                 break;
@@ -268,8 +272,8 @@ impl Driver {
             || matches!(&self.inner, Inner::Uring(uring) if uring.has_completions())
     }
 
-    /// Submits queued operations without waiting: for a host that has much more to queue, so that the first
-    /// operations need not wait for the last. The next [`enter`](Driver::enter) does it anyway.
+    /// Submits queued operations at once, instead of with the next [`enter`](Driver::enter). A host with many
+    /// operations to queue calls this, so that the kernel works on the first ones while the host queues the others.
     pub fn submit(&mut self) {
         self.leave_if_forked();
         match &mut self.inner {
@@ -279,18 +283,18 @@ impl Driver {
         }
     }
 
-    /// Submits queued operations and takes all operations back from the kernel, to be armed again by the next
-    /// [`enter`](Driver::enter), which may then come from any thread. No operation is lost or carried out twice; a
-    /// send may complete short, as after a cancel. Returns after `limit` if a file operation that has begun does
-    /// not end: then only this thread can continue.
+    /// Takes all operations back from the kernel, after submitting queued ones. The next [`enter`](Driver::enter),
+    /// which may come from any thread, arms them again. No operation is lost or executed twice; a send may complete
+    /// short, as after a cancel. If a file operation has begun and does not end, this returns after `limit`, and only
+    /// this thread can enter the driver until that operation ends.
     ///
-    /// Call it whenever entering stops for an unknown time. It costs a system call if anything but
-    /// [`poll`](Driver::poll)s is in flight, nothing otherwise.
+    /// A host calls this when it stops entering for an unknown time. It costs one system call if operations other
+    /// than [`poll`](Driver::poll)s are in flight, and none otherwise.
     pub fn suspend(&mut self, limit: Duration) {
         self.leave_if_forked();
         match &mut self.inner {
             Inner::Uring(uring) => uring.suspend(&mut self.state, limit),
-            // An epoll set is not bound to a thread.
+            // Operations in an epoll set do not belong to a thread, so they stay there.
             Inner::Epoll(epoll) => epoll.start_queued(&mut self.state),
             Inner::Inherited(_) | Inner::Dead => {}
         }
@@ -305,7 +309,7 @@ impl Driver {
         }
     }
 
-    /// True if cancelling and closing take effect without [`enter`](Driver::enter).
+    /// True if the driver is suspended: cancels and closes take effect without [`enter`](Driver::enter).
     pub fn is_suspended(&self) -> bool {
         match &self.inner {
             Inner::Uring(uring) => uring.is_suspended(),
@@ -314,9 +318,9 @@ impl Driver {
         }
     }
 
-    /// Moves the ready completions to `out`. Makes no system call, except to release resources of discarded
-    /// operations. Multishots that ended without being cancelled (no buffers, overflow) are armed again in the same
-    /// slot and not reported.
+    /// Appends the ready completions to `out`. The only system calls are those that release resources of discarded
+    /// operations. If the kernel ended a multishot operation for lack of buffers or by an overflow, its end is not
+    /// reported, and the operation is armed again in the same slot.
     pub fn take_completions(&mut self, out: &mut VecDeque<Completion>) {
         self.leave_if_forked();
         out.append(&mut self.state.ready);
@@ -326,33 +330,35 @@ impl Driver {
         }
     }
 
-    /// From now on [`take_completions`](Driver::take_completions) returns about this many completions (at least
-    /// one), oldest first; the others wait for the next [`enter`](Driver::enter) and `take_completions`. The
-    /// default is `usize::MAX`: all.
+    /// Limits the completions that each [`take_completions`](Driver::take_completions) returns from now on, to about
+    /// this number and at least one. It returns the oldest ones; the others wait for the next
+    /// [`enter`](Driver::enter). There is no limit by default.
     pub fn set_batch_limit(&mut self, completions: usize) {
         self.state.batch = completions.max(1);
     }
 
-    /// Drops the parent's kernel state without touching it. Called in a forked child; every other method detects a
-    /// fork as well. Connections that were accepted before the fork and not reported yet belong to the parent.
+    /// Replaces the parent's ring or epoll set, in a forked child, without using it. Every other method detects a fork
+    /// and calls this too. Connections that were accepted before the fork and not reported yet belong to the parent, so
+    /// their completions are dropped here.
     pub fn after_fork_in_child(&mut self) {
         if self.owner_process.is_current() {
             return;
         }
-        // The page exists, because there is a driver.
+        // This cannot fail: the driver's creation has mapped the page that detects forks.
         self.owner_process = OwnerProcess::current().unwrap_or(self.owner_process);
         let state = &mut self.state;
         state.ready.retain_mut(|completion| {
             let is_connection = matches!(completion.outcome, Outcome::Accepted(Ok(_)));
             if is_connection && !completion.more() {
-                // The operation ends in this process as well, but the connection belongs to the parent.
+                // The connection belongs to the parent. The operation ends in both processes, so this one reports its
+                // end without the connection.
                 completion.outcome = Outcome::Accepted(Err(Errno::CANCELED));
                 return true;
             }
             !is_connection
         });
         let inner = std::mem::replace(&mut self.inner, Inner::Dead);
-        // If the child is out of descriptors its driver is dead.
+        // If no descriptor is free for an eventfd or a set, the child's driver counts as shut down.
         if state.waker.leave_to_parent().is_ok() {
             self.inner = match inner {
                 Inner::Uring(uring) => Inner::Inherited(uring.leave_to_parent(state)),
@@ -368,12 +374,12 @@ impl Driver {
         }
     }
 
-    /// Starts queued operations, cancels all, waits up to `limit` until the kernel has released them, and drops the
-    /// completions. Memory that the kernel still holds after `limit` is leaked, which is the only safe option. The
-    /// driver is dead afterwards. Also runs on drop, with a limit of one second.
+    /// Ends the driver: submits queued operations, cancels all, and waits up to `limit` until the kernel has ended
+    /// them. Their completions are dropped. Memory that the kernel may still use after `limit` is leaked, because
+    /// freeing it would be unsafe. Dropping the driver does this too, with a limit of one second.
     ///
-    /// Unless the driver is [suspended](Driver::suspend), call this on the thread that entered it: another thread
-    /// cannot cancel anything, and operations in flight are leaked at once.
+    /// Unless the driver is [suspended](Driver::suspend), the caller is the thread that entered it. Another thread
+    /// cannot cancel operations, so their memory is leaked at once.
     pub fn shutdown(&mut self, limit: Duration) {
         self.leave_if_forked();
         match std::mem::replace(&mut self.inner, Inner::Dead) {
@@ -392,10 +398,10 @@ impl Driver {
         }
     }
 
-    /// After the backend is gone: every remaining operation ends with ECANCELED.
+    /// Ends every remaining operation with ECANCELED, after the end of the backend.
     fn cancel_everything(&mut self) {
         for index in self.state.table.indexes() {
-            // A close in the list may have been finished by the operation it waited for.
+            // The end of an operation may have ended a close that waited for it, which is later in this list.
             if self.state.table.is_live(index) {
                 self.state.finish_later(index, -libc::ECANCELED);
             }
@@ -436,7 +442,8 @@ fn new_epoll(config: &DriverConfig) -> Result<(BackendState, Inner), SetupError>
     ))
 }
 
-/// The pause between two polls that cost a system call each.
+/// The pause between two polls with epoll, each of which costs a system call.
 const SPIN_INTERVAL: Duration = Duration::from_micros(2);
-/// Longer time-outs overflow the kernel's arithmetic; the caller enters again.
+/// The longest time-out passed to the kernel, whose arithmetic overflows with much longer ones. If it passes, the
+/// caller enters again.
 const TIMEOUT_MAX: Duration = Duration::from_secs(365 * 24 * 3600);

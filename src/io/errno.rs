@@ -12,7 +12,7 @@ pub struct Errno(pub i32);
 impl Errno {
     /// The operation was cancelled.
     pub const CANCELED: Errno = Errno(libc::ECANCELED);
-    /// The operation slab is full.
+    /// The operation table is full.
     pub const NO_BUFFERS: Errno = Errno(libc::ENOBUFS);
 
     /// The calling thread's `errno`.

@@ -1,10 +1,11 @@
-//! File operations: opening, reading and writing without a copy, and changes of directories.
+//! Operations on files: opening, reading and writing without a copy, and changes of directories.
 //!
-//! One [`FileRequest`] is one operation and owns all memory that the kernel reads meanwhile. The ring carries them
-//! out asynchronously (`entry`); the epoll backend has no equivalent and carries them out at once (`carry_out`),
-//! which blocks: there a host that must not block uses threads.
+//! A [`FileRequest`] is one operation and owns all memory that the kernel uses for it. With io_uring it is one
+//! submission entry (`entry`), which the kernel executes asynchronously. epoll cannot wait for files, so that backend
+//! executes the request at once (`carry_out`), which blocks. A host that must not block executes it on a thread
+//! instead.
 //!
-//! [`read_now`] and [`describe`] need no driver: they return results that are available without waiting.
+//! [`read_now`] and [`describe`] need no driver, because they never wait.
 //!
 //! Not here: operations that io_uring lacks (reading directories, `readlink`, `access`).
 
@@ -22,17 +23,15 @@ use io_uring::types::{Fd, FsyncFlags};
 
 use crate::errno::Errno;
 
-/// Memory that a read fills, and the owner that keeps it alive.
-///
-/// The owner is kept until the last completion, like all memory that the kernel may write to.
+/// Memory that a read fills, and the owner that keeps it alive. The operation holds the owner until its last
+/// completion, because the kernel may write to the memory until then.
 pub struct ReadTarget {
     start: NonNull<u8>,
     length: usize,
     owner: Box<dyn Any + Send>,
 }
 
-// SAFETY: the caller of `new` guaranteed exclusive access to the memory while the owner lives; the owner itself is
-// `Send`.
+// SAFETY: the caller of `new` guarantees exclusive access to the memory while the owner lives, and the owner is `Send`.
 unsafe impl Send for ReadTarget {}
 
 impl ReadTarget {
@@ -59,7 +58,7 @@ impl ReadTarget {
         }
     }
 
-    /// Returns the owner, after the last completion.
+    /// Returns the owner of the memory. Called after the last completion.
     pub fn into_owner(self) -> Box<dyn Any + Send> {
         self.owner
     }
@@ -79,8 +78,8 @@ pub struct At {
 
 /// One operation on a file or a directory.
 pub enum FileRequest {
-    /// `openat(2)`. `wait` makes the kernel open like a blocking caller, which matters for FIFOs: otherwise one
-    /// without a peer opens at once for reading and fails with ENXIO for writing.
+    /// `openat(2)`. With `wait` the open of a FIFO waits for a peer, as it does for a blocking caller. Without it a
+    /// FIFO that has no peer opens at once for reading, and fails with ENXIO for writing.
     Open {
         at: At,
         flags: i32,
@@ -92,7 +91,8 @@ pub enum FileRequest {
         fd: RawFd,
         target: ReadTarget,
         offset: Option<u64>,
-        /// True if a kernel thread copies: a large read would block the submitting thread.
+        /// True if a kernel thread copies the bytes. Otherwise a large read of cached data blocks the thread that
+        /// submits it.
         kernel_thread: bool,
     },
     /// Writes once, at `offset` or at the file's position.
@@ -103,9 +103,9 @@ pub enum FileRequest {
     },
     /// `fsync(2)` or `fdatasync(2)`.
     Sync { fd: RawFd, data_only: bool },
-    /// `ftruncate(2)`; EINVAL from kernels before 6.9.
+    /// `ftruncate(2)`. With io_uring, kernels before 6.9 return EINVAL.
     Truncate { fd: RawFd, length: u64 },
-    /// `statx(2)`, all of the basic fields.
+    /// `statx(2)` with all basic fields.
     Stat {
         at: At,
         flags: i32,
@@ -123,19 +123,19 @@ pub enum FileRequest {
     Link { from: At, to: At, flags: i32 },
 }
 
-/// The result of a [`FileRequest`]. The variant follows from the request.
+/// The result of a [`FileRequest`]. The request's kind determines the variant.
 #[derive(Debug)]
 pub enum FileOutcome {
     Opened(Result<OwnedFd, Errno>),
-    /// The byte count, and the memory in any case.
+    /// `Read`: the number of bytes, or an error. The memory is returned in both cases.
     Read(Result<u32, Errno>, ReadTarget),
     Stat(Result<Box<libc::statx>, Errno>),
-    /// `Write`: bytes. Others: 0.
+    /// `Write`: the number of bytes. All other requests: 0.
     Done(Result<u32, Errno>),
 }
 
 impl FileRequest {
-    /// A request for the attributes of a path.
+    /// Makes a request for the attributes of a path.
     pub fn stat(at: At, flags: i32) -> FileRequest {
         FileRequest::Stat {
             at,
@@ -144,8 +144,8 @@ impl FileRequest {
         }
     }
 
-    /// The descriptor that the operation works on; -1 if it works on paths. A directory that a path is relative to
-    /// does not count: closing it does not affect the operation.
+    /// The descriptor of the file that the operation uses; -1 if the operation uses paths. The directory of a relative
+    /// path does not count, because closing it does not affect the operation.
     pub(crate) fn fd(&self) -> RawFd {
         match self {
             FileRequest::Read { fd, .. }
@@ -156,7 +156,7 @@ impl FileRequest {
         }
     }
 
-    /// The readiness to wait for after EAGAIN; `None` if EAGAIN is final.
+    /// The readiness (`POLLIN`, `POLLOUT`) to wait for if the operation returns EAGAIN; `None` if EAGAIN is its result.
     pub(crate) fn readiness(&self) -> Option<libc::c_short> {
         match self {
             FileRequest::Read { .. } => Some(libc::POLLIN),
@@ -165,8 +165,9 @@ impl FileRequest {
         }
     }
 
-    /// True if a repetition after EINTR is safe: nothing was done, or repeating it does not matter. A change of a
-    /// directory may have been done by a server whose answer was lost.
+    /// True if the operation may be repeated after EINTR, because it did nothing or because a repetition has the same
+    /// effect. A change of a directory on a network file system may be done although its answer was lost, so it must
+    /// not be repeated.
     pub(crate) fn may_repeat(&self) -> bool {
         matches!(
             self,
@@ -258,7 +259,7 @@ impl FileRequest {
         }
     }
 
-    /// Carries it out now, blocking. Returns a count or a negative errno, like the ring.
+    /// Executes the request with a blocking system call. Returns a count or a negative errno, as io_uring does.
     pub(crate) fn carry_out(&mut self) -> i32 {
         loop {
             let result = self.call();
@@ -351,14 +352,13 @@ impl FileRequest {
     }
 }
 
-/// Reads bytes that are available without waiting: in the page cache, or in a pipe.
+/// Reads bytes that are available without waiting, in the page cache or in a pipe.
 ///
-/// Returns how many bytes of `into` were filled, 0 at the end of the file.
+/// Returns the number of bytes of `into` that were filled; 0 at the end of the file.
 ///
 /// # Errors
 ///
-/// `EAGAIN` if no bytes are available, `EOPNOTSUPP` if this kind of file does not support it, and those of
-/// `preadv2(2)`.
+/// `EAGAIN` if no bytes are available, `EOPNOTSUPP` if the file does not support such reads, and those of `preadv2(2)`.
 pub fn read_now(
     fd: RawFd,
     into: &mut [MaybeUninit<u8>],
@@ -382,20 +382,20 @@ pub fn read_now(
     }
 }
 
-/// Attributes of an open file that are known without asking a server or a disk.
+/// Attributes of an open file that the kernel has in memory.
 #[derive(Copy, Clone, Debug)]
 pub struct Description {
     /// `st_mode`.
     pub mode: u32,
-    /// Bytes.
+    /// The size in bytes.
     pub size: u64,
     /// The preferred size of reads and writes, in bytes.
     pub block_size: u32,
-    /// Bytes; `None` if the file has no position.
+    /// The position in bytes; `None` if the file has none, as a pipe.
     pub position: Option<u64>,
 }
 
-/// Describes an open file from the kernel's cache.
+/// Returns the attributes of an open file that the kernel has in memory, without asking a disk or a server.
 ///
 /// # Errors
 ///
@@ -429,10 +429,10 @@ fn on_kernel_thread(yes: bool, entry: Entry) -> Entry {
     }
 }
 
-/// The kernel's own limit for one transfer (MAX_RW_COUNT); longer ones complete short.
+/// Limits the length of one transfer to the kernel's limit (MAX_RW_COUNT). A longer transfer completes short.
 fn length(bytes: usize) -> u32 {
     bytes.min(0x7fff_f000) as u32
 }
 
-/// Reads or writes at the file's position; also valid for files without one.
+/// The offset by which io_uring uses the file's position. It is also valid for files without a position.
 const CURRENT_POSITION: u64 = u64::MAX;

@@ -1,25 +1,25 @@
-//! Detects, without a system call, that this process is a forked child.
+//! Detects without a system call that this process is a forked child.
 //!
-//! A ring, an epoll set and an eventfd are shared with the parent after `fork`; submissions and deregistrations of
-//! a child would act on the parent's. One page marked `MADV_WIPEONFORK` holds the process id; the kernel gives the
-//! child a zeroed page, so a single load detects a fork.
+//! After `fork` the child shares the ring, the epoll set and the eventfd with its parent, so its submissions and
+//! deregistrations would change the parent's state. One page that is marked `MADV_WIPEONFORK` holds the process ID.
+//! The kernel gives the child a zeroed page, so reading one word detects a fork.
 //!
 //! State of a forked child that runs its parent's loop:
 //!
-//! - The loop is suspended before a fork through `os.fork`. Waiting operations are armed in the child as well, on a
-//!   ring that its first `enter` sets up, or in a new epoll set (`uring/forked_child`).
-//! - Operations that the parent's kernel may be carrying out at the fork (a file operation; all of them after a
-//!   fork that Python does not see) end with ECANCELED in the child.
-//! - Bytes that transports have queued, and bytes and datagrams that were received and not delivered, are in both
-//!   processes, as with asyncio. If both processes run the loop, queued bytes are sent twice; the process that must not
-//!   send them calls `abort()`. If another thread forks, the loop cannot be suspended: then sends of the child fail, so
-//!   that no byte is sent twice.
-//! - Listening and datagram sockets are shared from then on: neither process receives or accepts ahead of its
-//!   program (`Engine::share_sockets`). Connections that were accepted and not delivered stay with the parent. QUIC
-//!   endpoints stay with the parent too: two processes with the same keys would repeat nonces.
-//! - Values that a process has once for all its loops (places for open files, the list of memory budgets, a
-//!   thread of `background_files`) are created again in the child (`per_process`). A memory budget stays with the endpoints
-//!   that were made with it; endpoints made by the child share a new one.
+//! - `os.fork` suspends the loop before the fork. The child arms waiting operations too, on a ring that its first
+//!   `enter` sets up, or in a new epoll set (`uring/forked_child`).
+//! - An operation that the kernel may be executing for the parent ends with ECANCELED in the child. After a
+//!   suspension that is at most a file operation; if a fork bypasses `os.fork`, it is every operation.
+//! - Bytes that transports have queued, and received data that was not delivered, are in both processes, as with
+//!   asyncio. If both processes run the loop, queued bytes are sent twice; the process that must not send them calls
+//!   `abort()`. A fork by another thread cannot suspend the loop: then the child's sends fail, so no byte is sent
+//!   twice.
+//! - Listening and datagram sockets are shared after the fork. So neither process accepts or receives before its
+//!   program asks for it (`Engine::share_sockets`). Connections that were accepted and not delivered stay with the
+//!   parent. QUIC endpoints stay with the parent too, because two processes with the same keys would repeat nonces.
+//! - Values that exist once in a process (places for open files, the list of memory budgets, a thread of
+//!   `background_files`) are created again in the child (`per_process`). Endpoints that the parent made keep their
+//!   memory budget; endpoints that the child makes share a new one.
 
 use std::io;
 use std::sync::OnceLock;
@@ -27,7 +27,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::memory_mapping::Mapping;
 
-/// The process in which a driver was created.
+/// The process that created an object.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct OwnerProcess {
     page: &'static AtomicU32,
@@ -39,14 +39,14 @@ impl OwnerProcess {
         static PAGE: OnceLock<&'static AtomicU32> = OnceLock::new();
         let page = match PAGE.get() {
             Some(page) => page,
-            // Two threads may do this at once; the second one's page is leaked.
+            // Two threads may map a page at the same time. The page of the slower one is leaked.
             None => {
                 let made = wiped_page()?;
                 PAGE.get_or_init(|| made)
             }
         };
         let pid = std::process::id();
-        // Several threads may store here, all of them an equal value.
+        // All threads that store here store the same value.
         page.store(pid, Ordering::Relaxed);
         Ok(OwnerProcess { page, pid })
     }

@@ -1,10 +1,11 @@
 //! Returns freed memory to the system.
 //!
-//! glibc keeps memory that is freed below the top of an arena, and that may be nearly all memory of a burst.
+//! glibc returns memory only from the top of an arena. Memory that was freed below it, which may be nearly all memory
+//! of a burst, stays with the process.
 //!
-//! The allocator stays glibc's, with one `malloc_trim` after a flood (`uringcore_limits::memory_budget::flood_recovery`).
-//! Measured with twenty clients whose uploads are not read, six seconds after they had gone; the other
-//! allocators were preloaded, so Python used them too:
+//! So `malloc_trim` is called once after a flood of data from clients (`uringcore_limits::memory_budget::flood_recovery`). Other
+//! allocators were measured and rejected. In the measurement twenty clients send uploads that nobody reads;
+//! "afterwards" is six seconds after they have closed. The other allocators were preloaded, so Python used them too:
 //!
 //! | heap | MiB more at the peak | afterwards | an idle connection |
 //! | --- | --- | --- | --- |
@@ -14,9 +15,9 @@
 //! | mimalloc 2.0 | 286 | 33 | 28.7 KiB |
 //! | jemalloc 5.3, its default times | 279 | 221 | 27.3 KiB |
 //!
-//! A request cost 75 to 103 µs of processor time with each of them; the differences are noise of a busy
-//! machine. mimalloc reduced the time of a sending benchmark by a tenth. But a second heap beside Python's
-//! keeps free pages of its own, and a wheel with another allocator has another dependency to upgrade.
+//! With each allocator a request cost 75 to 103 µs of processor time; the differences are noise. mimalloc reduced the
+//! time of a sending benchmark by a tenth. But Python keeps glibc's heap, so a second heap in the process has free
+//! pages of its own, and the wheel has one more dependency to upgrade.
 
 use std::io;
 use std::process;
@@ -25,20 +26,20 @@ use std::thread;
 
 use crate::spawn::SignalMask;
 
-/// Returns the free pages of all arenas to the system, on a temporary thread. Does nothing while another such
-/// thread runs. Fails if the thread cannot be created.
+/// Returns the free pages of all arenas to the system, on a temporary thread. Does nothing while such a thread runs.
+/// Fails if the thread cannot be created.
 ///
-/// It takes 75 to 150 ms for each gigabyte. The calling thread's arena is locked for most of that time: the thread
-/// can use its cache of small blocks, and waits for larger ones.
+/// This takes 75 to 150 ms for each gigabyte. glibc locks an arena while it is trimmed, so allocations of large blocks
+/// on the calling thread wait for most of that time. Small blocks come from the thread's cache without waiting.
 pub fn trim_on_thread() -> io::Result<()> {
-    // Compared by process: a forked child has no such thread.
+    // The value is the process that runs such a thread, because a forked child inherits the value and not the thread.
     static AT_WORK: AtomicU32 = AtomicU32::new(0);
     let here = process::id();
     if AT_WORK.swap(here, Ordering::Relaxed) == here {
         return Ok(());
     }
-    // The thread inherits the mask: signals are for threads that run Python. This one does not, so the interpreter
-    // need not wait for it at exit.
+    // The thread inherits this mask. Signals must arrive at threads that run Python, and this thread does not. So the
+    // interpreter need not wait for this thread at exit either.
     let before = SignalMask::block_all();
     let started = thread::Builder::new()
         .name("uringcore-trim".into())
@@ -54,7 +55,7 @@ pub fn trim_on_thread() -> io::Result<()> {
     Ok(())
 }
 
-/// Does nothing with another C library.
+/// Calls glibc's `malloc_trim`. Does nothing with another C library.
 fn trim() {
     #[cfg(target_env = "gnu")]
     // SAFETY: `malloc_trim` touches only memory that is free, under glibc's own locks (malloc_trim(3): MT-Safe).

@@ -7,7 +7,7 @@
 //! | `net/` | socket options, addresses, the error queue |
 //! | `errno` | the kernel's error numbers |
 //! | `memory_mapping` | anonymous memory for buffers |
-//! | `buffer_ring`, `buffer_pool` | the kernel's ring of receive buffers; the buffers, and `RecvBuf`s that lend their bytes |
+//! | `buffer_ring`, `buffer_pool` | the kernel's ring of receive buffers; the buffers, and `RecvBuf`s with their bytes |
 //! | `descriptors` | the process's limit of descriptors; duplicates of descriptors |
 //! | `heap_trim` | returns freed memory to the system |
 //! | `outgoing_message` | a message to send, in the format of `sendmsg` |
@@ -32,8 +32,8 @@
 //! | `backend_state` | the state that both backends share, and the end of operations |
 //! | `driver` | the public interface, which passes each call to a backend |
 //!
-//! Not here: protocols, timers, write queues, and anything that depends on Python or QUIC. This is the only room where
-//! `unsafe` is normal; every block names the invariant it relies on.
+//! Not here: protocols, timers, write queues, and anything that depends on Python or QUIC. This is the only room
+//! where `unsafe` is normal; every block names the invariant it relies on.
 
 mod backend_state;
 pub mod background_files;

@@ -2,7 +2,7 @@
 
 use std::{io, ptr};
 
-/// A private anonymous mapping, zeroed, unmapped on drop.
+/// A private anonymous mapping. It is zeroed at first, and unmapped when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Mapping {
     base: *mut u8,
@@ -29,7 +29,7 @@ impl Mapping {
         self.base
     }
 
-    /// Makes the kernel zero this memory in a child process.
+    /// Makes the kernel zero this memory in forked children (MADV_WIPEONFORK).
     pub(crate) fn wipe_on_fork(&self) -> io::Result<()> {
         // SAFETY: exactly the range of this mapping.
         let result = unsafe { libc::madvise(self.base.cast(), self.length, libc::MADV_WIPEONFORK) };
@@ -40,7 +40,7 @@ impl Mapping {
         }
     }
 
-    /// Leaks the memory, because the kernel may still write to it.
+    /// Leaks the memory and returns its address: for memory that the kernel may still use.
     pub(crate) fn leak(self) -> *mut u8 {
         let base = self.base;
         std::mem::forget(self);
@@ -50,8 +50,8 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: this object owns the range, and the owner of pointers into it has checked that the kernel has
-        // released them (see `BufferPool`).
+        // SAFETY: this object owns the range. The owner of this object drops it only when the kernel does not use the
+        // memory any more (see `BufferPool`).
         unsafe { libc::munmap(self.base.cast(), self.length) };
     }
 }

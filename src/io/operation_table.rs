@@ -1,16 +1,17 @@
-//! The operation slab: operations in flight by descriptor, with the memory that the kernel may access.
+//! The table of operations in flight. Each operation has a slot, which owns the memory that the kernel may access for
+//! it.
 //!
-//! Invariants, kept here and relied upon by every `unsafe` block of the backends:
+//! The `unsafe` blocks of the backends rely on these invariants:
 //!
-//! - A slot, and with it its payload, lives until the operation's **last** completion. Cancelling or discarding
-//!   only marks it.
-//! - Memory that the kernel points at never moves: payloads are heap memory (`Bytes`, `Vec`, `Box`) whose address
-//!   does not depend on the slot's position.
-//! - An identifier names one use of a slot: the generation is incremented when the slot is freed, so a stale identifier
+//! - A slot and its payload live until the operation's **last** completion. Cancelling or discarding an operation
+//!   only marks its slot.
+//! - Memory that the kernel has a pointer to never moves: payloads are heap memory (`Bytes`, `Vec`, `Box`), whose
+//!   address does not depend on the slot.
+//! - An identifier is valid for one use of a slot. Freeing the slot increments its generation, so a stale identifier
 //!   finds nothing.
-//! - Operations of one descriptor form a list. `close` takes that list over: the kernel may reuse the descriptor's
-//!   number before the last old completion is processed, so old operations belong to the close from then on, no
-//!   longer to the number.
+//! - The operations of a descriptor form a list. A close takes over that list, because the kernel may give the number
+//!   to another file before the completions of the old operations are processed. From then on the old operations
+//!   belong to the close and not to the number.
 //!
 //! Not here: the execution of an operation (the backends).
 
@@ -25,7 +26,8 @@ use crate::file_operations::FileRequest;
 use crate::outgoing_message::{GatherPayload, MessagePayload};
 use crate::stable_vec::StableVec;
 
-/// The caller's own routing value, returned in every completion of the operation.
+/// A value of the caller, which every completion of the operation returns: the caller finds the operation's owner by
+/// it.
 pub type Token = u64;
 
 /// Identifies an operation: `kind:8 | generation:24 | index:32`.
@@ -33,18 +35,19 @@ pub type Token = u64;
 pub struct OpId(NonZeroU64);
 
 impl OpId {
-    /// An identifier that no operation ever has.
+    /// An identifier that no operation has.
     pub const NONE: OpId = OpId(NonZeroU64::new(u64::MAX >> 1).unwrap());
 
-    /// No identifier has the highest bit set: there are fewer kinds than that.
+    /// The highest bit of an identifier, which is never set, because there are fewer than 128 kinds.
     pub(crate) const FREE_BIT: u32 = 63;
 
-    /// The raw value, for logs and for storing.
+    /// The identifier as a number, for logs and for the kernel's `user_data`.
     pub fn as_u64(self) -> u64 {
         self.0.get()
     }
 
-    /// Converts a raw value, which may be anything that the kernel returns: no kind is 0.
+    /// Converts a number. It may be any `user_data` of the kernel, including those of internal entries, whose kind is
+    /// 0.
     pub(crate) fn from_u64(raw: u64) -> OpId {
         NonZeroU64::new(raw).map_or(OpId::NONE, OpId)
     }
@@ -91,7 +94,7 @@ pub(crate) enum Payload {
     Message(Box<MessagePayload>),
     /// `connect`.
     Address(Box<SockAddr>),
-    /// `recv_once`: the limit in bytes.
+    /// `recv_once`: the maximum number of bytes.
     Most(u32),
     /// `poll`.
     Events(u32),
@@ -99,54 +102,54 @@ pub(crate) enum Payload {
     EventsAgain(u32),
     /// `poll_weak`.
     EventsWeak(u32),
-    /// `close`, until the kernel has taken the descriptor.
+    /// `close`: the descriptor, until the kernel has closed it.
     Descriptor(OwnedFd),
     /// `file`.
     File(Box<FileRequest>),
 }
 
-/// An operation's state in the backends, besides its payload.
+/// An operation in flight: its state in the backend, and its payload.
 pub(crate) struct Slot {
     generation: u32,
     pub(crate) kind: OpKind,
-    /// True if occupied; a free slot links to the next free one through `next`.
+    /// True while an operation uses the slot. The `next` of a free slot is the next free slot.
     live: bool,
-    /// Never report: release the resources of each result.
+    /// True if no result is reported, and the resources of each result are released instead.
     pub(crate) discarded: bool,
-    /// `cancel` was called: no re-arm, no retry.
+    /// True if the operation was cancelled: it is neither armed again nor repeated.
     pub(crate) cancelled: bool,
-    /// The backend's state. Changed only by `OpTable::set_phase`, which counts.
+    /// The operation's phase. Only `OpTable::set_phase` changes it, because the table counts operations by phase.
     pub(crate) phase: OpPhase,
     pub(crate) fd: RawFd,
     pub(crate) token: Token,
     pub(crate) payload: Payload,
-    /// Bytes already sent (epoll).
+    /// Bytes of a send that were sent so far. Only the epoll backend uses it.
     pub(crate) progress: u32,
-    /// No completion since the current run of the loop began (uring).
+    /// True if the operation had no completion since the loop's current run began. Only the io_uring backend uses it.
     pub(crate) is_silent: bool,
-    /// The close operation that waits for this operation.
+    /// The slot of the close that waits for this operation; `NIL` if there is none.
     owner: u32,
-    /// For a close operation: the number of operations that it still waits for.
+    /// For a close: the number of operations of its descriptor that have not ended.
     pub(crate) waiting_for: u32,
-    /// For a close operation: its own result once available.
+    /// For a close: the kernel's result, while operations of its descriptor have not ended.
     pub(crate) close_result: Option<i32>,
     next: u32,
     previous: u32,
 }
 
-// There is one slot for each idle connection.
+// Each idle connection has a slot, so the size of a slot is part of a connection's memory.
 const _: () = assert!(size_of::<Slot>() <= 104);
 
-/// The state of an operation.
+/// The phase of an operation, by where it waits.
 #[derive(Copy, Clone, Eq, PartialEq, Debug)]
 pub(crate) enum OpPhase {
-    /// Queued or in the kernel.
+    /// The operation is queued, or the kernel executes it.
     Active,
-    /// A readiness wait replaces the operation, which returned EAGAIN.
+    /// The operation returned EAGAIN, and a wait for readiness replaces it.
     Polling,
-    /// Waits for a receive buffer.
+    /// The receive waits until a buffer is free.
     Starved,
-    /// Taken back from the kernel while the driver is suspended.
+    /// The operation was taken back from the kernel and is armed again later.
     Suspended,
 }
 
@@ -157,17 +160,17 @@ impl OpPhase {
     }
 }
 
-/// All operations of a driver.
+/// All operations of a driver that are in flight.
 pub(crate) struct OpTable {
     slots: StableVec<Slot>,
     free: u32,
     live: usize,
-    /// The number of live operations that are not in the kernel.
+    /// The number of operations in flight that are not in the kernel.
     idle: usize,
-    /// The number of readiness waits in the kernel.
+    /// The number of `poll` operations in the kernel.
     polls: usize,
     max: usize,
-    /// Head of the list of live operations, by descriptor.
+    /// The first slot of the list of operations of each descriptor; the index is the descriptor.
     heads: Vec<u32>,
 }
 
@@ -193,7 +196,8 @@ impl OpTable {
         self.live - self.idle
     }
 
-    /// The number of them without a resource: no memory, no bytes, no connection.
+    /// The number of `poll` operations that are queued or in the kernel. They use no memory and their results carry no
+    /// resource.
     pub(crate) fn polls_in_kernel(&self) -> usize {
         self.polls
     }
@@ -224,7 +228,7 @@ impl OpTable {
         token: Token,
         payload: Payload,
     ) -> Result<OpId, Payload> {
-        // A close frees more than it takes, and rejecting it would leak the descriptor.
+        // A close is never rejected, because that would leak the descriptor.
         if self.live >= self.max && kind != OpKind::Close {
             return Err(payload);
         }
@@ -245,7 +249,7 @@ impl OpTable {
         Ok(OpId::new(kind, generation, index))
     }
 
-    /// The slot of a live operation; `None` for a stale or foreign identifier.
+    /// The slot of an operation in flight; `None` if the identifier is stale or no operation's.
     #[inline]
     pub(crate) fn get(&mut self, id: OpId) -> Option<&mut Slot> {
         let slot = self.slots.get_mut(id.index() as usize)?;
@@ -253,7 +257,7 @@ impl OpTable {
             .then_some(slot)
     }
 
-    /// The oldest starved receive that is live and uncancelled; cancelled ones were finished.
+    /// Takes the oldest receive that still waits for a buffer from `queue`, and skips those that have ended meanwhile.
     pub(crate) fn next_starved(&mut self, queue: &mut VecDeque<OpId>) -> Option<OpId> {
         while let Some(op) = queue.pop_front() {
             if self
@@ -276,7 +280,8 @@ impl OpTable {
         OpId::new(slot.kind, slot.generation, index)
     }
 
-    /// Frees a slot after its last completion. Second value: the close operation that waited only for this one.
+    /// Frees a slot after the operation's last completion. Returns the payload, and the close that now waits for no
+    /// other operation, if there is one.
     pub(crate) fn remove(&mut self, index: u32) -> (Payload, Option<u32>) {
         let owner = self.slots[index as usize].owner;
         if owner == NIL {
@@ -292,8 +297,8 @@ impl OpTable {
         } else if slot.kind == OpKind::Poll {
             self.polls -= 1;
         }
-        // The generation may wrap: an owner drops an identifier with the last completion, so none outlives 2^24
-        // others of its slot, and the kernel has no identifier of a free slot.
+        // The generation may wrap. Owners drop an identifier with the operation's last completion, so none is older
+        // than 2^24 uses of its slot; the kernel has no identifier of a free slot.
         slot.generation = (slot.generation + 1) & GENERATION_MASK;
         slot.next = free;
         self.free = index;
@@ -306,7 +311,7 @@ impl OpTable {
         (payload, (close.waiting_for == 0).then_some(owner))
     }
 
-    /// The live operations of `fd`, oldest last. `out` is the caller's scratch vector.
+    /// Replaces the content of `out` by the slots of the descriptor's operations, newest first.
     pub(crate) fn on_fd(&self, fd: RawFd, out: &mut Vec<u32>) {
         out.clear();
         let mut index = self.head(fd);
@@ -320,15 +325,14 @@ impl OpTable {
         self.slots[index as usize].live
     }
 
-    /// All live operations.
+    /// The slots of all operations in flight.
     pub(crate) fn indexes(&self) -> Vec<u32> {
         (0..self.slots.len() as u32)
             .filter(|&index| self.slots[index as usize].live)
             .collect()
     }
 
-    /// Makes `close` the owner of all other operations of its descriptor, and removes the close itself from the
-    /// descriptor's list.
+    /// Makes the close wait for all other operations of its descriptor, and empties the descriptor's list.
     pub(crate) fn adopt(&mut self, close: u32) {
         let fd = self.slots[close as usize].fd;
         let mut waiting_for = 0;
@@ -347,7 +351,8 @@ impl OpTable {
         self.heads[fd as usize] = NIL;
         let slot = &mut self.slots[close as usize];
         slot.waiting_for = waiting_for;
-        // The slot is on no list any more; `remove` of an unlinked head must not change the list.
+        // The close is on no list any more. With a descriptor of -1, its removal does not change the list of a new file
+        // with the old number.
         slot.fd = -1;
     }
 

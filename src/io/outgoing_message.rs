@@ -1,7 +1,7 @@
-//! Messages to send: the caller's description and the `msghdr` for the kernel.
+//! Messages to send: the caller's description, and its `msghdr` for the kernel.
 //!
-//! Both payload types point into themselves, so they live in boxes that are filled at their final address and whose
-//! content never moves. Received messages are in `received_datagram`.
+//! Both payload types contain pointers to themselves. So each lives in a box, is filled there, and is never moved out
+//! of it. Received messages are in `received_datagram` and `received_message`.
 
 use std::mem;
 use std::net::{IpAddr, Ipv4Addr};
@@ -20,17 +20,17 @@ pub struct SendMsg {
     pub data: Bytes,
     /// The destination; `None` on a connected socket.
     pub to: Option<SockAddr>,
-    /// GSO: the kernel cuts `data` into datagrams of this size, the last may be shorter. It needs support of the
-    /// device; without it the send fails with `EIO` or `EINVAL`.
+    /// GSO: the kernel splits `data` into datagrams of this many bytes; the last may be shorter. If the network device
+    /// does not support this, the send fails with `EIO` or `EINVAL`.
     pub segment_size: Option<u16>,
     /// The two ECN bits of the IP header.
     pub ecn: Option<u8>,
-    /// The source address, for a socket bound to the wildcard address.
+    /// The source address of the datagram, for a socket that is bound to the wildcard address.
     pub src_ip: Option<IpAddr>,
 }
 
 impl SendMsg {
-    /// One datagram without options.
+    /// Makes a message of one datagram without options.
     pub fn plain(data: Bytes, to: Option<SockAddr>) -> Self {
         Self {
             data,
@@ -42,7 +42,7 @@ impl SendMsg {
     }
 }
 
-/// The flags of every direct send.
+/// The flags of every send that bypasses the ring.
 pub(crate) const SEND_FLAGS: i32 = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
 
 /// A [`SendMsg`] in the kernel's format.
@@ -68,7 +68,7 @@ impl MessagePayload {
         })
     }
 
-    /// Stores the message and points the header at it. Its content must not leave the box afterwards.
+    /// Stores the message and points the header to it. The payload must not be moved out of its box afterwards.
     pub(crate) fn fill(&mut self, message: SendMsg) {
         let SendMsg {
             data,
@@ -105,7 +105,7 @@ impl MessagePayload {
         &raw const self.header
     }
 
-    /// Sends it at once; the kernel keeps no pointer. `EAGAIN` if the socket has no room.
+    /// Sends the message with a system call. Fails with `EAGAIN` if the socket's buffer is full.
     pub(crate) fn send_now(&self, fd: RawFd) -> Result<(), Errno> {
         loop {
             // SAFETY: the header points into this payload, which outlives the call.
@@ -135,8 +135,9 @@ impl MessagePayload {
             writer.put(libc::SOL_UDP, libc::UDP_SEGMENT, &size.to_ne_bytes());
         }
         if let Some(ecn) = ecn {
-            // The kernel ignores the level that is not the packet's, so an unknown destination (connected socket)
-            // gets both. A mapped IPv4 destination on an IPv6 socket is sent by the IPv4 code and needs IP_TOS.
+            // IPv4 packets need IP_TOS, IPv6 packets IPV6_TCLASS, and the kernel ignores the other one. On a
+            // connected socket the destination's family is unknown, so the message gets both. A mapped IPv4
+            // destination on an IPv6 socket is sent as IPv4 and needs IP_TOS.
             let bits = i32::from(ecn & 0b11).to_ne_bytes();
             writer.put(libc::SOL_IP, libc::IP_TOS, &bits);
             writer.put(libc::SOL_IPV6, libc::IPV6_TCLASS, &bits);
@@ -165,12 +166,12 @@ impl MessagePayload {
     }
 }
 
-/// Several pieces of stream data in one `sendmsg`.
+/// Several pieces of stream data, sent by one `sendmsg`.
 pub(crate) struct GatherPayload {
     header: libc::msghdr,
     iovecs: Vec<libc::iovec>,
     data: Vec<Bytes>,
-    /// The first piece that was not sent entirely (epoll only).
+    /// The index of the first piece that was not sent completely. Only the epoll backend changes it.
     first: usize,
 }
 
@@ -184,7 +185,7 @@ impl GatherPayload {
         })
     }
 
-    /// Stores the pieces and points the header at them. Their content must not leave the box afterwards.
+    /// Stores the pieces and points the header to them. The payload must not be moved out of its box afterwards.
     pub(crate) fn fill(&mut self, pieces: impl IntoIterator<Item = Bytes>) {
         self.data.extend(pieces);
         let iovec = |piece: &Bytes| libc::iovec {
@@ -236,7 +237,7 @@ impl GatherPayload {
     }
 }
 
-/// Appends control messages; the buffer has room for one of each kind that is sent.
+/// Appends control messages to a buffer, which has space for one message of each kind.
 struct ControlWriter<'a> {
     buffer: &'a mut [u8; CONTROL_SIZE],
     used: usize,
@@ -252,7 +253,8 @@ impl ControlWriter<'_> {
                 libc::CMSG_SPACE(data.len() as u32) as usize,
             )
         };
-        // SAFETY: all-zero is a valid cmsghdr (musl's has padding fields that a literal can't name).
+        // SAFETY: zero bytes are a valid cmsghdr. A literal would not compile with musl, whose cmsghdr has private
+        // padding.
         let mut header: libc::cmsghdr = unsafe { mem::zeroed() };
         header.cmsg_len = length as _;
         header.cmsg_level = level;
@@ -274,10 +276,10 @@ fn in_addr(ip: Ipv4Addr) -> libc::in_addr {
     }
 }
 
-/// The bytes of one of libc's plain structures without padding.
+/// Views one of libc's structures without padding as bytes.
 fn as_bytes<T: Copy>(value: &T) -> &[u8] {
-    // SAFETY: called with cmsghdr (zeroed first), in_pktinfo and in6_pktinfo, whose bytes are all
-    // initialised; the slice borrows `value`.
+    // SAFETY: callers pass a cmsghdr that was zeroed first, an in_pktinfo or an in6_pktinfo. All of their bytes are
+    // initialised. The slice borrows `value`.
     unsafe { std::slice::from_raw_parts(ptr::from_ref(value).cast(), mem::size_of::<T>()) }
 }
 
@@ -286,5 +288,5 @@ pub(crate) fn empty_header() -> libc::msghdr {
     unsafe { mem::zeroed() }
 }
 
-/// GSO 24 + TOS 24 + TCLASS 24 + the larger packet info 40.
+/// Bytes for control messages: GSO 24, TOS 24, TCLASS 24, and packet info of IPv6 (40), which is the larger kind.
 const CONTROL_SIZE: usize = 112;

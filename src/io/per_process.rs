@@ -1,14 +1,14 @@
-//! A value of one process: a forked child creates a new one.
+//! A global value that each process creates for itself: a forked child makes a new one.
 //!
-//! The child does not touch the parent's value. The parent's threads do not run in the child, so a lock that one of
-//! them held would never be released, and their counts would never be returned. Not here: a loop's driver after a
+//! The child never uses the parent's value. The parent's threads do not run in the child, so a lock that one of them
+//! held would stay locked, and a count that one of them raised would never fall. Not here: a loop's driver after a
 //! fork (`driver`).
 
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use crate::fork_detection::OwnerProcess;
 
-/// A `T` of this process, created on first use.
+/// A `T` that each process creates at its first use.
 #[derive(Debug)]
 pub struct PerProcess<T: Default + Send + Sync> {
     latest: AtomicPtr<Slot<T>>,
@@ -16,7 +16,7 @@ pub struct PerProcess<T: Default + Send + Sync> {
 
 #[derive(Debug)]
 struct Slot<T> {
-    /// `None` if its page cannot be mapped: then a child has its parent's value.
+    /// `None` if the page that detects forks cannot be mapped. Then a forked child uses its parent's value.
     owner_process: Option<OwnerProcess>,
     value: T,
 }
@@ -48,7 +48,7 @@ impl<T: Default + Send + Sync> PerProcess<T> {
             owner_process: OwnerProcess::current().ok(),
             value: T::default(),
         }));
-        // A parent's slot is not freed, because there may be references to it.
+        // A slot of the parent is never freed, because code in this process may still have a reference to it.
         let won = self
             .latest
             .compare_exchange(known, made, Ordering::AcqRel, Ordering::Acquire);
@@ -60,7 +60,8 @@ impl<T: Default + Send + Sync> PerProcess<T> {
                 winner
             }
         };
-        // SAFETY: a slot as above, or the winner's slot, which another thread of this process has made.
+        // SAFETY: this thread has made the slot, or another thread of this process was faster. Slots are freed only
+        // when this object is dropped.
         unsafe { &(*slot).value }
     }
 }

@@ -1,7 +1,7 @@
-//! A received datagram with the kernel's metadata.
+//! A received datagram, in a buffer of the pool, with the metadata that the kernel adds: address, GRO, ECN.
 //!
-//! The buffer has the layout of multishot `recvmsg`: a 16-byte header, room for the address, room for control
-//! messages, the payload. The epoll backend writes the same layout. Fields are parsed in place and on demand;
+//! The buffer has the layout of a multishot `recvmsg`: a header of 16 bytes, space for the address, space for control
+//! messages, the payload. The epoll backend writes this layout too. Each accessor parses its field in the buffer;
 //! nothing is copied.
 
 use std::fmt;
@@ -12,7 +12,8 @@ use socket2::SockAddr;
 
 use crate::buffer_pool::RecvBuf;
 
-/// A datagram, or several of one peer that GRO joined: see [`segment_size`](Datagram::segment_size).
+/// A received datagram. If [`segment_size`](Datagram::segment_size) is set, it is a batch of datagrams from one peer,
+/// which GRO has joined.
 pub struct Datagram {
     buffer: RecvBuf,
 }
@@ -28,7 +29,7 @@ pub(crate) struct Header {
 }
 
 impl Datagram {
-    /// `None` if the buffer is too short for the header and both areas.
+    /// `None` if the buffer is too short for the header, the address and the control messages.
     pub(crate) fn new(buffer: RecvBuf) -> Option<Datagram> {
         (buffer.len() >= HEADER_ROOM).then_some(Datagram { buffer })
     }
@@ -64,7 +65,7 @@ impl Datagram {
         address
     }
 
-    /// GRO: the size of each joined datagram; `None` when the payload is one datagram.
+    /// Bytes of each datagram in a batch that GRO has joined; `None` if the payload is a single datagram.
     pub fn segment_size(&self) -> Option<usize> {
         let data = self.control(libc::SOL_UDP, libc::UDP_GRO)?;
         let size = i32::from_ne_bytes(*data.first_chunk()?);
@@ -84,7 +85,7 @@ impl Datagram {
         Some(bits & 0b11)
     }
 
-    /// The local address that the datagram was sent to, if the socket reports it.
+    /// The local address to which the datagram was sent; `None` if the socket does not report it.
     pub fn local_ip(&self) -> Option<IpAddr> {
         if let Some(data) = self.control(libc::SOL_IP, libc::IP_PKTINFO) {
             // in_pktinfo: interface index, local address, header destination.
@@ -96,7 +97,7 @@ impl Datagram {
         Some(IpAddr::V6(Ipv6Addr::from(*data.first_chunk::<16>()?)))
     }
 
-    /// True if the datagram was longer than the buffer; the rest is lost.
+    /// True if the datagram was longer than the buffer. The bytes beyond the buffer are lost.
     pub fn truncated(&self) -> bool {
         self.header().flags & libc::MSG_TRUNC as u32 != 0
     }
@@ -129,7 +130,7 @@ impl fmt::Debug for Datagram {
     }
 }
 
-/// The data of the first control message of this level and kind.
+/// Returns the data of the first control message with this level and kind.
 pub(crate) fn find_control(mut area: &[u8], level: i32, kind: i32) -> Option<&[u8]> {
     while area.len() >= CMSG_HEADER {
         // SAFETY: long enough by the loop's condition; a cmsghdr is valid for any bytes.
@@ -147,7 +148,7 @@ pub(crate) fn find_control(mut area: &[u8], level: i32, kind: i32) -> Option<&[u
     None
 }
 
-/// A `sockaddr_in` or `sockaddr_in6` at the start of `name`.
+/// Parses the `sockaddr_in` or `sockaddr_in6` at the start of `name`; `None` for other families.
 pub(crate) fn parse_inet(name: &[u8]) -> Option<SocketAddr> {
     let family = u16::from_ne_bytes(*name.first_chunk()?);
     let port = u16::from_be_bytes(*name.get(2..)?.first_chunk()?);
@@ -172,13 +173,15 @@ pub(crate) fn parse_inet(name: &[u8]) -> Option<SocketAddr> {
 }
 
 pub(crate) const HEADER_SIZE: usize = mem::size_of::<Header>();
-/// Room for any address: `sockaddr_storage`.
+/// Bytes for an address of any family.
 pub(crate) const NAME_ROOM: usize = mem::size_of::<libc::sockaddr_storage>();
-/// GRO 24 + TOS 24 + TCLASS 24 + packet info 32 and 40 (a dual-stack socket reports both).
+/// Bytes for control messages: GRO 24, TOS 24, TCLASS 24, and packet info of IPv4 (32) and of IPv6 (40), both of which
+/// a dual-stack socket reports.
 pub(crate) const CONTROL_ROOM: usize = 144;
 /// The offset of the payload.
 pub(crate) const HEADER_ROOM: usize = HEADER_SIZE + NAME_ROOM + CONTROL_ROOM;
-/// `CMSG_LEN(0)`: the header is a multiple of the alignment on every Linux target.
+/// Bytes of a control message's header (`CMSG_LEN(0)`). They are a multiple of the alignment on every Linux target, so
+/// there is no padding behind them.
 const CMSG_HEADER: usize = mem::size_of::<libc::cmsghdr>();
 
 #[cfg(test)]
@@ -189,7 +192,7 @@ mod tests {
     fn a_search_of_a_damaged_control_area_ends_without_a_result() {
         assert_eq!(find_control(&[], 0, 0), None);
         assert_eq!(find_control(&[0; 15], 0, 0), None);
-        // A length of zero must not cause a loop, and one beyond the area must not be read.
+        // A message length of zero must not cause an endless loop, and a length beyond the area must not be read.
         assert_eq!(find_control(&[0; 64], 1, 1), None);
         let mut long = [0u8; 64];
         long[..8].copy_from_slice(&usize::MAX.to_ne_bytes()[..8]);

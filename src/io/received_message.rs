@@ -1,6 +1,7 @@
-//! Results with a sender's address: the memory of one-shot accepts and of receives into memory of their own.
+//! Messages that are received into memory of their own, and addresses of accepted peers: the memory that `recvmsg(2)`
+//! and `accept4(2)` fill.
 //!
-//! Multishot datagram receives use the buffer pool instead, see `received_datagram`.
+//! Multishot receives of datagrams use the buffer pool instead (`received_datagram`).
 
 use std::fmt;
 use std::mem;
@@ -10,16 +11,16 @@ use socket2::SockAddr;
 
 use crate::outgoing_message::empty_header;
 
-/// A message received into memory that the operation owns.
+/// A received message, with the memory that the kernel wrote it to.
 pub struct ReceivedMessage(Box<ReceivePayload>);
 
 impl ReceivedMessage {
-    /// The bytes, at most as many as requested.
+    /// The received bytes.
     pub fn data(&self) -> &[u8] {
         &self.0.data
     }
 
-    /// The sender; `None` from a stream socket and from a Unix socket without a name.
+    /// The sender's address; `None` on a stream socket, and if the sender is a Unix socket without a name.
     pub fn from(&self) -> Option<SockAddr> {
         let length = self.0.header.msg_namelen;
         (length > 0).then(|| address(&self.0.name, length))
@@ -34,7 +35,7 @@ impl fmt::Debug for ReceivedMessage {
     }
 }
 
-/// The address of an accepted connection's peer, in the memory that the kernel wrote it to.
+/// The address of the peer of an accepted connection, in the memory that the kernel wrote it to.
 pub struct PeerAddress(pub(crate) Box<AddressPayload>);
 
 impl PeerAddress {
@@ -49,7 +50,7 @@ impl fmt::Debug for PeerAddress {
     }
 }
 
-/// Room for a peer's address, which an accept fills.
+/// Memory for a peer's address, which `accept4(2)` fills.
 pub(crate) struct AddressPayload {
     storage: libc::sockaddr_storage,
     length: libc::socklen_t,
@@ -63,14 +64,14 @@ impl AddressPayload {
         })
     }
 
-    /// Pointers for the kernel; they reset the length for each attempt.
+    /// Returns the pointers for the kernel, and resets the length, which the previous attempt may have changed.
     pub(crate) fn pointers(&mut self) -> (*mut libc::sockaddr, *mut libc::socklen_t) {
         self.length = NAME_SIZE;
         ((&raw mut self.storage).cast(), &raw mut self.length)
     }
 }
 
-/// The `msghdr` of a receive. It points into itself, so its content never leaves its box.
+/// Memory for a message, with its `msghdr`. It contains pointers to itself, so it is never moved out of its box.
 pub(crate) struct ReceivePayload {
     header: libc::msghdr,
     iovec: libc::iovec,
@@ -91,7 +92,8 @@ impl ReceivePayload {
         })
     }
 
-    /// The header, with pointers into this box; it is set for each attempt, because the kernel overwrites lengths.
+    /// Returns the header, with pointers into this box. Each attempt sets it again, because the kernel overwrites its
+    /// lengths.
     pub(crate) fn header(&mut self) -> *mut libc::msghdr {
         self.iovec.iov_base = self.data.as_mut_ptr().cast();
         self.header.msg_iov = &raw mut self.iovec;
@@ -101,11 +103,11 @@ impl ReceivePayload {
         &raw mut self.header
     }
 
-    /// The result of a receive of `length` bytes.
+    /// Converts the memory to a message, after the kernel has received `length` bytes.
     pub(crate) fn received(mut self: Box<Self>, length: usize) -> ReceivedMessage {
         let length = length.min(self.data.capacity()).min(self.iovec.iov_len);
-        // SAFETY: the kernel reported that many bytes written to the start of this vector's memory,
-        // whose capacity is at least `iov_len`.
+        // SAFETY: the kernel has written that many bytes to the start of this vector's memory, whose capacity is at
+        // least `iov_len`.
         unsafe { self.data.set_len(length) };
         ReceivedMessage(self)
     }

@@ -1,6 +1,7 @@
-//! A file that is read to be sent: data in the page cache at once, the rest by a thread that may block.
+//! A file whose content is sent to a peer. Data in the page cache is read at once; the rest is read on a thread of the
+//! host, because the read blocks.
 //!
-//! Not here: operations of programs (`file_operations`), and that thread (the host's).
+//! Not here: files that programs read (`file_operations`), and the thread.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -13,16 +14,16 @@ use crate::descriptors;
 use crate::errno::Errno;
 use crate::file_operations::read_now;
 
-/// The identity of a file.
+/// Device, inode and creation time, which tell a file from every other one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileIdentity {
     device: u64,
     number: u64,
-    /// `None` on file systems without it. It changes with the file.
+    /// The creation time; `None` on file systems without it. A later file with this inode has another one.
     made: Option<SystemTime>,
 }
 
-/// A regular file that is open for reading, with a descriptor of its own. Its position is not used.
+/// A regular file that is open for reading. All reads have an offset, so the descriptor's position is not used.
 #[derive(Debug)]
 pub struct SentFile(File);
 
@@ -59,8 +60,8 @@ impl SentFile {
         }
     }
 
-    /// Distinguishes the file from every other file, even after writes to it. If the file system stores
-    /// creation times, this includes a later file with an equal inode number.
+    /// Returns the file's identity, which writes to the file do not change. A later file with this inode number has
+    /// another identity if the file system stores creation times.
     pub fn identity(&self) -> io::Result<FileIdentity> {
         let metadata = self.0.metadata()?;
         Ok(FileIdentity {
@@ -74,14 +75,14 @@ impl SentFile {
         Ok(self.0.metadata()?.len())
     }
 
-    /// Up to `length` bytes from `offset` on that are available without waiting, empty at the end of the file.
-    /// `None`: the read would wait, or this file system does not support it.
+    /// Reads up to `length` bytes from `offset` on without waiting. Empty at the end of the file; `None` if the read
+    /// would wait, or if the file system does not support such reads.
     pub fn read_now(&self, length: usize, offset: u64) -> io::Result<Option<Vec<u8>>> {
         let mut bytes = Vec::with_capacity(length);
         let room = &mut bytes.spare_capacity_mut()[..length];
         match read_now(self.0.as_raw_fd(), room, Some(offset)) {
             Ok(count) => {
-                // SAFETY: the kernel has filled that many bytes of the room, which is the vector's.
+                // SAFETY: the kernel has filled that many bytes of the vector's spare capacity.
                 unsafe { bytes.set_len(count) };
                 Ok(Some(bytes))
             }
@@ -90,7 +91,7 @@ impl SentFile {
         }
     }
 
-    /// Reads and waits: returns as many bytes as the file has.
+    /// Reads `length` bytes from `offset` on, or fewer at the end of the file. Blocks.
     pub fn read(&self, length: usize, offset: u64) -> io::Result<Vec<u8>> {
         let mut bytes = vec![0; length];
         let mut filled = 0;

@@ -1,4 +1,4 @@
-//! Why a backend could not be set up, with a remedy for the reader.
+//! The error of a backend that could not be set up: its cause, and a remedy for the operator.
 
 use std::fmt;
 use std::io;
@@ -9,13 +9,13 @@ use crate::errno::Errno;
 use crate::memory_mapping::Mapping;
 use crate::waker::Waker;
 
-/// A failure to set up a driver. `Display` has the cause and the remedy.
+/// A failure to set up a driver. `Display` prints the cause and the remedy.
 #[derive(Clone, Debug)]
 pub struct SetupError {
     backend: Backend,
     step: &'static str,
     errno: Errno,
-    /// The explanation beyond the errno.
+    /// The cause and the remedy, which the errno alone does not show.
     explanation: String,
 }
 
@@ -40,7 +40,7 @@ impl SetupError {
         }
     }
 
-    /// A failed step of setting up `backend`.
+    /// Makes the error of a failed step while `backend` was set up.
     pub(crate) fn of(backend: Backend, step: &'static str, error: &io::Error) -> SetupError {
         let errno = errno_of(error);
         let refused = match errno.0 {
@@ -95,7 +95,7 @@ impl fmt::Display for SetupError {
 
 impl std::error::Error for SetupError {}
 
-/// Properties of the host.
+/// Properties of the machine that explain a failure.
 struct Host {
     /// `uname -r`.
     release: String,
@@ -128,8 +128,8 @@ impl Host {
     }
 }
 
-/// The errno alone is misleading: container profiles return EPERM, ENOSYS or EOPNOTSUPP, the sysctl EPERM, an old
-/// kernel EINVAL or ENOSYS, a small lock limit ENOMEM.
+/// Explains a failure of io_uring. The errno alone is misleading: container profiles return EPERM, ENOSYS or
+/// EOPNOTSUPP, the sysctl returns EPERM, an old kernel EINVAL or ENOSYS, and a small limit of locked memory ENOMEM.
 fn explain(errno: Errno, host: &Host) -> String {
     let Host { release, disabled } = host;
     if host.is_old() {
@@ -160,8 +160,8 @@ fn explain(errno: Errno, host: &Host) -> String {
     }
 }
 
-/// The system call, used by both backends, that a filter rejects, if any. A filter may reject one of these and no
-/// call of io_uring itself, and the failed step does not show it (a ring is mapped, too).
+/// The system call of those that both backends need that a filter rejects; `None` if none is rejected. A filter may
+/// reject such a call and allow io_uring. The failed step does not show this: setting up a ring maps memory too.
 fn refused_everywhere() -> Option<&'static str> {
     let is_refused = |error: &io::Error| {
         let code = error.raw_os_error();
@@ -184,7 +184,7 @@ fn errno_of(error: &io::Error) -> Errno {
     Errno(error.raw_os_error().unwrap_or(libc::EINVAL))
 }
 
-/// Multishot receive, buffer rings and DEFER_TASKRUN.
+/// The first kernel version with multishot receive, buffer rings and DEFER_TASKRUN.
 const MINIMUM: (u32, u32) = (6, 1);
 
 #[cfg(test)]

@@ -1,7 +1,6 @@
-//! A file of single bytes that several processes share (a memfd): one writes a byte, the others read it.
+//! A file of single bytes that several processes share (a memfd): one process writes a byte, the others read it.
 //!
-//! Reads are `pread(2)`, so no process needs a mapping of memory that another one changes. Not here: the
-//! meaning of a byte.
+//! A read is one `pread(2)`, so no process maps memory that another process changes. Not here: the meaning of a byte.
 
 use std::fs::File;
 use std::io;
@@ -10,7 +9,7 @@ use std::os::unix::fs::FileExt;
 
 use crate::descriptors;
 
-/// A duplicate of the file's descriptor.
+/// The reading end of a file of shared bytes: a duplicate of its descriptor.
 #[derive(Debug)]
 pub struct SharedBytes(File);
 

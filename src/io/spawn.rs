@@ -1,13 +1,14 @@
 //! Starts a child process without copying this process and without blocking its other threads.
 //!
-//! The child is cloned as with `vfork`: it borrows the parent's memory, on a stack of its own, until it executes
-//! its program, and only the *calling thread* waits for that. So the size of the process does not matter, and a
-//! host that calls [`Command::spawn`] on a separate thread continues meanwhile. That thread has to outlive the
-//! child ([`await_end`]): for the kernel it is the parent whose death may kill the child (PR_SET_PDEATHSIG). The
-//! child's steps before its program follow CPython's `_posixsubprocess`, so that the options have the same meaning.
+//! The child is cloned as with `vfork`: until it executes its program, it runs on the parent's memory with a stack of
+//! its own, and only the *calling thread* of the parent waits. So the time does not depend on the size of the
+//! process, and a host that calls [`Command::spawn`] on a separate thread continues meanwhile. That thread must
+//! outlive the child ([`await_end`]), because the kernel regards it as the parent whose death may kill the child
+//! (PR_SET_PDEATHSIG). The child's steps before its program follow CPython's `_posixsubprocess`, so that the options
+//! have the same meaning.
 //!
-//! Not here: changing user or group (borrowed memory would expose secrets to another user), code of the caller between
-//! clone and exec, and waiting for the child's end.
+//! Not supported: a change of user or group, because the other user could read the parent's memory, and callbacks of
+//! the caller between clone and exec. Not here: waiting for the child's end.
 
 use std::cell::Cell;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
@@ -22,17 +23,17 @@ use crate::memory_mapping::Mapping;
 
 /// A program to run and the properties of its process.
 pub struct Command {
-    /// Tried in order until one can be executed, as `execvp` does with `PATH`.
+    /// Paths of the program. They are tried in order until one can be executed, as `execvp` does with `PATH`.
     pub executables: Vec<CString>,
-    /// `argv`, the program's own name first.
+    /// `argv`, beginning with the program's name.
     pub arguments: Vec<CString>,
-    /// `NAME=value`.
+    /// Environment variables as `NAME=value`.
     pub environment: Vec<CString>,
-    /// `None`: the parent's.
+    /// The working directory; `None` is the parent's.
     pub directory: Option<CString>,
     /// The child's descriptors 0, 1 and 2; `None` inherits the parent's.
     pub stdio: [Option<ChildFd>; 3],
-    /// Descriptors that the child gets under these numbers; all others above 2 are closed.
+    /// Descriptors that the child gets, each with its number there. All other numbers above 2 are closed in the child.
     pub passed: Vec<(RawFd, ChildFd)>,
     pub umask: Option<u32>,
     /// Restores the default action for the signals that Python ignores.
@@ -43,7 +44,7 @@ pub struct Command {
     pub signal_mask: SignalMask,
 }
 
-/// A private duplicate of a descriptor, above the numbers 0 to 2: later changes of the original do not affect it.
+/// A duplicate of a descriptor for a child. The caller may close or replace the original. Its number is above 2.
 pub struct ChildFd(OwnedFd);
 
 impl ChildFd {
@@ -58,7 +59,7 @@ impl ChildFd {
 pub struct SignalMask(libc::sigset_t);
 
 impl SignalMask {
-    /// The calling thread's.
+    /// The signal mask of the calling thread.
     pub fn current() -> SignalMask {
         let mut mask = MaybeUninit::uninit();
         // SAFETY: without a new set the call only writes the current one to `mask`.
@@ -80,18 +81,18 @@ impl SignalMask {
         }
     }
 
-    /// Sets it as the calling thread's mask.
+    /// Makes this set the calling thread's mask.
     pub fn restore(&self) {
         // SAFETY: reads an initialised set.
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.0, ptr::null_mut()) };
     }
 }
 
-/// A running child, not reaped.
+/// A child process that was started and not reaped.
 #[derive(Debug)]
 pub struct Child {
     pub pid: i32,
-    /// Readable when the child has ended. `None` if the kernel does not support it.
+    /// A descriptor that becomes readable when the child has ended. `None` if the kernel does not support it.
     pub pidfd: Option<OwnedFd>,
 }
 
@@ -99,7 +100,8 @@ impl Child {
     /// Kills the child and waits for its end.
     pub fn kill_and_reap(self) {
         match &self.pidfd {
-            // The number may belong to another process by now: if SIGCHLD is ignored, the kernel reaps.
+            // The signal goes through the pidfd, because another process may have the child's ID by now: if SIGCHLD is
+            // ignored, the kernel reaps children at once.
             Some(pidfd) => {
                 let (fd, info) = (pidfd.as_raw_fd(), ptr::null::<libc::siginfo_t>());
                 // SAFETY: the descriptor is the child's, alive or not, and no further information is given.
@@ -122,7 +124,7 @@ pub enum Stage {
     Execute,
 }
 
-/// Why there is no child.
+/// The failure of a start.
 #[derive(Copy, Clone, Eq, PartialEq, Debug)]
 pub struct SpawnError {
     pub stage: Stage,
@@ -157,7 +159,7 @@ impl Command {
             failure: Cell::new(None),
         };
         let mut pidfd: c_int = -1;
-        // A signal handler in the child would run on the parent's memory.
+        // Signals stay blocked until the child has reset the handlers: a handler would run on the parent's memory.
         let mask = SignalMask::block_all();
         let pidfd_place = &raw mut pidfd;
         // SAFETY: the child runs `run_child` on `stack`, whose top is page-aligned, and the parent's thread is
@@ -192,7 +194,7 @@ impl Command {
     }
 }
 
-/// All data that the child needs, prepared before it exists: it must not allocate.
+/// The data that the child needs. They are prepared before the clone, because the child must not allocate memory.
 struct Plan<'a> {
     command: &'a Command,
     executables: Vec<*const c_char>,
@@ -201,7 +203,7 @@ struct Plan<'a> {
     /// The numbers of the passed descriptors, ascending.
     keep: Vec<RawFd>,
     descriptors_max: RawFd,
-    /// Written by the child before it exits, read by the parent afterwards.
+    /// The child's failure. The child writes it before it exits, and the parent reads it afterwards.
     failure: Cell<Option<SpawnError>>,
 }
 
@@ -225,7 +227,8 @@ extern "C" fn run_child(plan: *mut c_void) -> c_int {
     unsafe { libc::_exit(255) }
 }
 
-/// The child's side. Only async-signal-safe calls: other threads were stopped at arbitrary points.
+/// The steps of the child. They make only async-signal-safe calls, because another thread of the parent may hold any
+/// lock.
 impl Plan<'_> {
     fn prepare(&self) -> Result<(), SpawnError> {
         let command = self.command;
@@ -271,7 +274,7 @@ impl Plan<'_> {
         close_from_to(first, RawFd::MAX, self.descriptors_max);
     }
 
-    /// Returns only if no program could be executed: with the first error other than a missing file.
+    /// Executes the first path that works. Returns only if none does, with the first error other than a missing file.
     fn execute(&self) -> SpawnError {
         self.command.signal_mask.restore();
         let mut telling = None;
@@ -305,9 +308,9 @@ fn change_directory(directory: &CStr) -> Result<(), SpawnError> {
     Ok(())
 }
 
-/// A signal that arrives once the parent's mask is restored must not run a handler of the parent, because the
-/// memory is shared. Dispositions are the child's own, so this does not affect the parent. Executing a program
-/// resets every handler in the same way, including those of the C library's own signals.
+/// Resets all signal handlers of the child. Once it has unblocked signals, no handler of the parent must run, because
+/// parent and child share memory. The child has its own table of handlers, so the parent's stay. Executing a program
+/// would reset all handlers too, including those of signals that the C library uses itself.
 fn reset_handlers() {
     for signal in 1..=SIGNALS {
         let mut action = KernelAction::default();
@@ -330,7 +333,8 @@ fn reset_handlers() {
     }
 }
 
-/// The direct system call: the C library's `sigaction` takes a lock for SIGABRT (glibc from 2.41 on).
+/// Sets the default action with the system call, because the C library's `sigaction` takes a lock for SIGABRT (glibc
+/// from 2.41 on).
 fn set_default(signal: c_int) {
     let action = KernelAction::default();
     // SAFETY: all zero is the default action, without flags, in every architecture's layout.
@@ -347,7 +351,7 @@ fn set_default(signal: c_int) {
     }
 }
 
-/// Room for the kernel's `struct sigaction`, which differs from the C library's: a handler, flags, on some
+/// Memory for the kernel's `struct sigaction`, which differs from the C library's: a handler, flags, on some
 /// architectures a restorer, and a mask.
 #[derive(Default)]
 #[repr(C)]
@@ -374,7 +378,7 @@ fn close_from_to(first: RawFd, last: RawFd, descriptors_max: RawFd) {
     // SAFETY: the descriptor table is the child's own copy.
     let closed = unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
     if closed != 0 && !close_listed(first, last) {
-        // A kernel before 5.9, or a filter that rejects the call, and no /proc.
+        // The kernel is older than 5.9 or a filter rejects close_range, and /proc is not mounted.
         for number in first..=last.min(descriptors_max) {
             // SAFETY: as above; a number that is not open is EBADF.
             unsafe { libc::close(number) };
@@ -382,8 +386,8 @@ fn close_from_to(first: RawFd, last: RawFd, descriptors_max: RawFd) {
     }
 }
 
-/// Closes the descriptors listed in `/proc`: some containers have a limit of a thousand million, which is too many
-/// to try one by one. False if there is no such list.
+/// Closes the descriptors that `/proc/self/fd` lists. In some containers the limit of descriptors is a thousand
+/// million, so trying every number would take too long. False if there is no such list.
 fn close_listed(first: RawFd, last: RawFd) -> bool {
     let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC;
     // SAFETY: a NUL-terminated path.
@@ -401,7 +405,7 @@ fn close_listed(first: RawFd, last: RawFd) -> bool {
         let Ok(count @ 1..) = usize::try_from(count) else {
             break count == 0;
         };
-        // Closing meanwhile does not disturb the list: it continues after the last number that it returned.
+        // The list continues after the last number that it returned, so closing descriptors meanwhile skips none.
         entries.each_number(count, |number| {
             if (first..=last).contains(&number) && number != list {
                 // SAFETY: as in close_from_to().
@@ -414,7 +418,7 @@ fn close_listed(first: RawFd, last: RawFd) -> bool {
     complete
 }
 
-/// Room for the result of `getdents64`: a sequence of `linux_dirent64`.
+/// Memory for the result of `getdents64`: a sequence of `linux_dirent64`.
 #[repr(align(8))]
 struct DirectoryEntries([u8; 4096]);
 
@@ -457,8 +461,7 @@ fn reap(pid: i32) {
     }
 }
 
-/// Waits until a child of this process has ended, and leaves it for its owner to reap. Returns at once if it was
-/// reaped already.
+/// Waits until a child of this process has ended, without reaping it. Returns at once if it was reaped already.
 pub fn await_end(pid: i32) {
     loop {
         let mut info = MaybeUninit::<libc::siginfo_t>::uninit();
@@ -479,5 +482,5 @@ fn descriptors_max() -> RawFd {
     RawFd::try_from(open_max).unwrap_or(RawFd::MAX)
 }
 
-/// The child's deepest call has a few frames of this file and of the C library's wrappers.
+/// Bytes of the child's stack. Its deepest call has a few frames of this file and of the C library's wrappers.
 const STACK_BYTES: usize = 64 * 1024;

@@ -1,54 +1,54 @@
-//! How long a wait polls for work before it sleeps.
+//! The policy that decides how long a wait spins (polls for work) before it sleeps.
 //!
-//! A sleep and its wake-up cost tens of microseconds of latency and, especially in a virtual machine, about ten of
-//! CPU time. If the answer to the last request is the next request (one client, one request in flight) most waits
-//! are shorter than that, so polling for a moment is cheaper than sleeping. Otherwise it is waste. The lengths of
-//! the last waits decide:
+//! A sleep with its wake-up adds tens of microseconds of latency, and costs about 10 µs of CPU time, especially in a
+//! virtual machine. If each request follows the answer to the last one (one client, one request in flight), most
+//! waits are shorter than that, so spinning is cheaper than sleeping. With other loads spinning wastes CPU time. The
+//! policy decides by the lengths of the last waits:
 //!
-//! - A loop starts to poll when it has had several short sleeps, with few long ones in between. So a loop that is
-//!   idle, or that only its timers wake, never does.
-//! - A poll takes as long as recent short sleeps, including the wake-up. Each poll that finds something earns
-//!   credit, one that finds nothing costs four times as much. Without credit the loop sleeps for a while, longer
-//!   each time, before it tries again.
-//! - A poll that finds its work hardly sooner than a sleep would have (by less than a third of that, or [`SAVING`])
-//!   counts as failed. If a wake-up is cheap, as on bare metal, polling therefore continues only if work arrives at
-//!   once; if it is expensive, as in a virtual machine, most of a sleep is the wake-up, and a loop with successful
-//!   polls uses about as much CPU time as one that sleeps. If client and server share a processor the kernel
-//!   switches between them in a few microseconds; polling only delays the other, although most polls find something
-//!   once it has run.
-//! - If there is always more work as soon as the last is done, polling gains nothing and may cost something: data
-//!   that arrives during a sleep is one large piece instead of two, and several connections' work in one turn. So
-//!   [`WINDOW`] polls that found their work at once, and took less than a quarter of the working time between them,
-//!   count as failed, too. 100 connections with 100 KiB each: 5 to 15 % of the CPU time.
+//! - A loop begins to spin after several short sleeps with few long ones in between. So an idle loop, and a loop that
+//!   only timers wake, never spins.
+//! - A spin lasts as long as recent short sleeps, including the wake-up. A spin that finds work earns credit; a spin
+//!   that finds none costs four times as much. Without credit the loop only sleeps, for a pause that doubles each
+//!   time.
+//! - A spin also counts as failed if it finds work hardly sooner than a sleep would: by less than a third of the
+//!   sleep or less than [`SAVING`]. If a wake-up is cheap, as on bare metal, spinning therefore continues only if
+//!   work arrives at once. If a wake-up is expensive, as in a virtual machine, it is most of a sleep, and a loop that
+//!   spins with success uses about as much CPU time as a loop that sleeps. If client and server share a processor,
+//!   spinning delays the client, which cannot run meanwhile.
+//! - If work is always available when the last is done, spinning gains nothing and may cost something: during a sleep
+//!   more data would arrive, to be received at once. So a window of [`WINDOW`] spins counts as failed if they found
+//!   work at once on average, and took less than a quarter of the working time between them. With 100 connections of
+//!   100 KiB messages this saves 5 to 15 % of the CPU time.
 //!
-//! Not here: the polling itself (`driver`).
+//! Not here: the spinning itself (`driver`).
 //!
-//! In a virtual machine, where a wake-up takes 50 µs and more, a QUIC round trip takes 0.6 of the time for the same CPU
-//! time. Always polling costs an open load more than it saves; `busy_poll` is for programs that want it.
+//! In a virtual machine with wake-ups of 50 µs and more, a QUIC round trip takes 0.6 of the time that it takes
+//! without spinning, for equal CPU time. For an open load, constant spinning costs more than it saves; programs that
+//! want it set `busy_poll`.
 
 use std::time::Duration;
 
 pub(crate) struct SpinPolicy {
-    /// The configured time; `None`: the last waits decide.
+    /// The configured time of each spin; `None` if the last waits decide.
     fixed: Option<Duration>,
-    /// The number of polls that may fail, in quarters.
+    /// The credit for failed spins, each of which costs [`FAILURE`]. The loop spins while the credit pays for one.
     credit: u32,
-    /// Recent short sleeps, less the long ones.
+    /// The number of recent short sleeps, less [`LONG_SLEEP`] for each long one.
     short_sleeps: u32,
-    /// Short sleeps that are needed before the next poll.
+    /// The number of short sleeps before the next spin.
     pause: u32,
-    /// The length of a short sleep: a moving average.
+    /// The length of a short sleep, including the wake-up: a moving average.
     sleep: Duration,
     window: Window,
 }
 
-/// Some consecutive polls.
+/// Sums over consecutive spins.
 #[derive(Default)]
 struct Window {
     spins: u32,
-    /// The time that they took.
+    /// The total time of the spins.
     waited: Duration,
-    /// The working time before each of them.
+    /// The total working time before the spins.
     worked: Duration,
 }
 
@@ -64,7 +64,7 @@ impl SpinPolicy {
         }
     }
 
-    /// How long to poll now. Zero: sleep at once.
+    /// The time to spin now; zero to sleep at once.
     pub(crate) fn spin_time(&self) -> Duration {
         match self.fixed {
             Some(fixed) => fixed,
@@ -73,12 +73,12 @@ impl SpinPolicy {
         }
     }
 
-    /// True if sleeps must be timed.
+    /// True if the policy needs the lengths of sleeps.
     pub(crate) fn is_learning(&self) -> bool {
         self.fixed.is_none()
     }
 
-    /// Records a wait that slept at once, for `waited`.
+    /// Records a wait without a spin that has slept for `waited`.
     pub(crate) fn record_sleep(&mut self, waited: Duration) {
         if waited > SHORT_SLEEP {
             self.short_sleeps = self.short_sleeps.saturating_sub(LONG_SLEEP);
@@ -92,8 +92,8 @@ impl SpinPolicy {
         }
     }
 
-    /// Records a poll that has found something after `found`, or nothing. `worked` is the time since the previous
-    /// wait.
+    /// Records a spin. `found` is the time after which it found work; `None` if it found none. `worked` is the time
+    /// between the previous wait and this spin.
     pub(crate) fn record_spin(&mut self, found: Option<Duration>, worked: Duration) {
         let saving = (self.sleep / 3).max(SAVING);
         let is_good = found.is_some_and(|waited| waited + saving <= self.sleep);
@@ -121,27 +121,27 @@ impl SpinPolicy {
     }
 }
 
-/// The minimum length of a poll, even if sleeps are shorter.
+/// The minimum length of a spin, even if sleeps are shorter.
 const SPIN_MIN: Duration = Duration::from_micros(25);
-/// The longest sleep that a poll may replace; the wake-up alone may be half of it. No automatic poll is longer.
+/// The longest sleep that counts as short, including a wake-up, which may be half of it. No spin is longer, unless the
+/// configuration sets its length.
 const SHORT_SLEEP: Duration = Duration::from_micros(200);
-/// How many short sleeps a long one outweighs.
+/// The number of short sleeps that a long one outweighs.
 const LONG_SLEEP: u32 = 4;
-/// The cost of a failed poll; a successful one earns 1.
+/// The credit that a failed spin costs. A successful spin earns 1.
 const FAILURE: u32 = 4;
 const CREDIT_MAX: u32 = 16;
 const WINDOW: u32 = 16;
-/// A window of polls that succeed sooner on average ends the polling: a turn without it would find the work as
-/// well. The answer of a lone client takes longer.
+/// If the spins of a window are shorter than this on average, the loop stops spinning, because it would find the work
+/// without them, too. The answer of a lone client takes longer.
 const AT_ONCE: Duration = Duration::from_micros(3);
-/// How much sooner than a sleep a successful poll must be. Sleep and wake-up cost twice this if the other side has
-/// a processor of its own.
+/// A spin is successful only if it finds work sooner than a sleep would by this time. If the peer runs on another
+/// processor, a sleep with its wake-up takes twice as long.
 const SAVING: Duration = Duration::from_micros(10);
-/// At most the shortest pause, so that an average exists for the first poll.
+/// The weight of the average length of sleeps. It is at most the shortest pause, so that the first spin has an average.
 const AVERAGE_OF: u32 = 4;
 const PAUSE_MIN: u32 = 8;
-/// The longest pause, in short sleeps. If every poll fails, one poll after each such pause costs a tenth of a
-/// microsecond per sleep.
+/// The longest pause, in short sleeps. If every spin fails, one spin after each such pause costs 0.1 µs per sleep.
 const PAUSE_MAX: u32 = 256;
 
 #[cfg(test)]
@@ -151,12 +151,12 @@ mod tests {
     const SHORT: Duration = Duration::from_micros(40);
     const LONG: Duration = Duration::from_millis(5);
 
-    /// How much longer a sleep takes than a poll, if the other side has a processor of its own.
+    /// The time that a wake-up adds to a sleep, if the peer runs on another processor.
     const WAKE: Duration = Duration::from_micros(30);
     /// The time of a request.
     const WORK: Duration = Duration::from_micros(10);
 
-    /// One wait of a loop whose work arrives after `gap`; true if it polled.
+    /// Records one wait of a loop whose work arrives after `gap`. True if the loop spins in it.
     fn wait(spin: &mut SpinPolicy, gap: Duration, wake: Duration) -> bool {
         let spin_time = spin.spin_time();
         if spin_time.is_zero() {
@@ -181,7 +181,7 @@ mod tests {
     fn an_idle_loop_never_spins() {
         let mut spin = SpinPolicy::new(None);
         assert_eq!(spins(&mut spin, 1000, |_| LONG), 0);
-        // One short wait in three is not enough.
+        // One short wait among three waits does not start the spinning.
         let mixed = |n: usize| if n.is_multiple_of(3) { SHORT / 4 } else { LONG };
         assert_eq!(spins(&mut spin, 3000, mixed), 0);
     }
@@ -189,7 +189,7 @@ mod tests {
     #[test]
     fn failing_spins_become_rare() {
         let mut spin = SpinPolicy::new(None);
-        // Short sleeps with a cheap wake-up: a poll has almost nothing to gain.
+        // Sleeps are short and wake-ups are cheap, so a spin saves almost nothing.
         let cheap = Duration::from_micros(5);
         let vain = (0..100_000).filter(|_| wait(&mut spin, SHORT, cheap));
         let vain = vain.count();
@@ -203,14 +203,14 @@ mod tests {
         let full = SHORT + WAKE;
         assert!(
             (SHORT..full).contains(&spin.spin_time()),
-            "the average comes near to it"
+            "the average length of a sleep approaches {full:?}"
         );
     }
 
     #[test]
     fn spins_that_save_no_time_become_rare() {
         let mut spin = SpinPolicy::new(None);
-        // Polls find work after 5 to 14 microseconds, like sleeps.
+        // A spin finds work after 5 to 14 µs, and a sleep takes 10 µs.
         let gap = |n: usize| Duration::from_micros(5 + n as u64 % 10);
         let sleep = Duration::from_micros(10);
         let mut spun = |n: usize| {
@@ -223,14 +223,14 @@ mod tests {
         };
         let all = (0..100_000).filter(|&n| spun(n)).count();
         assert!(all < 2_000, "{all}");
-        // The other side moves to another processor.
+        // The peer moves to another processor, so that wake-ups take longer.
         assert!(spins(&mut spin, 10_000, |_| SHORT / 4) > 9_500);
     }
 
     #[test]
     fn a_loop_that_always_has_work_seldom_spins() {
         let mut spin = SpinPolicy::new(None);
-        // There is more work as soon as the last is done.
+        // Work arrives 2 µs after the last is done.
         let gap = Duration::from_micros(2);
         let mut spun = |gap: Duration, worked: Duration| {
             if spin.spin_time().is_zero() {
@@ -243,11 +243,14 @@ mod tests {
         let much = Duration::from_micros(15);
         let all = (0..100_000).filter(|_| spun(gap, much)).count();
         let rare = 4_000..7_000;
-        assert!(rare.contains(&all), "one window in 256 sleeps: {all}");
-        // A lone client with long requests.
+        assert!(
+            rare.contains(&all),
+            "one window of spins in 256 sleeps: {all}"
+        );
+        // Requests of a lone client take long, and the loop spins again.
         let all = (0..10_000).filter(|_| spun(SHORT / 4, SHORT * 10));
         assert!(all.count() > 9_500);
-        // With less work the loop polls again.
+        // With less work between the waits the loop spins, too.
         assert!(spins(&mut spin, 10_000, |_| SHORT / 4) > 9_500);
     }
 
@@ -257,7 +260,7 @@ mod tests {
         spins(&mut spin, 1000, |_| SHORT / 4);
         let vain = spins(&mut spin, 1000, |_| LONG);
         assert!((1..=4).contains(&vain), "{vain}");
-        // The policy recovers at once.
+        // With short waits the loop spins again at once.
         let found = spins(&mut spin, 1000, |_| SHORT / 4);
         assert!(found > 950, "{found}");
     }

@@ -1,21 +1,21 @@
-//! The processor time of a thread, and the number of its voluntary waits.
+//! The processor time of the calling thread, and the number of its voluntary waits.
 
 use std::mem;
 use std::time::Duration;
 
-/// Both grow as long as the thread lives.
+/// The processor time and the waits of a thread since its start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ThreadUsage {
-    /// Time in the program, and in the kernel on its behalf.
+    /// Time in the program, and in the kernel for it.
     pub processor: Duration,
-    /// The number of times that the thread gave its processor up to wait: for a lock, a file, a sleep. A stop by the
-    /// scheduler, for a quota or another thread, does not count.
+    /// The number of times that the thread released its processor to wait: for a lock, a file, a sleep. A stop by the
+    /// scheduler, for a quota or for another thread, does not count.
     pub waits: u64,
 }
 
 /// Returns the usage of the calling thread. `None` if a filter of system calls refuses the calls.
 pub fn thread_usage() -> Option<ThreadUsage> {
-    // getrusage(2) has times as well, but those are as old as the last tick of the scheduler.
+    // getrusage(2) returns times too, but only as of the scheduler's last tick.
     let mut time = mem::MaybeUninit::<libc::timespec>::uninit();
     let mut usage = mem::MaybeUninit::<libc::rusage>::uninit();
     // SAFETY: room for one structure each, which is read only if the call has filled it.

@@ -1,22 +1,21 @@
 //! Wakes a sleeping driver from another thread.
 //!
-//! One atomic word avoids needless system calls: a waker writes the eventfd only if the driver is asleep or about
-//! to sleep, so waking a busy loop costs one swap. The word has three values and each side changes it with one
-//! atomic operation, so no wake can be lost:
+//! An atomic word shows whether the driver sleeps, so waking a busy driver costs one swap and no system call. The
+//! driver and the waker change the word by single atomic operations, so no wake is lost:
 //!
-//! - the driver goes AWAKE → ASLEEP before it blocks; if it finds NOTIFIED it does not block;
-//! - a waker swaps in NOTIFIED; if it finds ASLEEP it writes the eventfd;
-//! - the driver swaps in AWAKE when it returns.
+//! - Before it blocks, the driver changes AWAKE to ASLEEP. If it finds NOTIFIED, it does not block.
+//! - A waker stores NOTIFIED. If it replaces ASLEEP, it writes to the eventfd, which ends the driver's sleep.
+//! - After it has blocked, the driver stores AWAKE.
 //!
-//! The eventfd is never read: both backends watch it edge-triggered, every write is an edge, and its 64-bit counter
-//! does not fill up in the lifetime of a machine.
+//! The eventfd is never read. Both backends wait for it edge-triggered, and every write is an edge. Its 64-bit
+//! counter does not fill up in the lifetime of a machine.
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::{fmt, io};
 
-/// Wakes its driver; cheap to clone, usable from any thread and after the driver has ended.
+/// Wakes its driver. It is cheap to clone, and may be used on any thread and after the end of the driver.
 #[derive(Clone)]
 pub struct Waker {
     shared: Arc<SharedWaker>,
@@ -28,28 +27,27 @@ struct SharedWaker {
 }
 
 impl Waker {
-    /// Makes the current or the next blocking [`enter`](crate::Driver::enter) return at once. Never lost, never
-    /// blocks; several wakes may merge into one.
+    /// Makes the current or the next blocking [`enter`](crate::Driver::enter) return at once. Several wakes may result
+    /// in one return. This never blocks.
     pub fn wake(&self) {
         if self.notify() {
             self.write_eventfd();
         }
     }
 
-    /// The first half of [`wake`](Self::wake), and all of it if the driver does not sleep. True if the driver
-    /// sleeps and [`write_eventfd`](Self::write_eventfd) has to follow.
+    /// Marks the wake. True if the driver sleeps: then the caller must call [`write_eventfd`](Self::write_eventfd).
     #[must_use]
     pub fn notify(&self) -> bool {
-        // AcqRel: earlier writes of the waker (a queued callback) are visible to the driver after its own swap, and
-        // the driver's ASLEEP is visible here.
+        // AcqRel: the driver sees earlier writes of this thread (a queued callback) after its own swap, and this thread
+        // sees the driver's ASLEEP.
         self.shared.state.swap(NOTIFIED, Ordering::AcqRel) == ASLEEP
     }
 
-    /// The second half: the system call.
+    /// Ends the driver's sleep with a system call.
     pub fn write_eventfd(&self) {
         let one: u64 = 1;
-        // SAFETY: eight readable bytes; the descriptor lives as long as `self`. The result need not be checked:
-        // EAGAIN would mean a full counter, which is a pending edge already.
+        // SAFETY: eight readable bytes; the descriptor lives as long as `self`. The result is not checked: EAGAIN means
+        // that the counter is full, and then the eventfd is readable already.
         unsafe { libc::write(self.fd(), (&raw const one).cast(), 8) };
     }
 
@@ -62,15 +60,15 @@ impl Waker {
         })
     }
 
-    /// In a forked child: from now on every clone wakes this process's driver instead of the parent's, by an
-    /// eventfd of its own under the same number.
+    /// Replaces the eventfd that a forked child shares with its parent by a new one with the same number. From then on
+    /// all clones of this waker wake the child's driver.
     pub(crate) fn leave_to_parent(&self) -> io::Result<()> {
         let own = eventfd()?;
-        // SAFETY: two open descriptors; the second one's number stays this object's, with another file.
+        // SAFETY: both descriptors are open. This object keeps owning the second number, which now has another file.
         if unsafe { libc::dup3(own.as_raw_fd(), self.fd(), libc::O_CLOEXEC) } < 0 {
             return Err(io::Error::last_os_error());
         }
-        // The parent's thread sleeps, not this process's. A wake in progress may be for this process.
+        // ASLEEP is about the parent's thread. NOTIFIED stays, because that wake may be for this process.
         let state = &self.shared.state;
         let _ = state.compare_exchange(ASLEEP, AWAKE, Ordering::AcqRel, Ordering::Acquire);
         Ok(())
@@ -80,7 +78,7 @@ impl Waker {
         self.shared.eventfd.as_raw_fd()
     }
 
-    /// The driver is about to block. False: a wake has arrived and it must not.
+    /// Called before the driver blocks. False if a wake is pending: then the driver must not block.
     pub(crate) fn begin_sleep(&self) -> bool {
         let change =
             self.shared
@@ -89,17 +87,17 @@ impl Waker {
         change.is_ok()
     }
 
-    /// True if a wake has arrived that was not reported.
+    /// True if a wake is pending.
     pub(crate) fn is_notified(&self) -> bool {
         self.shared.state.load(Ordering::Acquire) == NOTIFIED
     }
 
-    /// The driver has returned. True: a wake arrived, and this call consumes it.
+    /// Called after the driver has blocked. True if a wake was pending, which this call consumes.
     pub(crate) fn end_sleep(&self) -> bool {
         self.shared.state.swap(AWAKE, Ordering::AcqRel) == NOTIFIED
     }
 
-    /// The wake from [`end_sleep`](Self::end_sleep) could not be reported: keeps it for later.
+    /// Makes a wake pending again that [`end_sleep`](Self::end_sleep) has consumed and the driver cannot report.
     pub(crate) fn restore_wake(&self) {
         self.shared.state.store(NOTIFIED, Ordering::Release);
     }

@@ -1,8 +1,9 @@
-//! The folder of the files: their names, their size, and removal of old ones.
+//! The folder of background files: their names, their total size, and the removal of old files.
 //!
-//! Several processes may share a folder. Each process locks the files that it writes, and lists the folder to count
-//! the files of all processes. The bounds therefore hold up to the bytes that other processes wrote since the last
-//! listing. A file is removed if its name has the form of these files, this user owns it, and no process has locked it.
+//! Several processes may write to one folder. Each process locks the files that it writes, and lists the folder to
+//! count the files of all processes. Between two listings the bounds may be exceeded by the bytes that other
+//! processes write. A file is removed if its name has the form of these files, this user owns it, and no process has
+//! locked it.
 
 use std::{
     collections::HashSet,
@@ -23,16 +24,17 @@ pub(super) struct Folder {
     path: PathBuf,
     suffix: &'static str,
     limits: Limits,
-    /// Bytes of all files: from the last listing, and written by this process since.
+    /// Bytes of all files in the folder, as of the last listing, plus those that this process has written since.
     bytes: u64,
+    /// Files in the folder, as of the last listing, plus those that this process has created since.
     files: usize,
-    /// Bytes written by this process since the last listing.
+    /// Bytes that this process has written since the last listing.
     grown: u64,
-    looked_at: Option<Instant>,
+    listed_at: Option<Instant>,
 }
 
-/// A file of the listing.
-struct Found {
+/// A background file in the folder, of any process.
+struct ListedFile {
     name: String,
     modified: (i64, i64),
     bytes: u64,
@@ -47,18 +49,20 @@ impl Folder {
             bytes: 0,
             files: 0,
             grown: 0,
-            looked_at: None,
+            listed_at: None,
         }
     }
 
-    /// Creates a file and returns it with its name. `open` are the names of the files that this process is writing.
+    /// Creates a file and returns it with its name. `open` yields the names of the files that this process is writing.
     pub fn create<'a>(
         &mut self,
         open: impl Iterator<Item = &'a str>,
     ) -> io::Result<(String, fs::File)> {
-        let is_stale = self.looked_at.is_none_or(|at| at.elapsed() >= LOOKS_AFTER);
+        let is_stale = self
+            .listed_at
+            .is_none_or(|at| at.elapsed() >= LISTING_AGE_MAX);
         if is_stale || self.files >= self.limits.files || self.bytes >= self.limits.total_bytes {
-            self.make_room(open)?;
+            self.remove_oldest(open)?;
         }
         if self.files >= self.limits.files || self.bytes >= self.limits.total_bytes {
             return Err(io::Error::new(
@@ -67,27 +71,27 @@ impl Folder {
             ));
         }
         let (name, file) = self.create_new()?;
-        // Without a lock, on a file system that has none, another process may remove the file, and a trace is lost.
+        // On a file system without locks this fails, and another process may remove the file: then its trace is lost.
         is_locked_elsewhere(&file);
         self.files += 1;
         Ok((name, file))
     }
 
-    /// Counts `bytes` written bytes. False if there is no room for more.
+    /// Adds `bytes` that were written to the count. False if the folder has no room for more.
     pub fn has_grown<'a>(&mut self, bytes: u64, open: impl Iterator<Item = &'a str>) -> bool {
         self.bytes += bytes;
         self.grown += bytes;
         let is_stale = self.grown >= self.limits.total_bytes / SHARE;
         if is_stale || self.bytes >= self.limits.total_bytes {
-            // If the folder cannot be read its bounds cannot be kept.
-            return self.make_room(open).is_ok() && self.bytes < self.limits.total_bytes;
+            // A folder that cannot be listed counts as full, because its bounds cannot be checked.
+            return self.remove_oldest(open).is_ok() && self.bytes < self.limits.total_bytes;
         }
         true
     }
 
     fn create_new(&self) -> io::Result<(String, fs::File)> {
         let mut options = fs::OpenOptions::new();
-        // O_EXCL, which does not follow links either.
+        // `create_new` is O_EXCL: it neither opens an existing file nor follows a link.
         options.append(true).create_new(true).mode(0o600);
         options.custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC);
         let mut tries = 0;
@@ -102,16 +106,16 @@ impl Folder {
         }
     }
 
-    /// The name sorts by time and is otherwise random: no peer can choose a part of it.
+    /// Returns a name that sorts by time. The rest of the name is random, so no peer can predict or choose it.
     fn new_name(&self) -> String {
         let since = SystemTime::now().duration_since(UNIX_EPOCH);
         let milliseconds = since.map_or(0, |it| it.as_millis());
-        // Keyed by the system's random numbers.
+        // The hasher has a random key from the system, so its result for no input is a random number.
         let random = RandomState::new().build_hasher().finish();
         format!("{PREFIX}{milliseconds:013}-{random:016x}{}", self.suffix)
     }
 
-    fn is_ours(&self, name: &str) -> bool {
+    fn has_our_form(&self, name: &str) -> bool {
         let digits = name
             .strip_prefix(PREFIX)
             .and_then(|rest| rest.strip_suffix(self.suffix))
@@ -124,13 +128,14 @@ impl Folder {
         })
     }
 
-    /// Counts the files. If they reach a bound, removes the oldest until they are a share below it.
-    fn make_room<'a>(&mut self, open: impl Iterator<Item = &'a str>) -> io::Result<()> {
-        let mut found = self.look()?;
+    /// Counts the files. If their number or size reaches its bound, removes the oldest files until both are below it by
+    /// one part in [`SHARE`].
+    fn remove_oldest<'a>(&mut self, open: impl Iterator<Item = &'a str>) -> io::Result<()> {
+        let mut found = self.list()?;
         self.bytes = found.iter().map(|file| file.bytes).sum();
         self.files = found.len();
         self.grown = 0;
-        self.looked_at = Some(Instant::now());
+        self.listed_at = Some(Instant::now());
         let Limits {
             total_bytes, files, ..
         } = self.limits;
@@ -153,7 +158,7 @@ impl Folder {
         Ok(())
     }
 
-    fn look(&self) -> io::Result<Vec<Found>> {
+    fn list(&self) -> io::Result<Vec<ListedFile>> {
         // SAFETY: has no preconditions.
         let user = unsafe { libc::geteuid() };
         let mut found = Vec::new();
@@ -162,15 +167,16 @@ impl Folder {
             let Ok(name) = entry.file_name().into_string() else {
                 continue;
             };
-            if !self.is_ours(&name) {
+            if !self.has_our_form(&name) {
                 continue;
             }
-            // The metadata of the entry itself, not of a link's target. It may have been removed meanwhile.
+            // These are the metadata of the entry itself, not of a link's target. They are missing if the entry was
+            // removed meanwhile.
             let Ok(metadata) = entry.metadata() else {
                 continue;
             };
             if metadata.is_file() && metadata.uid() == user {
-                found.push(Found {
+                found.push(ListedFile {
                     name,
                     modified: (metadata.mtime(), metadata.mtime_nsec()),
                     bytes: metadata.len(),
@@ -180,7 +186,7 @@ impl Folder {
         Ok(found)
     }
 
-    /// False if another process has locked it, or if it cannot be removed.
+    /// Removes a file. False if another process has locked it, or if it cannot be removed.
     fn remove(&self, name: &str) -> bool {
         let path = self.path.join(name);
         let mut options = fs::OpenOptions::new();
@@ -193,7 +199,8 @@ impl Folder {
     }
 }
 
-/// Locks a file as long as it is open here, unless it is locked already. The lock marks a file that is being written.
+/// Locks a file until this process closes it, unless another process has locked it. The lock marks a file that is being
+/// written.
 fn is_locked_elsewhere(file: &fs::File) -> bool {
     // SAFETY: the descriptor is open, and the call touches no memory.
     let locked = unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) };
@@ -201,12 +208,12 @@ fn is_locked_elsewhere(file: &fs::File) -> bool {
 }
 
 const PREFIX: &str = "trace-";
-/// Limit of existing names in a row. Random names collide only if an attacker creates them.
+/// The limit of attempts to find an unused name. Random names collide only if somebody creates them on purpose.
 const TRIES: usize = 8;
-/// The age of a listing from which on it is repeated before a file is created.
-const LOOKS_AFTER: Duration = Duration::from_secs(1);
-/// The divisor of the bounds: a process writes this share of them between two listings, and a full folder is
-/// cleared to this share below them. So the folder is not listed for each file.
+/// If the last listing is older than this, the folder is listed again before a file is created.
+const LISTING_AGE_MAX: Duration = Duration::from_secs(1);
+/// A process lists the folder after it has written one part in `SHARE` of the size limit, and it clears a full folder
+/// to one part in `SHARE` below the limits. So the folder is not listed for each file.
 const SHARE: u64 = 16;
 
 #[cfg(test)]
@@ -223,7 +230,7 @@ mod tests {
         };
         let folder = Folder::new(PathBuf::new(), ".sqlog", limits);
         let name = folder.new_name();
-        assert!(folder.is_ours(&name), "{name}");
+        assert!(folder.has_our_form(&name), "{name}");
         assert_ne!(folder.new_name(), name);
         for other in [
             "trace-.sqlog",
@@ -233,7 +240,7 @@ mod tests {
             "1764108000123-0123456789abcdef.sqlog",
             "trace-1764108000123-0123456789abcdef.sqlog.part",
         ] {
-            assert!(!folder.is_ours(other), "{other}");
+            assert!(!folder.has_our_form(other), "{other}");
         }
     }
 }

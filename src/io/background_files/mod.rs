@@ -1,13 +1,13 @@
 //! Files that grow record by record, written by a thread in the background.
 //!
-//! - `folder`: the files' names, their total size, and removal.
-//! - `writer`: the thread.
+//! - `folder`: the names of the files, their total size, and the removal of old ones.
+//! - `writer`: the thread that writes.
 //!
-//! An append copies bytes into the file's buffer and returns; it never waits for a disk. There are bounds for each
-//! buffer, all buffers together, each file, all files of the folder together, and open files. A record without room
-//! is rejected, and its producer counts it. Not here: the format of records.
+//! An append copies a record into the file's buffer and returns; it never waits for a disk. The buffer of a file, all
+//! buffers together, a file, all files of the folder together, and the number of open files are bounded. A record
+//! without room is rejected, and the caller counts it. Not here: the format of records.
 //!
-//! A forked child has a thread and files of its own.
+//! A forked child has its own thread and its own files.
 
 mod folder;
 mod writer;
@@ -32,14 +32,14 @@ use writer::Writer;
 /// The bounds of the files of a folder.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// Bytes of one file.
+    /// The maximum size of one file in bytes.
     pub file_bytes: u64,
-    /// The maximum size of all files in the folder, including those of other processes and of earlier runs.
-    /// The oldest files that are not being written are removed.
+    /// The maximum size of all files in the folder in bytes, including those of other processes and of earlier runs. If
+    /// it is reached, the oldest files that no process is writing are removed.
     pub total_bytes: u64,
-    /// The maximum number of files in the folder, by the same count.
+    /// The maximum number of files in the folder, including those of other processes and of earlier runs.
     pub files: usize,
-    /// Files that this process has open at a time.
+    /// The maximum number of files that this process has open at a time.
     pub open: usize,
 }
 
@@ -47,9 +47,9 @@ pub struct Limits {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Append {
     Taken,
-    /// The buffers are full. There is room once the thread has written.
+    /// The buffers are full until the thread has written them. The record was rejected.
     NoRoom,
-    /// The file or the folder has reached its size: only [`BackgroundFile::finish`] adds to it.
+    /// The file or the folder has reached its maximum size. Only [`BackgroundFile::finish`] still adds to the file.
     Full,
     /// The file could not be written.
     Failed,
@@ -61,7 +61,8 @@ pub struct BackgroundFiles {
     folder: PathBuf,
     suffix: &'static str,
     limits: Limits,
-    /// `None` before the first file. A forked child makes its own, because the parent's thread does not run there.
+    /// The state shared with the thread; `None` before the first file. A forked child makes its own, because the
+    /// parent's thread does not run there.
     shared: PerProcess<Mutex<Option<Arc<Shared>>>>,
 }
 
@@ -75,9 +76,9 @@ impl BackgroundFiles {
         }
     }
 
-    /// A new file, which the thread creates with its first record. `None` if the limit of open files is reached.
+    /// Begins a file. The thread creates it on disk when it has a record. `None` if the limit of open files is reached.
     ///
-    /// Fails if the thread cannot be created.
+    /// Fails if the thread cannot be started.
     pub fn begin(&self) -> io::Result<Option<BackgroundFile>> {
         let shared = self.started()?;
         let mut state = shared.state();
@@ -90,13 +91,13 @@ impl BackgroundFiles {
         Ok(Some(BackgroundFile { shared, file }))
     }
 
-    /// Waits until everything appended before was passed to the kernel. False if `timeout` ended first.
+    /// Waits until the kernel has all records that were appended before this call. False if `timeout` passed first.
     pub fn flush(&self, timeout: Duration) -> bool {
         let shared = lock(self.shared.get()).clone();
         shared.is_none_or(|shared| shared.flush(timeout))
     }
 
-    /// The newest error of a file that could not be written, once.
+    /// Returns the latest error of a write, and clears it.
     pub fn take_error(&self) -> Option<io::Error> {
         let shared = lock(self.shared.get()).clone()?;
         shared.state().error.take()
@@ -120,7 +121,7 @@ impl BackgroundFiles {
         });
         let folder = Folder::new(self.folder.clone(), self.suffix, self.limits);
         let writer = Writer::new(shared.clone(), folder);
-        // The thread inherits the mask: signals are for threads that run Python.
+        // The thread inherits this mask. Signals must arrive at threads that run Python.
         let before = SignalMask::block_all();
         let started = thread::Builder::new()
             .name("uringcore-files".into())
@@ -141,7 +142,7 @@ impl Drop for BackgroundFiles {
     }
 }
 
-/// One file. Dropping it finishes it.
+/// A file to append records to. Dropping it ends the file.
 #[derive(Debug)]
 pub struct BackgroundFile {
     shared: Arc<Shared>,
@@ -149,7 +150,7 @@ pub struct BackgroundFile {
 }
 
 impl BackgroundFile {
-    /// Appends a record, whole or not at all.
+    /// Appends a record, either the whole record or nothing of it.
     pub fn append(&self, record: &[u8]) -> Append {
         let shared = &self.shared;
         if !shared.owner_process.is_current() {
@@ -172,8 +173,7 @@ impl BackgroundFile {
         Append::Taken
     }
 
-    /// Appends a last record, of at most [`LAST_RECORD_MAX`] bytes, for which there is always room, and ends the
-    /// file.
+    /// Appends a last record of at most [`LAST_RECORD_MAX`] bytes, even if the file is full, and ends the file.
     pub fn finish(self, last: &[u8]) {
         if self.shared.owner_process.is_current() {
             let mut buffer = self.file.buffer();
@@ -195,7 +195,7 @@ impl BackgroundFile {
         self.announce(buffer, is_urgent);
     }
 
-    /// Adds the file to the thread's list.
+    /// Adds the file to the list of files that the thread writes next.
     fn announce(&self, buffer: &mut Buffer, is_urgent: bool) {
         if !std::mem::replace(&mut buffer.is_listed, true) {
             self.shared
@@ -219,29 +219,33 @@ impl Drop for BackgroundFile {
     }
 }
 
-/// The state shared by producers and the thread. Locks are taken in this order: a buffer's, then the state's.
+/// The state that files and the thread share. Code that holds both locks has taken the buffer's before the state's.
 #[derive(Debug)]
 struct Shared {
     owner_process: OwnerProcess,
+    /// The maximum size of a file, less the space for its last record.
     file_bytes: u64,
     state: Mutex<QueueState>,
-    /// The thread waits here.
+    /// Wakes the thread.
     wake: Condvar,
-    /// `flush` waits here.
+    /// Wakes calls of `flush`.
     written: Condvar,
-    /// Bytes in all buffers.
+    /// Bytes in all buffers that are not written.
     pending: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
 struct QueueState {
-    /// Files to write, or to close.
+    /// Files that the thread writes or closes next.
     listed: Vec<Arc<File>>,
+    /// Files that were begun and not closed.
     open: usize,
+    /// The thread writes at once, without collecting more records.
     is_urgent: bool,
     is_writing: bool,
+    /// The [`BackgroundFiles`] was dropped: the thread ends with the last open file.
     is_closed: bool,
-    /// How often the thread has processed the list.
+    /// The number of times that the thread has processed the list.
     rounds: u64,
     error: Option<io::Error>,
 }
@@ -254,12 +258,14 @@ struct File {
 #[derive(Debug, Default)]
 struct Buffer {
     bytes: Vec<u8>,
-    /// The number of accepted bytes.
+    /// Bytes that were appended since the beginning of the file.
     accepted: u64,
     phase: FilePhase,
+    /// The thread's list contains the file.
     is_listed: bool,
+    /// The file has hurried the thread since the last write.
     was_urgent: bool,
-    /// Its [`BackgroundFile`] was dropped.
+    /// The [`BackgroundFile`] was dropped.
     is_over: bool,
 }
 
@@ -267,7 +273,7 @@ struct Buffer {
 enum FilePhase {
     #[default]
     Open,
-    /// There is no room in the folder.
+    /// The folder is full.
     Full,
     Finished,
     Failed,
@@ -280,7 +286,7 @@ impl Shared {
 
     fn list(&self, file: Arc<File>, is_urgent: bool, was_urgent: &mut bool) {
         let mut state = self.state();
-        // The thread collects records for a while after it was woken.
+        // One wake per list is enough, because the woken thread collects records for a while.
         let is_first = state.listed.is_empty();
         state.listed.push(file);
         state.is_urgent |= is_urgent;
@@ -298,7 +304,8 @@ impl Shared {
     fn flush(&self, timeout: Duration) -> bool {
         let deadline = Instant::now() + timeout;
         let mut state = self.state();
-        // The current round may have passed the last appended record.
+        // The thread may have taken a file's buffer before the last record was appended to it. The round after the
+        // current one contains that record.
         let wanted = state.rounds + 2;
         while (state.is_writing || !state.listed.is_empty()) && state.rounds < wanted {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -326,9 +333,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The buffer of one file. A quarter of it wakes the thread at once.
+/// The maximum bytes in the buffer of one file. From a quarter of it on the thread writes at once.
 const BUFFER_MAX: usize = 256 << 10;
-/// The buffers of all files together.
+/// The maximum bytes in the buffers of all files together. From a quarter of it on the thread writes at once.
 const BUFFERS_MAX: usize = 2 << 20;
-/// For the record of [`BackgroundFile::finish`].
+/// The maximum size of the record of [`BackgroundFile::finish`], for which each file reserves space.
 pub const LAST_RECORD_MAX: usize = 1 << 10;

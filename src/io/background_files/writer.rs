@@ -1,8 +1,8 @@
-//! The thread that writes the files.
+//! The thread that writes background files.
 //!
-//! It sleeps until a file has data, collects for a moment, because a write for each record would cost a system
-//! call each, and then writes all files with data. A file that cannot be written is abandoned: its producer finds
-//! out with its next record.
+//! The thread sleeps until a file has data, collects records for [`COLLECTING_TIME`], and then writes all files with
+//! data. Collecting saves system calls: one write takes all records of a file. If a file cannot be written, the
+//! thread gives up that file, and the next append to it returns `Failed`.
 
 use std::{
     collections::HashMap,
@@ -18,7 +18,7 @@ use super::{File, FilePhase, QueueState, Shared};
 pub(super) struct Writer {
     shared: Arc<Shared>,
     folder: Folder,
-    /// By the address of the state shared with their producers, which the value keeps alive.
+    /// The created files. The key is the address of the [`File`] that each of them writes.
     open: HashMap<usize, Output>,
 }
 
@@ -26,7 +26,7 @@ pub(super) struct Writer {
 struct Output {
     file: fs::File,
     name: String,
-    /// Keeps the address, and so the key, from being reused for another file.
+    /// Keeps the [`File`] alive, so that no other one gets its address, which is the key.
     _shared: Arc<File>,
 }
 
@@ -39,7 +39,7 @@ impl Writer {
         }
     }
 
-    /// Runs until the [`BackgroundFiles`](super::BackgroundFiles) and then the last file is dropped.
+    /// Runs until the [`BackgroundFiles`](super::BackgroundFiles) and all of its files are dropped.
     pub fn run(mut self) {
         while let Some(listed) = self.next() {
             for file in listed {
@@ -68,7 +68,7 @@ impl Writer {
         }
         let (mut state, _) = shared
             .wake
-            .wait_timeout_while(state, GATHERS_FOR, |state| !state.is_urgent)
+            .wait_timeout_while(state, COLLECTING_TIME, |state| !state.is_urgent)
             .unwrap_or_else(PoisonError::into_inner);
         state.is_urgent = false;
         state.is_writing = true;
@@ -100,7 +100,7 @@ impl Writer {
         }
     }
 
-    /// False if it was written and the folder is full.
+    /// Writes bytes to a file, which it creates first if necessary. False if the folder is full afterwards.
     fn write(&mut self, file: &Arc<File>, bytes: &[u8]) -> io::Result<bool> {
         let key = key(file);
         if !self.open.contains_key(&key) {
@@ -133,5 +133,5 @@ fn key(file: &Arc<File>) -> usize {
     Arc::as_ptr(file) as usize
 }
 
-/// The time between the first record and the write.
-const GATHERS_FOR: Duration = Duration::from_millis(50);
+/// The time for which records are collected before they are written.
+const COLLECTING_TIME: Duration = Duration::from_millis(50);

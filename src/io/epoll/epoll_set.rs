@@ -12,22 +12,22 @@ use crate::waker::Waker;
 
 pub(super) struct EpollSet {
     fd: OwnedFd,
-    /// The events of the latest wait.
+    /// Memory for the events of a wait.
     events: Vec<libc::epoll_event>,
     /// True if the kernel has `epoll_pwait2` (5.11), with time-outs in nanoseconds.
     exact_timeouts: bool,
 }
 
-/// An event of a registration.
+/// An event of a registered descriptor.
 pub(super) struct ReadyEvent {
-    /// The file's descriptor number when it was registered.
+    /// The number of the descriptor when it was registered.
     pub(super) fd: RawFd,
     pub(super) generation: u32,
     pub(super) events: u32,
 }
 
 impl EpollSet {
-    /// A set with only the waker.
+    /// Makes a set that contains only the waker's eventfd.
     pub(super) fn new(waker: &Waker) -> io::Result<EpollSet> {
         Ok(EpollSet {
             fd: create(waker)?,
@@ -36,7 +36,7 @@ impl EpollSet {
         })
     }
 
-    /// Replaces the set by a new, empty one.
+    /// Replaces the set by a new one that contains only the waker's eventfd.
     pub(super) fn replace(&mut self, waker: &Waker) -> io::Result<()> {
         self.fd = create(waker)?;
         Ok(())
@@ -46,7 +46,8 @@ impl EpollSet {
         self.events.len() * size_of::<libc::epoll_event>()
     }
 
-    /// Changes a registration from `was` to `wanted`, even if the descriptor was closed or reused in between.
+    /// Changes the events of a registration from `was` to `wanted`; 0 means that it is absent. This works also if the
+    /// descriptor was closed or reused since the registration.
     pub(super) fn change(
         &self,
         fd: RawFd,
@@ -78,8 +79,7 @@ impl EpollSet {
         }
     }
 
-    /// Waits for events and returns their number. If there are more than `most`, the kernel returns the others at
-    /// the next wait.
+    /// Waits for events and returns their number, at most `most`. The next wait returns the others.
     pub(super) fn wait(&mut self, timeout: Option<Duration>, most: usize) -> io::Result<usize> {
         let most = most.clamp(1, EVENTS_PER_TURN) as i32;
         if self.exact_timeouts
@@ -94,7 +94,7 @@ impl EpollSet {
             }
             self.exact_timeouts = false;
         }
-        // Rounded up: waking early would make the caller's timer loop spin.
+        // Rounded up, because a wait that ends before the caller's timer would be repeated at once, again and again.
         let milliseconds = timeout.map_or(-1, |timeout| {
             i32::try_from(timeout.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX)
         });
@@ -122,7 +122,7 @@ impl EpollSet {
         })
     }
 
-    /// An event of the latest wait; `None` if it is the waker's.
+    /// An event of the latest wait; `None` if it is that of the waker.
     pub(super) fn event(&self, index: usize) -> Option<ReadyEvent> {
         let libc::epoll_event { events, u64: data } = self.events[index];
         (data != WAKE).then_some(ReadyEvent {

@@ -1,27 +1,31 @@
-//! The epoll backend: produces io_uring's completions from readiness.
+//! The epoll backend: waits for readiness, executes operations by system calls, and makes the completions that
+//! io_uring would make.
 //!
 //! | file | content |
 //! | --- | --- |
-//! | `oneshot_operations` | single operations, tried without blocking |
-//! | `multishot_operations` | multishot operations: accept and receive |
+//! | `oneshot_operations` | operations with one result: sends, connects, closes, files |
+//! | `multishot_operations` | receives, and accepts with many results |
 //! | `epoll_set` | the kernel's epoll set |
 //!
-//! This file has the state of each descriptor, and the turn.
+//! This file has the registrations of descriptors, and `enter`.
 //!
-//! Facts about epoll that shape this:
+//! Queued operations are tried in `enter`, all together, as a ring would submit them. Those that return EAGAIN wait
+//! for readiness.
 //!
-//! - Operations are tried at `enter`, batched at the end of a turn as a ring would; only those that return EAGAIN wait.
-//! - Registrations are level-triggered and changed lazily, right before the wait: a receive that stays armed costs no
-//!   `epoll_ctl`.
-//! - ERR and HUP are always reported, so a descriptor without waiting operations must leave the set, or the loop spins.
-//! - A descriptor that other code closes leaves the set silently, and its number may be reused for another file.
-//!   Every new waiting operation therefore renews the registration, except for a poll whose caller guarantees that
-//!   it is valid; ENOENT and EEXIST show that our record of it is stale.
-//! - A registration belongs to the open file, not to the number: closing the number leaves it in the set while a
-//!   duplicate exists, in a forked child for instance, where it cannot be removed any more. So each registration
-//!   carries a generation; an event with another generation than the number's current one is ignored, and the only
-//!   cure is a new set.
-//! - Regular files can't be waited for (EPERM): they are read and written directly.
+//! Facts about epoll that shape this backend:
+//!
+//! - Registrations are level-triggered, and they are changed only right before the wait. So a receive that stays
+//!   armed costs no `epoll_ctl`.
+//! - epoll always reports ERR and HUP. So a descriptor without waiting operations must leave the set, or the loop
+//!   would spin.
+//! - A descriptor that other code closes leaves the set silently, and its number may be reused for another file. So
+//!   each operation that begins to wait renews the registration, except for a poll whose caller guarantees that it is
+//!   valid. ENOENT and EEXIST show that our record of the registration is stale.
+//! - A registration belongs to the open file and not to the number. While a duplicate of a closed descriptor exists,
+//!   for instance in a forked child, the registration stays in the set and cannot be removed. So each registration
+//!   has a generation. An event whose generation is not the number's latest one is ignored, and all valid
+//!   registrations move to a new set.
+//! - Regular files cannot be waited for (EPERM). They are read and written directly.
 
 mod epoll_set;
 mod multishot_operations;
@@ -47,29 +51,32 @@ use multishot_operations::Batch;
 
 pub(crate) struct Epoll {
     set: EpollSet,
-    /// Indexed by descriptor.
+    /// The registration of each descriptor; the index is the descriptor.
     registrations: Vec<Registration>,
-    /// The generation of the latest registration of all.
+    /// The generation of the newest registration.
     generation: u32,
-    /// Descriptors whose registration must be checked before the next wait.
+    /// Descriptors whose registration is checked before the next wait.
     changed: Vec<RawFd>,
-    /// Operations that were not tried yet, in the order in which they were queued.
+    /// Operations that were not tried yet, oldest first.
     queued: VecDeque<OpId>,
-    /// Receives that wait for a buffer, oldest first.
+    /// Receives of streams that wait for a free buffer, oldest first.
     starved_streams: VecDeque<OpId>,
+    /// Receives of datagrams that wait for a free buffer, oldest first.
     starved_datagrams: VecDeque<OpId>,
+    /// The arguments of `recvmmsg`.
     batch: Batch,
 }
 
-/// A descriptor's registration.
+/// The registration of a descriptor in the epoll set.
 #[derive(Copy, Clone, Default)]
 struct Registration {
+    /// The registered events; 0 if the descriptor is not in the set.
     events: u32,
-    /// The generation of the latest registration, which its events carry.
+    /// The generation of the registration. Its events carry this number.
     generation: u32,
-    /// True if it is listed in `changed`.
+    /// True if the descriptor is in `changed`.
     changed: bool,
-    /// A new operation waits: renew the registration even if it looks right.
+    /// True if an operation has begun to wait: the registration is renewed even if its events are the wanted ones.
     renew: bool,
 }
 
@@ -106,8 +113,8 @@ impl Epoll {
         self.queued.push_back(op);
     }
 
-    /// Cancels the other operations on a descriptor that is being closed. Operations queued before the close have
-    /// been tried by now, as in a ring.
+    /// Cancels the other operations of a descriptor that is being closed. Operations that were queued before the close
+    /// have been tried already, as in a ring.
     fn end_others(&mut self, state: &mut BackendState, fd: RawFd, close: u32) {
         let mut others = std::mem::take(&mut state.scratch);
         state.table.on_fd(fd, &mut others);
@@ -118,7 +125,7 @@ impl Epoll {
         state.scratch = others;
     }
 
-    /// The caller has marked the slot already.
+    /// Cancels an operation whose slot the caller has marked as cancelled.
     pub(crate) fn cancel(&mut self, state: &mut BackendState, op: OpId) {
         let slot = state.table.at(op.index());
         let (fd, result) = (slot.fd, cancelled_result(slot));
@@ -140,8 +147,7 @@ impl Epoll {
         state.stats.syscalls += 1;
         let limit = if block { timeout } else { Some(Duration::ZERO) };
         let count = self.set.wait(limit, state.batch);
-        // Only a reported wake is consumed: one that arrives during an `enter` that does not block must still end
-        // the next sleep.
+        // A call that does not block must not consume a wake, which has to end the next sleep.
         let woken = wants_block && state.waker.end_sleep();
         let count = match count {
             Ok(count) => count,
@@ -164,8 +170,8 @@ impl Epoll {
             }
         }
         if stale_events {
-            // If this fails for lack of a descriptor, the orphaned registrations stay, and the next wait
-            // finds them again.
+            // If no descriptor is free for a new set, this fails. The stale registrations stay, and the next wait
+            // returns their events again.
             let _ = self.move_to_new_set(state);
         }
         Ok(match (woken, block && count == 0) {
@@ -175,7 +181,7 @@ impl Epoll {
         })
     }
 
-    /// True if an event comes from the descriptor's present registration, not from an earlier file with that
+    /// True if the event belongs to the descriptor's registration. False if it belongs to an earlier file with this
     /// number.
     fn is_known(&self, event: &ReadyEvent) -> bool {
         let registration = self.registrations.get(event.fd as usize);
@@ -184,8 +190,8 @@ impl Epoll {
         })
     }
 
-    /// In a forked child: the set is shared with the parent. Operations that were queued and not tried are tried by
-    /// the parent; those that wait for readiness continue to wait here, too.
+    /// Replaces the set in a forked child, which shares it with its parent. Operations that wait for readiness wait
+    /// in both processes. Other operations that were queued and not tried end here, because the parent tries them.
     pub(crate) fn leave_to_parent(&mut self, state: &mut BackendState) -> io::Result<()> {
         self.move_to_new_set(state)?;
         for _ in 0..self.queued.len() {
@@ -204,7 +210,7 @@ impl Epoll {
         Ok(())
     }
 
-    /// Moves to a new set, with only the recorded registrations.
+    /// Makes a new set, and registers the descriptors in it whose registrations are valid.
     fn move_to_new_set(&mut self, state: &mut BackendState) -> io::Result<()> {
         self.set.replace(&state.waker)?;
         for (fd, registration) in self.registrations.iter_mut().enumerate() {
@@ -212,7 +218,8 @@ impl Epoll {
                 continue;
             }
             state.stats.syscalls += 1;
-            // Closed by other code: as silent as leaving the old set.
+            // If other code has closed the descriptor, this fails, and its operations wait without an event, as in
+            // the old set.
             let (wanted, generation) = (registration.events, registration.generation);
             if self.set.change(fd as RawFd, 0, wanted, generation).is_err() {
                 registration.events = 0;
@@ -221,7 +228,7 @@ impl Epoll {
         Ok(())
     }
 
-    /// True if an operation must be started or registered.
+    /// True if an operation must be tried or registered.
     pub(crate) fn has_work(&self) -> bool {
         !self.queued.is_empty()
             || !self.changed.is_empty()
@@ -233,7 +240,7 @@ impl Epoll {
         !self.queued.is_empty()
     }
 
-    /// Tries the operations queued now: the consequences of a completion belong to the next turn.
+    /// Tries the operations that are queued now. Operations that these cause are tried in the next turn.
     pub(crate) fn start_queued(&mut self, state: &mut BackendState) {
         for _ in 0..self.queued.len() {
             let Some(op) = self.queued.pop_front() else {
@@ -245,12 +252,12 @@ impl Epoll {
         }
     }
 
-    /// Bytes of the event array and of the table by descriptor.
+    /// Bytes of the event array and of the registrations.
     pub(crate) fn queues_bytes(&self) -> u64 {
         (self.set.events_bytes() + self.registrations.capacity() * size_of::<Registration>()) as u64
     }
 
-    /// The first attempt of a queued operation.
+    /// Tries a queued operation for the first time, or lets it wait for readiness at once.
     fn start(&mut self, state: &mut BackendState, index: u32) {
         if waits_first(state.table.at(index)) {
             self.wait_for(state, index);
@@ -259,7 +266,7 @@ impl Epoll {
         }
     }
 
-    /// The operation waits for readiness.
+    /// Lets an operation wait for readiness.
     fn wait_for(&mut self, state: &mut BackendState, index: u32) {
         state.table.set_phase(index, OpPhase::Polling);
         let slot = state.table.at(index);
@@ -267,14 +274,14 @@ impl Epoll {
         self.change(slot.fd, !is_known);
     }
 
-    /// Ends the operation.
+    /// Ends an operation. Its events leave the registration if no other operation waits for them.
     fn finish(&mut self, state: &mut BackendState, index: u32, result: i32) {
         let fd = state.table.at(index).fd;
         state.finish_later(index, result);
         self.change(fd, false);
     }
 
-    /// Requests a check of the descriptor's registration before the next wait.
+    /// Requests that the descriptor's registration is checked before the next wait, and renewed if `renew` is true.
     fn change(&mut self, fd: RawFd, renew: bool) {
         let Ok(position) = usize::try_from(fd) else {
             return;
@@ -291,7 +298,7 @@ impl Epoll {
     }
 
     fn update_set(&mut self, state: &mut BackendState) {
-        // The list grows during this loop: operations on a regular file are carried out at once.
+        // The list may grow during this loop, because operations on regular files are executed in it.
         while let Some(fd) = self.changed.pop() {
             self.update(state, fd);
         }
@@ -306,8 +313,8 @@ impl Epoll {
             return;
         }
         let was = std::mem::replace(&mut registration.events, wanted);
-        // The counter may wrap: events of a registration arrive while its file is open, and none is 2^32
-        // registrations older.
+        // The counter may wrap. Events arrive only while the registration's file is open, and no open file is 2^32
+        // registrations old.
         self.generation = self.generation.wrapping_add(1);
         registration.generation = self.generation;
         state.stats.syscalls += 1;
@@ -325,7 +332,7 @@ impl Epoll {
         }
     }
 
-    /// The events that operations on this descriptor wait for.
+    /// The events that operations of this descriptor wait for.
     fn wanted(&mut self, state: &mut BackendState, fd: RawFd) -> u32 {
         let mut indexes = std::mem::take(&mut state.scratch);
         state.table.on_fd(fd, &mut indexes);
@@ -337,7 +344,7 @@ impl Epoll {
         wanted
     }
 
-    /// The descriptor can't be waited for.
+    /// Fails all waiting operations of a descriptor that cannot be registered.
     fn fail_all(&mut self, state: &mut BackendState, fd: RawFd, errno: Errno) {
         let mut indexes = std::mem::take(&mut state.scratch);
         state.table.on_fd(fd, &mut indexes);
@@ -349,14 +356,14 @@ impl Epoll {
         state.scratch = indexes;
     }
 
-    /// Handles readiness: every operation that waited for it is tried, oldest first.
+    /// Handles an event: tries the operations that waited for it, oldest first.
     fn handle_event(&mut self, state: &mut BackendState, fd: RawFd, events: u32) {
         let mut indexes = std::mem::take(&mut state.scratch);
         state.table.on_fd(fd, &mut indexes);
         let mut used = false;
         for &index in indexes.iter().rev() {
             let slot = state.table.at(index);
-            // The operation is tried when there are buffers, because readable data stays readable.
+            // A receive without a buffer is tried when one is free. Its data stays in the socket.
             used |= slot.phase == OpPhase::Starved;
             if events & (direction(slot) | ERROR_EVENTS) != 0 && slot.phase == OpPhase::Polling {
                 used = true;
@@ -365,13 +372,13 @@ impl Epoll {
         }
         state.scratch = indexes;
         if !used {
-            // A registration that outlived its operations.
+            // No operation waits for the event, so the registration is removed.
             self.change(fd, false);
         }
     }
 
-    /// Continues starved receives, oldest first, while there are buffers. This happens before readable descriptors
-    /// are handled; otherwise sockets with more to receive would take the buffers each time.
+    /// Continues receives that wait for a buffer, oldest first, while buffers are free. This happens before new
+    /// events are handled. Otherwise sockets that always have more data would take the buffers each time.
     fn resume_starved(&mut self, state: &mut BackendState) {
         while state.stream.available() > 0
             && let Some(op) = state.table.next_starved(&mut self.starved_streams)
@@ -386,7 +393,8 @@ impl Epoll {
         if !state.ready.is_empty() {
             return;
         }
-        // The others leave the set: readable data that cannot be received would prevent sleeping.
+        // The descriptors of receives that still wait leave the set, because readable data without a free buffer
+        // would end each sleep at once.
         for position in 0..self.starved_streams.len() {
             self.unregister(state, self.starved_streams[position]);
         }
@@ -395,13 +403,13 @@ impl Epoll {
         }
     }
 
-    /// Tries a receive whose socket was readable when the buffers had run out.
+    /// Tries a receive that has waited for a buffer.
     fn resume(&mut self, state: &mut BackendState, index: u32) {
         let fd = state.table.at(index).fd;
         state.stats.rearms += 1;
         state.table.set_phase(index, OpPhase::Polling);
         self.attempt(state, index, 0);
-        // The descriptor is still registered, unless it was starved for longer.
+        // A descriptor that has waited for long was removed from the set, and is registered again.
         self.change(fd, false);
     }
 
@@ -414,7 +422,7 @@ impl Epoll {
     }
 }
 
-/// True if an operation is not tried before its descriptor is ready.
+/// True for operations that are tried only when their descriptor is ready.
 fn waits_first(slot: &Slot) -> bool {
     matches!(
         slot.kind,
@@ -422,7 +430,7 @@ fn waits_first(slot: &Slot) -> bool {
     )
 }
 
-/// The direction that a waiting operation waits for; 0 for all others.
+/// The events that an operation waits for; 0 if it does not wait.
 fn direction(slot: &Slot) -> u32 {
     if slot.phase != OpPhase::Polling {
         return 0;
@@ -437,7 +445,7 @@ fn direction(slot: &Slot) -> u32 {
     }
 }
 
-/// A send that is cancelled half-way reports its progress, as the ring's does.
+/// The result of a cancelled operation: ECANCELED, or the number of bytes that a send has sent, as with io_uring.
 fn cancelled_result(slot: &Slot) -> i32 {
     if slot.progress > 0 {
         slot.progress as i32
@@ -458,7 +466,7 @@ mod tests {
     use crate::completion::Outcome;
     use crate::operation_table::{OpKind, Payload};
 
-    /// The set's events carry 32 bits of a counter.
+    /// Events carry the generation of their registration, which is a counter of 32 bits.
     #[test]
     fn events_match_their_registrations_when_the_generation_wraps() {
         let config = DriverConfig::default();

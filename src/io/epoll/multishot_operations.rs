@@ -1,5 +1,5 @@
-//! The multishot operations: accept, stream and datagram receive, each with a limit per turn so that one busy
-//! descriptor does not starve the others. Level-triggering returns the rest in the next turn.
+//! Accepts and receives. Each has a limit per turn, so that one busy descriptor does not delay all others. The set is
+//! level-triggered, so the next turn continues.
 
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::{mem, ptr};
@@ -20,7 +20,7 @@ impl Epoll {
         for _ in 0..ACCEPTS_PER_TURN {
             state.stats.syscalls += 1;
             let flags = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
-            // SAFETY: null pointers: the peer's address is not requested.
+            // SAFETY: null pointers are valid: the peer's address is not requested.
             let accepted = unsafe { libc::accept4(fd, ptr::null_mut(), ptr::null_mut(), flags) };
             if accepted >= 0 {
                 // SAFETY: the kernel has just created this descriptor for us.
@@ -30,7 +30,7 @@ impl Epoll {
             }
             match Errno::last().0 {
                 libc::EAGAIN => return,
-                // The peer aborted before the accept; the listener is fine.
+                // ECONNABORTED is about a peer that closed its connection before the accept. The listener still works.
                 libc::ECONNABORTED | libc::EINTR => {}
                 errno => return self.finish(state, index, -errno),
             }
@@ -123,7 +123,7 @@ impl Epoll {
         }
     }
 
-    /// Without a buffer the receive waits until one is returned.
+    /// Lets a receive wait until a buffer is free.
     fn starve(&mut self, state: &mut BackendState, index: u32) {
         state.stats.enobufs += 1;
         let op = state.table.id_at(index);
@@ -143,8 +143,8 @@ fn report(state: &mut BackendState, index: u32, outcome: Outcome) {
     state.ready = ready;
 }
 
-/// The arguments of one `recvmmsg`, allocated once. A buffer gets the layout of multishot `recvmsg`, so that
-/// `Datagram` can parse both.
+/// The arguments of `recvmmsg`, which are allocated once. Buffers get the layout of io_uring's multishot `recvmsg`, so
+/// that `Datagram` parses those of both backends.
 pub(super) struct Batch {
     headers: Box<[libc::mmsghdr; BATCH]>,
     iovecs: Box<[libc::iovec; BATCH]>,
@@ -168,7 +168,7 @@ impl Batch {
         }
     }
 
-    /// Takes up to a batch of buffers and points the headers at them.
+    /// Takes up to [`BATCH`] free buffers and points the headers to them. Returns their number.
     fn prepare(&mut self, state: &BackendState) -> usize {
         let pool = &state.datagram;
         let mut count = 0;
@@ -207,7 +207,7 @@ impl Batch {
                 payload_length: length,
                 flags: message.msg_flags as u32,
             };
-            // SAFETY: the buffer is ours until `filled`, and longer than a header.
+            // SAFETY: until `filled` only this code uses the buffer, which is longer than a header.
             unsafe {
                 state
                     .datagram

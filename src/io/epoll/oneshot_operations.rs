@@ -1,4 +1,5 @@
-//! Tries operations without blocking; after EAGAIN they wait.
+//! Operations with one result: sends, connects, closes, reads and writes of files. Each is tried without blocking, and
+//! waits for readiness after EAGAIN.
 
 use std::os::fd::{AsRawFd, IntoRawFd};
 
@@ -10,7 +11,7 @@ use crate::operation_table::{OpKind, OpPhase, Payload, Slot};
 use crate::outgoing_message::SEND_FLAGS;
 
 impl Epoll {
-    /// `events` is the readiness that caused the attempt, 0 at the first one.
+    /// Tries an operation. `events` is the readiness that has caused the attempt; 0 at the first one.
     pub(super) fn attempt(&mut self, state: &mut BackendState, index: u32, events: u32) {
         match state.table.at(index).kind {
             OpKind::Accept => self.accept(state, index),
@@ -26,7 +27,7 @@ impl Epoll {
         }
     }
 
-    /// Sends, connects, reads and writes: one result each.
+    /// Tries a send, a connect, a read or a write until it ends or returns EAGAIN.
     fn transfer(&mut self, state: &mut BackendState, index: u32) {
         loop {
             state.stats.syscalls += 1;
@@ -35,7 +36,7 @@ impl Epoll {
                 (Step::Done(result), _) => return self.finish(state, index, result),
                 (Step::Again, _) => {}
                 (Step::Wait, _) => {
-                    // Already registered: keep waiting, no `epoll_ctl`.
+                    // If the operation has waited before, its registration is valid and costs no `epoll_ctl`.
                     if slot.phase != OpPhase::Polling {
                         self.wait_for(state, index);
                     }
@@ -52,13 +53,13 @@ impl Epoll {
         let Payload::Descriptor(fd) = std::mem::replace(&mut slot.payload, Payload::None) else {
             return self.finish(state, index, -libc::EBADF);
         };
-        // A duplicate elsewhere would keep the registration after the number is closed.
+        // The registration is removed first, because it would outlive the descriptor if a duplicate of it exists.
         let raw = fd.as_raw_fd();
         if let Some(registration) = self.registrations.get_mut(raw as usize)
             && std::mem::take(&mut registration.events) != 0
         {
             state.stats.syscalls += 1;
-            // Fails only if other code has closed the descriptor, and then there is no registration.
+            // This fails only if other code has closed the descriptor, and then there is no registration.
             let _ = self.set.change(raw, 1, 0, 0);
         }
         state.stats.syscalls += 1;
@@ -106,8 +107,8 @@ fn step(slot: &mut Slot) -> Step {
             let result = unsafe { libc::connect(fd, address.as_ptr().cast(), address.len()) };
             match (result, if result < 0 { Errno::last().0 } else { 0 }) {
                 (0, _) => Step::Done(0),
-                // An interrupted connect continues in the background like a non-blocking one. EALREADY: an earlier,
-                // cancelled connect began it.
+                // EINTR: an interrupted connect continues in the kernel. EALREADY: an earlier, cancelled operation has
+                // begun to connect this socket.
                 (_, libc::EINPROGRESS | libc::EALREADY | libc::EINTR) => Step::Wait,
                 (_, errno) => Step::Done(-errno),
             }
@@ -120,13 +121,13 @@ fn step(slot: &mut Slot) -> Step {
     }
 }
 
-/// Handles one part of a send that continues until everything is sent.
+/// The next step of a send of stream data after one system call. The send continues until all bytes are sent.
 fn streamed(sent: isize, progress: &mut u32, rest: usize) -> Step {
     if sent < 0 {
         return match Errno::last().0 {
             libc::EAGAIN => Step::Wait,
             libc::EINTR => Step::Again,
-            // The sent bytes count; the next send returns the error.
+            // The operation ends with the number of bytes that were sent. The next send returns the error.
             _ if *progress > 0 => Step::Done(*progress as i32),
             errno => Step::Done(-errno),
         };
@@ -166,5 +167,5 @@ pub(super) fn file_events(slot: &Slot) -> u32 {
     }
 }
 
-/// The kernel's own limit for one transfer (MAX_RW_COUNT).
+/// The kernel's limit for one transfer in bytes (MAX_RW_COUNT).
 const TRANSFER_MAX: usize = 0x7fff_f000;

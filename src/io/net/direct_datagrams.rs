@@ -1,5 +1,5 @@
-//! Datagrams sent and received directly, without the ring: a burst that has to keep its order, and datagrams larger
-//! than the ring's buffers.
+//! Datagrams sent and received by system calls instead of operations of the driver: bursts that must keep their order,
+//! and datagrams that are larger than the driver's buffers.
 
 use std::io;
 use std::mem;
@@ -12,8 +12,9 @@ use super::with_socket;
 use crate::errno::Errno;
 use crate::outgoing_message::{SendMsg, empty_header};
 
-/// Sends `messages` in order until one fails (`sendmmsg`, never blocking). Returns how many were sent, at most
-/// [`BURST_MAX`], and the error of the first if none was. Only data and destination of a message are used.
+/// Sends `messages` in order until one fails, with one `sendmmsg` that never blocks. Returns the number of messages
+/// that were sent, at most [`BURST_MAX`]; if none was, the error of the first. Of each message only the data and the
+/// destination are used.
 pub fn send_many<'a>(
     fd: RawFd,
     messages: impl Iterator<Item = &'a SendMsg>,
@@ -57,8 +58,8 @@ pub fn send_many<'a>(
     }
 }
 
-/// Receives one datagram of at most `buffer.capacity()` bytes into `buffer`, never blocking. The address is empty
-/// if the sender has no name.
+/// Receives one datagram of at most `buffer.capacity()` bytes into `buffer`, without blocking. Returns the sender's
+/// address, which is empty if a Unix socket without a name has sent it.
 pub fn recv_from(fd: RawFd, buffer: &mut Vec<u8>) -> io::Result<SockAddr> {
     buffer.clear();
     let (count, from) = with_socket(fd, |socket| {
@@ -69,7 +70,7 @@ pub fn recv_from(fd: RawFd, buffer: &mut Vec<u8>) -> io::Result<SockAddr> {
     Ok(from)
 }
 
-/// The most datagrams of one [`send_many`].
+/// The maximum number of datagrams of one [`send_many`].
 pub const BURST_MAX: usize = 64;
 
 const _: () = assert!(

@@ -1,4 +1,4 @@
-//! The error queue of a UDP socket: ICMP errors with their destinations.
+//! The error queue of a UDP socket: ICMP errors, each with the destination of the datagram that caused it.
 
 use std::io;
 use std::mem;
@@ -14,12 +14,13 @@ use crate::received_datagram::{find_control, parse_inet};
 pub struct SocketError {
     /// The destination of the datagram that failed.
     pub remote: SocketAddr,
-    /// `ECONNREFUSED` for a dead port, `EHOSTUNREACH`, `EMSGSIZE`, ...
+    /// The error, for example `ECONNREFUSED` for a port without a socket, `EHOSTUNREACH` or `EMSGSIZE`.
     pub errno: Errno,
 }
 
-/// Drains the error queue (`MSG_ERRQUEUE`), which the receive buffer bounds. Needs `IP_RECVERR` or `IPV6_RECVERR`,
-/// which [`prepare_quic_socket`](super::prepare_quic_socket) sets.
+/// Reads all entries of the error queue (`MSG_ERRQUEUE`). The kernel limits the queue by the size of the receive
+/// buffer. The socket needs `IP_RECVERR` or `IPV6_RECVERR`, which [`prepare_quic_socket`](super::prepare_quic_socket)
+/// sets.
 pub fn read_error_queue(fd: RawFd) -> io::Result<Vec<SocketError>> {
     let mut errors = Vec::new();
     for _ in 0..ERRORS_MAX {
@@ -33,11 +34,11 @@ pub fn read_error_queue(fd: RawFd) -> io::Result<Vec<SocketError>> {
     Ok(errors)
 }
 
-/// Reads one entry; `None` if it is of another kind, such as a time stamp.
+/// Reads an entry of the queue; `None` if it is not an ICMP error, but a time stamp for instance.
 fn read_one(fd: RawFd) -> io::Result<Option<SocketError>> {
     let mut name = Area([0; 128]);
     let mut control = Area([0; 512]);
-    // The data is the failed datagram itself; a few bytes of it are enough.
+    // The entry's data is the failed datagram. It is not used, so a short buffer is enough.
     let mut data = [0u8; 64];
     let mut iovec = libc::iovec {
         iov_base: data.as_mut_ptr().cast(),
@@ -76,6 +77,7 @@ fn read_one(fd: RawFd) -> io::Result<Option<SocketError>> {
 #[repr(C, align(8))]
 struct Area<const N: usize>([u8; N]);
 
-/// More than any receive buffer holds: a remaining entry would wake every poll of the socket, for good.
+/// The maximum number of entries read at once. No receive buffer holds as many, so the queue is empty afterwards. An
+/// entry that stayed there would wake every later poll of the socket.
 const ERRORS_MAX: usize = 1 << 16;
 const _: () = assert!(mem::align_of::<Area<1>>() >= mem::align_of::<libc::cmsghdr>());

@@ -1,5 +1,5 @@
-//! Socket helpers: addresses, options, half-close. All are safe functions on a descriptor that the caller keeps
-//! open; a closed one results in `EBADF`.
+//! System calls on sockets: addresses, options, half-close, and receives and sends that bypass the driver. The
+//! functions take a descriptor that the caller keeps open; a closed descriptor results in `EBADF`.
 //!
 //! | file | content |
 //! | --- | --- |
@@ -9,7 +9,7 @@
 //! | `direct_datagrams` | datagrams sent and received directly, without the ring |
 //! | `readiness` | which descriptors can be waited for, and which are ready |
 //!
-//! The caller creates TCP sockets (socket2 or Python's socket module).
+//! Not here: the creation of TCP sockets.
 
 mod direct_datagrams;
 mod error_queue;
@@ -37,16 +37,19 @@ pub fn local_addr(fd: RawFd) -> io::Result<SockAddr> {
     with_socket(fd, |socket| socket.local_addr())
 }
 
-/// The connected peer's address, even if the peer has reset the connection; `ENOTCONN` without one.
+/// The address of the connected peer, even if it has reset the connection. `ENOTCONN` if the socket was never
+/// connected.
 pub fn peer_addr(fd: RawFd) -> io::Result<SockAddr> {
     with_socket(fd, |socket| match socket.peer_addr() {
-        Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => past_peer(fd, &socket),
+        Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => {
+            peer_addr_after_end(fd, &socket)
+        }
         known => known,
     })
 }
 
-/// The result of `SO_PEERNAME`, which does not require that the connection still exists.
-fn past_peer(fd: RawFd, socket: &SockRef<'_>) -> io::Result<SockAddr> {
+/// The peer's address by `SO_PEERNAME`, which, unlike getpeername(2), works after the end of the connection.
+fn peer_addr_after_end(fd: RawFd, socket: &SockRef<'_>) -> io::Result<SockAddr> {
     let size = socket.local_addr()?.len();
     // SAFETY: the storage has room for an address of any family, and its size is passed.
     let ((), address) = unsafe {
@@ -62,33 +65,33 @@ fn past_peer(fd: RawFd, socket: &SockRef<'_>) -> io::Result<SockAddr> {
     Ok(address)
 }
 
-/// `TCP_NODELAY`.
+/// Sets `TCP_NODELAY`.
 pub fn set_nodelay(fd: RawFd, on: bool) -> io::Result<()> {
     with_socket(fd, |socket| socket.set_tcp_nodelay(on))
 }
 
-/// `O_NONBLOCK`.
+/// Sets or clears `O_NONBLOCK`.
 pub fn set_nonblocking(fd: RawFd, on: bool) -> io::Result<()> {
     with_socket(fd, |socket| socket.set_nonblocking(on))
 }
 
-/// Half-close: the peer reads an end of stream; this side can still receive.
+/// Ends the sending direction: the peer reads the end of the stream, and this socket can still receive.
 pub fn shutdown_write(fd: RawFd) -> io::Result<()> {
     with_socket(fd, |socket| socket.shutdown(std::net::Shutdown::Write))
 }
 
-/// Takes the pending asynchronous error (`SO_ERROR`), clearing it.
+/// Returns the pending asynchronous error (`SO_ERROR`) and clears it.
 pub fn take_socket_error(fd: RawFd) -> io::Result<Option<Errno>> {
     let error = with_socket(fd, |socket| socket.take_error())?;
     Ok(error.and_then(|error| error.raw_os_error()).map(Errno))
 }
 
-/// Starts a connect directly, without the ring.
+/// Starts a connect with a system call.
 pub fn connect(fd: RawFd, address: &SockAddr) -> io::Result<()> {
     with_socket(fd, |socket| socket.connect(address))
 }
 
-/// The result of a non-blocking connect whose socket became writable: 0 or a negative errno.
+/// The result of a non-blocking connect, once the socket is writable: 0 or a negative errno.
 pub(crate) fn connect_result(fd: RawFd) -> i32 {
     match take_socket_error(fd) {
         Ok(None) => 0,
@@ -97,14 +100,14 @@ pub(crate) fn connect_result(fd: RawFd) -> i32 {
     }
 }
 
-/// Receives directly, without the ring, into memory that may be uninitialised.
+/// Receives with a system call into memory that may be uninitialised.
 pub fn recv(fd: RawFd, memory: &mut [mem::MaybeUninit<u8>]) -> io::Result<usize> {
     with_socket(fd, |socket| {
         socket.recv_with_flags(memory, libc::MSG_DONTWAIT)
     })
 }
 
-/// Receives at most `size` bytes into a vector that keeps its memory. The vector is empty after an error.
+/// Receives at most `size` bytes into a vector, whose allocation is reused. The vector is empty after an error.
 pub fn recv_to(fd: RawFd, buffer: &mut Vec<u8>, size: usize) -> io::Result<usize> {
     buffer.clear();
     buffer.reserve_exact(size);
@@ -114,7 +117,7 @@ pub fn recv_to(fd: RawFd, buffer: &mut Vec<u8>, size: usize) -> io::Result<usize
     Ok(count)
 }
 
-/// The file of a descriptor, by device and inode: a reused number is a different file.
+/// Device and inode of a descriptor's file. They differ if the descriptor's number is reused for another file.
 pub type FileId = (libc::dev_t, libc::ino_t);
 
 pub fn file_of(fd: RawFd) -> Option<FileId> {
@@ -128,7 +131,7 @@ pub fn file_of(fd: RawFd) -> Option<FileId> {
     }
 }
 
-/// Receives one message directly, without the ring.
+/// Receives one message of at most `size` bytes with a system call.
 pub fn recv_message(fd: RawFd, size: usize) -> io::Result<ReceivedMessage> {
     let mut payload = ReceivePayload::new(size);
     // SAFETY: the header points into the payload, which lives until the call returns.
@@ -140,7 +143,8 @@ pub fn recv_message(fd: RawFd, size: usize) -> io::Result<ReceivedMessage> {
     }
 }
 
-/// Accepts one connection directly, if the listener is non-blocking; the result is non-blocking and close-on-exec.
+/// Accepts one connection with a system call. The listener must be non-blocking. The connection is non-blocking and
+/// close-on-exec.
 pub fn accept(fd: RawFd) -> io::Result<(OwnedFd, PeerAddress)> {
     let mut name = AddressPayload::new();
     let (address, length) = name.pointers();
@@ -155,7 +159,7 @@ pub fn accept(fd: RawFd) -> io::Result<(OwnedFd, PeerAddress)> {
     Ok((accepted, PeerAddress(name)))
 }
 
-/// Sends one datagram directly, without the ring; for callers outside a turn.
+/// Sends one datagram with a system call, for callers that do not enter the driver.
 pub fn send_to(fd: RawFd, data: &[u8], to: Option<&SockAddr>) -> io::Result<usize> {
     with_socket(fd, |socket| match to {
         Some(to) => socket.send_to_with_flags(data, to, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL),
@@ -163,8 +167,8 @@ pub fn send_to(fd: RawFd, data: &[u8], to: Option<&SockAddr>) -> io::Result<usiz
     })
 }
 
-/// Sends stream data directly, without the ring: the fast path of an empty write queue. At most [`PIECES_MAX`]
-/// pieces; never blocks.
+/// Sends stream data with one system call, without blocking: the first [`PIECES_MAX`] pieces. A transport uses it while
+/// its write queue is empty, because an operation would cost more.
 pub fn send_pieces<'a>(fd: RawFd, pieces: impl Iterator<Item = &'a [u8]>) -> Result<usize, Errno> {
     let mut slices = [io::IoSlice::new(&[]); PIECES_MAX];
     let mut count = 0;
@@ -175,7 +179,7 @@ pub fn send_pieces<'a>(fd: RawFd, pieces: impl Iterator<Item = &'a [u8]>) -> Res
     let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
     loop {
         let sent = with_socket(fd, |socket| match &slices[..count] {
-            // A plain send saves the kernel from reading a header and a list.
+            // For a single piece send(2) is cheaper than sendmsg(2), which reads a header and a list of pieces.
             [piece] => socket.send_with_flags(piece, flags),
             pieces => socket.send_vectored_with_flags(pieces, flags),
         });
@@ -187,24 +191,24 @@ pub fn send_pieces<'a>(fd: RawFd, pieces: impl Iterator<Item = &'a [u8]>) -> Res
     }
 }
 
-/// The most pieces of one [`send_pieces`].
+/// The maximum number of pieces of one [`send_pieces`].
 pub const PIECES_MAX: usize = 64;
 
 /// Takes ownership of a descriptor.
 ///
 /// # Safety
 ///
-/// If the number is open, nothing else closes it or uses it from now on.
+/// From now on nothing else uses or closes the descriptor.
 ///
 /// # Errors
 ///
-/// `EBADF` for a number that is not open: it must not be owned or closed.
+/// `EBADF` if the number is not open. An owner of such a number would later close another file that gets the number.
 pub unsafe fn take_over(fd: RawFd) -> io::Result<OwnedFd> {
     // SAFETY: reads the flags of a descriptor, or returns EBADF.
     if unsafe { libc::fcntl(fd, libc::F_GETFD) } < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: it is open, and the caller gives up its ownership.
+    // SAFETY: the descriptor is open, and the caller gives up its ownership.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 

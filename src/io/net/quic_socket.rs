@@ -1,4 +1,5 @@
-//! UDP sockets for QUIC: ECN, packet info, GRO, errors, path MTU probing, large buffers.
+//! UDP sockets with the options that QUIC needs: ECN, the local address of datagrams, GRO, ICMP errors, probes of the
+//! path MTU, large buffers.
 
 use std::io;
 use std::net::SocketAddr;
@@ -11,7 +12,7 @@ use super::{local_addr, option, set_option, with_socket};
 /// Options of a [`udp_quic_socket`].
 #[derive(Copy, Clone, Default, Debug)]
 pub struct QuicSocketOptions {
-    /// An IPv6 wildcard socket also accepts IPv4, with mapped addresses.
+    /// True if an IPv6 wildcard socket also receives IPv4 datagrams, from mapped addresses.
     pub dual_stack: bool,
     /// `SO_REUSEPORT`, for several workers on one port.
     pub reuse_port: bool,
@@ -20,13 +21,13 @@ pub struct QuicSocketOptions {
 /// The options that the kernel granted.
 #[derive(Copy, Clone, Eq, PartialEq, Debug)]
 pub struct QuicSocketInfo {
-    /// The kernel joins received datagrams of one peer.
+    /// True if the kernel joins received datagrams of one peer to a batch.
     pub gro: bool,
-    /// Batches of equal datagrams can be sent in one message.
+    /// True if a batch of datagrams of one size can be sent as one message.
     pub gso: bool,
-    /// The receive buffer as the kernel counts it (twice the requested bytes, including overhead).
+    /// Bytes of the receive buffer as the kernel counts them: twice the requested size, for its overhead.
     pub recv_buffer: usize,
-    /// The send buffer, likewise.
+    /// Bytes of the send buffer as the kernel counts them: twice the requested size, for its overhead.
     pub send_buffer: usize,
 }
 
@@ -49,15 +50,15 @@ pub fn udp_quic_socket(local: SocketAddr, options: QuicSocketOptions) -> io::Res
     Ok(socket.into())
 }
 
-/// Sets QUIC's options on an existing UDP socket and returns those that the kernel granted. `EINVAL` if the socket
-/// is not an IP one; a rejection of optional settings (GRO, buffer sizes) is ignored.
+/// Sets the options for QUIC on a UDP socket, and returns those that the kernel granted. `EINVAL` if the socket's
+/// family is neither IPv4 nor IPv6. GRO and buffer sizes are optional, so their rejection is no error.
 pub fn prepare_quic_socket(fd: RawFd) -> io::Result<QuicSocketInfo> {
     let family = i32::from(local_addr(fd)?.family());
     match family {
         libc::AF_INET => prepare_v4(fd)?,
         libc::AF_INET6 => {
             prepare_v6(fd)?;
-            // IPv4 peers of a dual-stack socket; rejected on hosts without IPv4.
+            // A dual-stack socket needs IPv4's options too. Hosts without IPv4 reject them.
             let _ = prepare_v4(fd);
         }
         _ => return Err(io::Error::from_raw_os_error(libc::EINVAL)),
@@ -65,7 +66,8 @@ pub fn prepare_quic_socket(fd: RawFd) -> io::Result<QuicSocketInfo> {
     let gro = set_option(fd, libc::SOL_UDP, libc::UDP_GRO, 1).is_ok();
     let gso = option(fd, libc::SOL_UDP, libc::UDP_SEGMENT).is_ok();
     let (recv_buffer, send_buffer) = with_socket(fd, |socket| {
-        // The kernel silently limits the size to net.core.rmem_max: the caller compares and reports it.
+        // The kernel silently limits the size to net.core.rmem_max. The caller compares the granted size and reports
+        // it.
         let _ = socket.set_recv_buffer_size(BUFFER_WANTED);
         let _ = socket.set_send_buffer_size(BUFFER_WANTED);
         Ok((socket.recv_buffer_size()?, socket.send_buffer_size()?))
@@ -82,8 +84,8 @@ fn prepare_v4(fd: RawFd) -> io::Result<()> {
     set_option(fd, libc::SOL_IP, libc::IP_RECVERR, 1)?;
     set_option(fd, libc::SOL_IP, libc::IP_RECVTOS, 1)?;
     set_option(fd, libc::SOL_IP, libc::IP_PKTINFO, 1)?;
-    // Don't fragment, and don't let the kernel's estimate of the path MTU block our probes: QUIC does its own
-    // discovery (RFC 9000 section 14.3).
+    // Forbids fragmentation. With the PROBE value the kernel also sends datagrams that are larger than its estimate of
+    // the path MTU, because QUIC probes the path itself (RFC 9000 section 14.3).
     set_option(
         fd,
         libc::SOL_IP,

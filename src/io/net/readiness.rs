@@ -1,8 +1,9 @@
-//! Readiness of descriptors: which can be waited for, and which are ready now. Not here: waiting (the driver).
+//! Readiness of descriptors: checks whether a descriptor can be waited for, and whether it is ready now. Not here: the
+//! wait itself (the driver).
 //!
-//! With io_uring, files other than sockets of IPv4, IPv6 and Unix may wake a poll although there is nothing to read
-//! or write. Each wake-up of theirs therefore costs a `poll(2)`, and each registration a `getsockopt` that
-//! determines the kind ([`wakes_for_nothing`]).
+//! io_uring may report readiness of a file that is not ready, unless the file is an IPv4, IPv6 or Unix socket. So each
+//! registration of a watcher costs a `getsockopt` that determines the kind ([`wakes_for_nothing`]), and each report for
+//! another kind a `poll(2)` that checks it.
 
 use std::io;
 use std::mem;
@@ -11,16 +12,16 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use super::option;
 use crate::completion::Interest;
 
-/// Fails for a descriptor that cannot be watched for readiness, with the errors of `epoll_ctl`: EBADF for one that
-/// is closed, or was opened with `O_PATH`; EPERM for a directory, and for most regular files and some devices
-/// (`/dev/null`), which are always ready.
+/// Fails if a descriptor cannot be waited for, with the error that `epoll_ctl` would return: EBADF if it is closed or
+/// was opened with `O_PATH`; EPERM for directories, and for most regular files and some devices (`/dev/null`), which
+/// are always ready.
 pub fn check_watchable(fd: RawFd) -> io::Result<()> {
     // SAFETY: reads the flags of a descriptor, or returns EBADF.
     let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
     if flags < 0 {
         return Err(io::Error::last_os_error());
     }
-    // Such a descriptor has a status like any other, but a poll of the ring would fail later.
+    // fstat(2) below succeeds for a descriptor opened with O_PATH, but a poll of it would fail later.
     if flags & libc::O_PATH != 0 {
         return Err(io::Error::from_raw_os_error(libc::EBADF));
     }
@@ -31,8 +32,8 @@ pub fn check_watchable(fd: RawFd) -> io::Result<()> {
     }
     // SAFETY: fstat succeeded, so the structure is filled.
     match unsafe { status.assume_init() }.st_mode & libc::S_IFMT {
-        // Only the file system or the driver decides this: a terminal can be watched and /dev/null cannot,
-        // /proc/self/mounts can and a file on a disk cannot.
+        // For these kinds it depends on the file system or the device driver: a terminal can be waited for, /dev/null
+        // cannot; /proc/self/mounts can, a file on a disk cannot.
         libc::S_IFREG | libc::S_IFDIR | libc::S_IFCHR | libc::S_IFBLK => ask_epoll(fd),
         _ => Ok(()),
     }
@@ -58,7 +59,7 @@ fn ask_epoll(fd: RawFd) -> io::Result<()> {
     Ok(())
 }
 
-/// True if `fd` is ready for `interest`, has failed or has ended. False also for a closed descriptor.
+/// True if `fd` is ready for `interest`, or if it has an error or a hang-up. False if it is closed.
 pub fn is_ready(fd: RawFd, interest: Interest) -> bool {
     let mut entry = libc::pollfd {
         fd,
@@ -70,11 +71,11 @@ pub fn is_ready(fd: RawFd, interest: Interest) -> bool {
     count == 1 && entry.revents & libc::POLLNVAL == 0
 }
 
-/// True if a one-shot poll of the ring on `fd` may complete although nothing is ready.
+/// True if io_uring may complete a poll of `fd` although the file is not ready.
 ///
-/// io_uring completes a poll on every wake-up, whereas epoll checks the file again. Sockets of AF_VSOCK wake
-/// writers while they connect; data in a pipe may have been read by another process since. Sockets of the usual
-/// families wake only when they are ready, so they are not checked.
+/// io_uring completes a poll at every wake-up of the file's waiters, whereas epoll checks the file again. A socket of
+/// AF_VSOCK wakes writers while it connects, and another process may have read a pipe's data after the wake-up. Sockets
+/// of IPv4, IPv6 and Unix wake their waiters only when they are ready.
 pub fn wakes_for_nothing(fd: RawFd) -> bool {
     let family = option(fd, libc::SOL_SOCKET, libc::SO_DOMAIN);
     !matches!(family, Ok(libc::AF_INET | libc::AF_INET6 | libc::AF_UNIX))

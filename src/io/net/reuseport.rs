@@ -1,20 +1,19 @@
-//! Several sockets on one UDP port: steers datagrams to them.
+//! Several sockets on one UDP port (SO_REUSEPORT): the choice of the socket that receives a datagram.
 //!
-//! The kernel selects the socket by a hash of the addresses, so datagrams of a QUIC client that changes its address
-//! would arrive on another socket, which does not have the connection. A classic BPF program selects by connection
-//! ID instead. It needs no privilege.
-//! instead. It needs no privilege.
+//! By default the kernel selects the socket by a hash of the addresses. A QUIC client that changes its address would
+//! then reach another socket, whose process does not have the connection. So a classic BPF program, which needs no
+//! privilege, selects the socket by the connection ID.
 
 use std::io;
 use std::mem::size_of;
 use std::os::fd::RawFd;
 
-/// Steers the datagrams of a port's `SO_REUSEPORT` sockets by the first byte of their destination connection ID,
-/// modulo the number of places: `sockets` has for each place the socket that gets its datagrams, numbered from 0 in
-/// the order in which they were bound.
+/// Selects the socket of each datagram by the first byte of its destination connection ID, modulo the number of
+/// places. `sockets` has an entry for each place: the number of the socket that receives its datagrams. The kernel
+/// numbers the sockets of a port from 0, in the order in which they were bound.
 ///
-/// The program belongs to the port, whichever of its sockets `fd` is, and replaces the previous one at once.
-/// Datagrams for a socket that does not exist (yet) are steered by the kernel's hash.
+/// `fd` is any socket of the port. The program replaces the port's previous one at once. If the selected socket does
+/// not exist, the kernel selects one by its hash.
 pub fn steer_by_connection_id(fd: RawFd, sockets: &[u8]) -> io::Result<()> {
     if !(1..=PLACES_MAX).contains(&sockets.len()) {
         return Err(io::Error::from_raw_os_error(libc::EINVAL));
@@ -40,7 +39,7 @@ pub fn steer_by_connection_id(fd: RawFd, sockets: &[u8]) -> io::Result<()> {
     }
 }
 
-/// The program reads the UDP payload. A read beyond its end ends the program with 0.
+/// Makes the BPF program. It reads the UDP payload; a read beyond its end ends the program and selects socket 0.
 fn steering(sockets: &[u8]) -> Vec<libc::sock_filter> {
     let load_byte = |at| instruction(libc::BPF_LD | libc::BPF_B | libc::BPF_ABS, at);
     let branch = |test, k, jt, jf| libc::sock_filter {
@@ -61,7 +60,7 @@ fn steering(sockets: &[u8]) -> Vec<libc::sock_filter> {
             sockets.len() as u32,
         ),
     ];
-    // Places served by another socket are compared one by one: there are few.
+    // Each place whose datagrams another socket receives costs a comparison. There are few of them.
     for (place, socket) in (0_u32..).zip(sockets) {
         let socket = u32::from(*socket);
         if socket != place {
@@ -82,7 +81,7 @@ fn instruction(code: u32, k: u32) -> libc::sock_filter {
     }
 }
 
-/// One byte selects the place, and a place for each value would be useless.
+/// The maximum number of places. One byte of the connection ID selects the place.
 const PLACES_MAX: usize = 255;
 const LONG_HEADER: u32 = 0x80;
 
@@ -117,7 +116,7 @@ mod tests {
             .collect();
         steer_by_connection_id(sockets[1].as_raw_fd(), &[0, 1, 2]).unwrap();
         for id in 0..=255_u8 {
-            // A different source address each time, for which the kernel's hash would choose at random.
+            // A new source port for each datagram: the kernel's hash would select sockets at random.
             let client = UdpSocket::bind("127.0.0.1:0").unwrap();
             let long = [0xc3, 0, 0, 0, 1, 8, id, 1, 2, 3];
             let short = [0x43, id, 1, 2, 3, 4, 5, 6, 7, 8];

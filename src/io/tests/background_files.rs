@@ -18,7 +18,7 @@ const LIMITS: Limits = Limits {
 };
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A folder that is removed at the end.
+/// A temporary folder, which is removed when this is dropped.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -32,7 +32,7 @@ impl Folder {
         BackgroundFiles::new(self.0.clone(), ".log", limits)
     }
 
-    /// The files, by name.
+    /// The paths of the files, sorted by name.
     fn files(&self) -> Vec<PathBuf> {
         let mut found: Vec<PathBuf> = fs::read_dir(&self.0)
             .unwrap()
@@ -42,7 +42,7 @@ impl Folder {
         found
     }
 
-    /// A file of an earlier run; lower numbers are older.
+    /// Makes a file as an earlier run would have left it. Lower numbers are older.
     fn old(&self, number: u64, bytes: usize) -> PathBuf {
         let path = self.0.join(format!("trace-{number:013}-{number:016x}.log"));
         fs::write(&path, vec![b'x'; bytes]).unwrap();
@@ -67,7 +67,7 @@ fn flush(background: &BackgroundFiles) {
     assert!(background.flush(PATIENCE), "nothing was written");
 }
 
-/// Appends until the file accepts no more, and returns the last result.
+/// Appends records until the file rejects one, and returns that result.
 fn fill(background: &BackgroundFiles, file: &BackgroundFile, record: &[u8]) -> Append {
     loop {
         match file.append(record) {
@@ -211,7 +211,7 @@ fn a_file_in_use_is_not_removed() {
     flush(&background);
     assert!(path.exists());
     assert_eq!(folder.files(), [path]);
-    // There is no room for a new file.
+    // The folder has no room for a new file.
     assert_eq!(file.append(b"record"), Append::Failed);
     assert!(
         background
@@ -261,7 +261,7 @@ fn the_number_of_open_files_is_bounded() {
     assert_eq!(third.append(b"3"), Append::Taken);
     drop((second, third));
     flush(&background);
-    // One had no records.
+    // The third file had no records, so it was not created.
     assert_eq!(folder.files().len(), 2);
 }
 
@@ -285,8 +285,8 @@ fn a_forked_child_has_its_own_writer_thread() {
     let file = begin(&background);
     assert_eq!(file.append(b"parent\n"), Append::Taken);
     flush(&background);
-    // SAFETY: the child leaves by _exit, and runs nothing that another thread of this process may have locked
-    // except the allocator, which glibc makes usable after a fork.
+    // SAFETY: the child ends by _exit. It uses no lock that another thread of this process may hold, except the
+    // allocator's, which glibc releases in a forked child.
     let child = unsafe { libc::fork() };
     if child == 0 {
         let refused = file.append(b"child\n") == Append::Failed;

@@ -82,7 +82,7 @@ fn datagrams_arrive_with_their_sender(backend: Backend) {
             (datagram.segment_size(), datagram.truncated()),
             (None, false)
         );
-        // The reverse direction, through the driver.
+        // The driver sends a datagram back.
         let send = rig
             .driver
             .send_msg(ours.as_raw_fd(), message(sent.clone(), peer_address), 6);
@@ -101,7 +101,7 @@ fn gso_splits_a_batch_and_gro_joins_it(backend: Backend) {
     let (sender, from) = quic_socket("127.0.0.1:0");
     let recv = rig.driver.recv_msg(receiver.as_raw_fd(), 1);
     rig.turn(Duration::ZERO);
-    // 20 whole segments and a shorter one.
+    // 20 segments of full size and a shorter one.
     let sent = pattern(20 * 1200 + 77);
     let batch = SendMsg {
         segment_size: Some(1200),
@@ -197,7 +197,7 @@ fn a_dual_stack_socket_serves_both(backend: Backend) {
         assert_eq!(datagram.local_ip().map(|ip| ip.to_canonical()), Some(ip));
         let remote = datagram.remote().unwrap();
         assert_eq!(remote.ip().to_canonical(), client_address.ip());
-        // The answer from the requested address, with ECN, to a possibly mapped address.
+        // The answer has the requested source address and ECN bits. Its destination may be a mapped address.
         let answer = rig.driver.recv_msg(client.as_raw_fd(), 3);
         let reply = SendMsg {
             ecn: Some(2),
@@ -340,7 +340,7 @@ fn the_error_queue_reports_a_closed_port(backend: Backend) {
         );
         assert_eq!(net::read_error_queue(fd).unwrap(), []);
         recv = rig.driver.recv_msg(fd, 1);
-        // Datagrams of live peers still arrive, and the wait sleeps.
+        // Datagrams of other peers still arrive, and a wait for them sleeps.
         let (peer, _) = udp_socket();
         peer.send_to(b"alive", address).unwrap();
         assert_eq!(rig.datagram(recv).payload(), b"alive");
@@ -393,7 +393,7 @@ fn an_oversized_datagram_is_refused(backend: Backend) {
 fn submitted_datagrams_leave_before_the_driver_is_entered(backend: Backend) {
     let mut rig = Rig::new(backend);
     let (ours, address) = udp_socket();
-    // A ring has no owner before the first turn.
+    // Before the first turn no thread owns the ring, so it cannot submit.
     let first = rig
         .driver
         .send_msg(ours.as_raw_fd(), message(&b"first"[..], address), 1);
@@ -462,7 +462,7 @@ fn closing_with_datagrams_armed(backend: Backend) {
         rig.next_of(recv).outcome,
         Outcome::Datagram(Err(Errno::CANCELED))
     ));
-    // The port is free at once.
+    // After the close the port is free at once.
     UdpSocket::bind(address).unwrap();
     rig.assert_idle();
 }

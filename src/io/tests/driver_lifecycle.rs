@@ -52,8 +52,8 @@ fn automatic_selection_uses_io_uring() {
     );
 }
 
-/// The result of `Driver::new` on a thread where these system calls fail with `errno`. A seccomp filter affects
-/// only the thread that installs it.
+/// Calls `Driver::new` on a thread on which these system calls fail with `errno`, and returns its result. A seccomp
+/// filter affects only the thread that installs it.
 fn with_blocked(
     calls: &'static [i64],
     errno: i32,
@@ -145,7 +145,7 @@ fn a_blocked_ring_that_was_requested_is_an_error_with_an_explanation() {
     assert!(text.contains("RLIMIT_MEMLOCK"), "{text}");
 }
 
-/// A filter that allows io_uring may reject calls that every loop needs. The advice then names that call.
+/// A filter that allows io_uring may reject a call that both backends need. Then the error names that call.
 #[test]
 fn a_blocked_call_that_both_backends_need_is_named() {
     for backend in [Backend::Uring, Backend::Epoll] {
@@ -153,7 +153,7 @@ fn a_blocked_call_that_both_backends_need_is_named() {
             (&[libc::SYS_eventfd2], "eventfd2"),
             (&[libc::SYS_madvise], "madvise"),
         ] {
-            // The page that is made once a process already exists if other tests have run.
+            // If another test has run before, the page that detects forks is mapped already, and nothing fails.
             let Err(error) = with_blocked(calls, libc::EPERM, Some(backend)) else {
                 assert_eq!(name, "madvise");
                 continue;
@@ -176,7 +176,7 @@ fn a_blocked_ring_falls_back_to_epoll_with_a_reason() {
         assert_eq!(backend, Backend::Epoll);
         assert!(reason.unwrap().contains("seccomp"));
     }
-    // Epoll itself never needs io_uring, and has no fallback reason if it was requested.
+    // A driver that was requested with epoll never calls io_uring, and has no fallback reason.
     let asked = with_blocked(&[SETUP, ENTER, REGISTER], libc::EPERM, Some(Backend::Epoll)).unwrap();
     assert_eq!(asked, (Backend::Epoll, None));
 }
@@ -234,7 +234,7 @@ fn operations_queued_on_one_thread_run_on_another(backend: Backend) {
     let send = rig
         .driver
         .send(ours.as_raw_fd(), Bytes::from_static(b"hello"), 2);
-    let mover = Mover(rig);
+    let mover = SentRig(rig);
     thread::spawn(move || {
         let mut rig = { mover }.0;
         assert_eq!(rig.result_of(send), Ok(5));
@@ -245,7 +245,7 @@ fn operations_queued_on_one_thread_run_on_another(backend: Backend) {
     .unwrap();
 }
 
-/// The queue of completions makes a rig !Send; an empty one holds no buffer.
+/// The rig is moved with `SentRig`, because its queue of completions may hold buffers. It is empty here.
 
 #[test]
 fn a_second_thread_is_refused_while_operations_are_in_flight() {
@@ -253,7 +253,7 @@ fn a_second_thread_is_refused_while_operations_are_in_flight() {
     let (ours, mut theirs) = tcp_pair();
     let recv = rig.driver.recv(ours.as_raw_fd(), 1);
     rig.turn(Duration::ZERO);
-    let mover = Mover(rig);
+    let mover = SentRig(rig);
     let mover = thread::spawn(move || {
         let mut rig = { mover }.0;
         for _ in 0..2 {
@@ -263,11 +263,11 @@ fn a_second_thread_is_refused_while_operations_are_in_flight() {
                 .unwrap_err();
             assert!(error.to_string().contains("thread"), "{error}");
         }
-        Mover(rig)
+        SentRig(rig)
     })
     .join()
     .unwrap();
-    // The owner is unaffected.
+    // The first thread can still use the driver.
     let mut rig = { mover }.0;
     theirs.write_all(b"x").unwrap();
     assert_eq!(rig.read_exactly(recv, 1), b"x");
@@ -280,7 +280,7 @@ fn a_second_thread_is_refused_while_operations_are_in_flight() {
 fn an_idle_driver_moves_to_another_thread(backend: Backend) {
     let mut rig = Rig::new(backend);
     for _ in 0..20 {
-        let mover = Mover(rig);
+        let mover = SentRig(rig);
         let round = move || {
             let mut rig = { mover }.0;
             let (ours, mut theirs) = tcp_pair();
@@ -292,7 +292,7 @@ fn an_idle_driver_moves_to_another_thread(backend: Backend) {
             rig.close(ours);
             rig.next_of(recv);
             rig.assert_idle();
-            Mover(rig)
+            SentRig(rig)
         };
         rig = { thread::spawn(round).join().unwrap() }.0;
     }
@@ -309,7 +309,7 @@ fn a_forked_child_and_its_parent_both_continue(backend: Backend) {
     let recv = rig.driver.recv(ours.as_raw_fd(), 1);
     let in_child = rig.driver.recv(for_child.as_raw_fd(), 4);
     rig.turn(Duration::ZERO);
-    // Queued but not submitted: the child must not send it.
+    // This send is queued and not submitted. The child must not send it, too.
     let send = rig
         .driver
         .send(ours.as_raw_fd(), Bytes::from_static(b"once"), 2);
@@ -324,7 +324,7 @@ fn a_forked_child_and_its_parent_both_continue(backend: Backend) {
     rig.driver.waker().wake();
     assert_eq!(rig.driver.enter(None).unwrap(), Entered::Woken);
     rig.close(ours);
-    // `read` might be interrupted by the ring's completion for the other socket.
+    // A read may be interrupted by io_uring's work for the other socket, so it is repeated.
     let mut sent = Vec::new();
     theirs.read_to_end(&mut sent).unwrap();
     assert_eq!(sent, b"once");
@@ -334,8 +334,8 @@ fn a_forked_child_and_its_parent_both_continue(backend: Backend) {
     rig.assert_idle();
 }
 
-/// Waiting operations complete in the child as well, operations that the parent had begun are not repeated, and
-/// wakes are this process's own.
+/// Checks in the child that waiting operations complete, that operations which the parent has begun are not repeated,
+/// and that wakes are the child's own. True if all of it holds.
 fn child_continues(
     rig: &mut Rig,
     recv: OpId,
@@ -357,7 +357,7 @@ fn child_continues(
     sent && begun && heard && reported && woken
 }
 
-/// The process in between has not entered the driver.
+/// The child between the parent and the grandchild has not entered the driver.
 fn a_forked_grandchild_continues(backend: Backend) {
     let mut rig = Rig::new(backend);
     let (ours, mut theirs) = unix_pair();
@@ -371,7 +371,7 @@ fn a_forked_grandchild_continues(backend: Backend) {
             let reported = theirs.write_all(b"grandchild").is_ok();
             reported && rig.read_exactly(recv, 10) == b"grandchild"
         });
-        // Receive only now: a receive armed earlier would take the other's bytes.
+        // The receive begins only now. An earlier one would take the grandchild's bytes.
         let went_on = ended_well(grandchild);
         let outcome = rig.next_of(cancelled).outcome;
         went_on && matches!(outcome, Outcome::Received(Err(Errno::CANCELED)))
@@ -386,7 +386,7 @@ fn a_forked_child_creates_its_own_values_and_does_not_touch_its_parents() {
     static VALUES: PerProcess<Mutex<Vec<u8>>> = PerProcess::new();
     let field = PerProcess::<Mutex<Vec<u8>>>::new();
     VALUES.get().lock().unwrap().push(1);
-    // Held during the fork, as another thread could.
+    // The lock is held during the fork, as another thread may hold it.
     let mut held = field.get().lock().unwrap();
     held.push(2);
     let parents = VALUES.get();
@@ -409,7 +409,7 @@ fn a_forked_child_creates_its_own_values_and_does_not_touch_its_parents() {
     assert_eq!(parents.lock().unwrap().as_slice(), [1]);
 }
 
-/// Runs `run` in a child process that then ends; returns its process ID.
+/// Runs `run` in a forked child, which ends afterwards. Returns the child's process ID.
 fn forked(run: impl FnOnce() -> bool) -> libc::pid_t {
     // SAFETY: the child uses only the driver and its own memory, and leaves with `_exit`.
     let child = unsafe { libc::fork() };
@@ -438,8 +438,8 @@ fn child_can_have_its_own(backend: Backend) -> bool {
     theirs.write_all(b"child").is_ok() && rig.read_exactly(recv, 5) == b"child"
 }
 
-/// Regression: the kernel wrote freed buffers when a ring was simply dropped. Memory that is allocated later at the
-/// same place must not change.
+/// If a ring is dropped while the kernel reads files for it, the kernel still writes to their buffers. So these must
+/// not be freed: memory that is allocated afterwards must not change.
 fn dropping_with_file_reads_in_flight_frees_nothing_early(backend: Backend) {
     let path = format!(
         "{}/cold-{}-{backend:?}",
@@ -459,7 +459,7 @@ fn dropping_with_file_reads_in_flight_frees_nothing_early(backend: Backend) {
     }
     file.sync_all().unwrap();
     for _ in 0..5 {
-        // SAFETY: no pointers. Out of the page cache, so that reads go to worker threads.
+        // SAFETY: no pointers. The call removes the file from the page cache, so that worker threads read it.
         unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
         let mut rig = Rig::new(backend);
         for number in 0..64u64 {
@@ -484,7 +484,7 @@ fn dropping_on_a_foreign_thread_is_safe(backend: Backend) {
     rig.driver.recv(ours.as_raw_fd(), 1);
     rig.read(ours.as_raw_fd(), 100, None);
     rig.turn(Duration::ZERO);
-    let mover = Mover(rig);
+    let mover = SentRig(rig);
     thread::spawn(move || drop({ mover }.0)).join().unwrap();
     let _ = theirs.write_all(b"into the void");
     thread::sleep(Duration::from_millis(10));
@@ -526,7 +526,7 @@ fn operations_after_shutdown_are_cancelled(backend: Backend) {
     ));
     assert!(rig.done.is_empty());
     assert!(!rig.driver.needs_enter());
-    // The connection is closed nevertheless.
+    // The close was executed although the driver has ended.
     assert_eq!(theirs.read(&mut [0; 1]).unwrap(), 0);
     rig.driver.shutdown(Duration::from_secs(1));
 }

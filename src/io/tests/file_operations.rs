@@ -1,5 +1,5 @@
-//! File operations: their results, errors, cancelling, and ownership meanwhile. One test at a time, because some
-//! count the descriptors of the process.
+//! File operations: their results, their errors, their cancelling, and the lifetime of their memory. One test runs at a
+//! time, because some count the descriptors of the process.
 
 mod common;
 
@@ -33,7 +33,7 @@ fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A directory that is removed with its owner.
+/// A temporary directory, which is removed when this is dropped.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -136,7 +136,7 @@ fn a_file_is_made_written_synced_read_and_resized(backend: Backend) {
     };
     let all = Bytes::from(data.clone());
     assert_eq!(done(&mut rig, write(all, None)), Ok(1_000_000));
-    // Read and write at the position, which the write moves; then at offsets, which do not move it.
+    // A write without an offset moves the file's position; reads and writes with offsets do not.
     assert_eq!(read(&mut rig, &file, 10, None, false), b"");
     assert_eq!(
         done(&mut rig, write(Bytes::from_static(b"xyz"), Some(5))),
@@ -172,7 +172,7 @@ fn a_file_is_made_written_synced_read_and_resized(backend: Backend) {
     let mut into = [const { std::mem::MaybeUninit::uninit() }; 10];
     match read_now(raw, &mut into, Some(0)) {
         Ok(count) => assert_eq!(count, 6),
-        // A file system that does not support reads without waiting.
+        // This file system does not support reads without waiting.
         Err(errno) => assert_eq!(errno, Errno(libc::EOPNOTSUPP)),
     }
     rig.close(file);
@@ -275,7 +275,7 @@ fn a_discarded_open_leaves_no_descriptor(backend: Backend) {
     }
     rig.assert_idle();
     assert_eq!(open_descriptors(), before);
-    // Completed, and dropped with the driver.
+    // Some of these opens complete, and others are dropped with the driver.
     for _ in 0..50 {
         let request = FileRequest::Open {
             at: at(&path),
@@ -290,7 +290,7 @@ fn a_discarded_open_leaves_no_descriptor(backend: Backend) {
     assert!(open_descriptors() <= before);
 }
 
-/// Reports when it is dropped, and owns the memory of a read.
+/// Owns the memory of a read, and counts when it is dropped.
 struct Owner {
     memory: Vec<u8>,
     dropped: Arc<AtomicUsize>,
@@ -330,7 +330,7 @@ fn memory_of_a_read_lives_until_its_completion(backend: Backend) {
         let op = start(&mut rig, request);
         rig.turn(Duration::ZERO);
         rig.driver.discard(op);
-        // The slot, and then the completion, owns the memory as long as it exists, no longer.
+        // The slot owns the memory until the completion, which owns it afterwards. It is freed with the completion.
         let alive = round as usize + 1 - dropped.load(Ordering::Relaxed);
         assert!(alive <= rig.driver.stats().in_flight as usize + rig.done.len());
     }

@@ -1,4 +1,4 @@
-//! Freed memory is returned to the system, and the thread that does it ends.
+//! Freed memory is returned to the system, and the thread that returns it ends.
 
 #![cfg(target_env = "gnu")]
 
@@ -12,7 +12,7 @@ const SIZE: usize = 4_000;
 const COUNT: usize = 16_000;
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The private memory of this process.
+/// The private memory of this process in bytes.
 fn own_bytes() -> usize {
     let text = fs::read_to_string("/proc/self/smaps_rollup").unwrap();
     let lines = text.lines().filter(|line| line.starts_with("Private_"));
@@ -23,7 +23,7 @@ fn own_bytes() -> usize {
 fn has_thread() -> bool {
     let tasks = fs::read_dir("/proc/self/task").unwrap();
     tasks.flatten().any(|task| {
-        // A thread may end meanwhile.
+        // The thread may end before its name is read.
         let name = fs::read_to_string(task.path().join("comm")).unwrap_or_default();
         name.trim() == "uringcore-trim"
     })
@@ -41,7 +41,7 @@ fn wait_until(what: &str, done: impl Fn() -> bool) {
 fn memory_freed_below_used_memory_is_returned_by_a_thread_that_ends() {
     let mut blocks: Vec<Vec<u8>> = (0..COUNT).map(|_| vec![1; SIZE]).collect();
     let full = own_bytes();
-    // One in a hundred stays, so that the heap does not shrink by itself.
+    // One block in a hundred stays in use, so that the heap does not shrink by itself.
     let mut number = 0;
     blocks.retain(|_| {
         number += 1;
@@ -52,7 +52,7 @@ fn memory_freed_below_used_memory_is_returned_by_a_thread_that_ends() {
     heap_trim::trim_on_thread().unwrap();
     wait_until("the memory", || own_bytes() + 40 * MIB < full);
     wait_until("the thread", || !has_thread());
-    // Again after that.
+    // A second trim starts a new thread.
     let again: Vec<Vec<u8>> = (0..COUNT).map(|_| vec![1; SIZE]).collect();
     let full = own_bytes();
     let kept = again.into_iter().skip(COUNT - 10).collect::<Vec<_>>();

@@ -1,4 +1,4 @@
-//! No descriptor, slot or buffer is leaked. One test at a time, because they count the descriptors of the process.
+//! No descriptor, slot or buffer is leaked. One test runs at a time, because each counts the process's descriptors.
 
 mod common;
 
@@ -21,7 +21,7 @@ both_backends!(
     many_drivers_leave_no_descriptor,
 );
 
-/// The kernel may still be closing descriptors of the previous test.
+/// Waits until no other test of this file runs, and until the kernel has closed the descriptors of the previous one.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -93,13 +93,13 @@ fn discarded_accepts_are_closed(backend: Backend) {
         assert!(rig.done.is_empty());
         drop(listener_backlog(&listener));
         let _ = client.set_read_timeout(Some(Duration::from_secs(5)));
-        // Accepted and released, or reset with the backlog: closed in any case.
+        // A connection that was accepted is closed, and one that was not is reset with the listener.
         assert!(matches!(client.read(&mut [0; 1]), Ok(0) | Err(_)));
     }
     assert_eq!(open_descriptors(), before);
 }
 
-/// Accepts the connections that the driver has not.
+/// Accepts the connections that the driver has not accepted.
 fn listener_backlog(listener: &std::net::TcpListener) -> Vec<TcpStream> {
     std::iter::from_fn(|| listener.accept().ok().map(|(stream, _)| stream)).collect()
 }
@@ -141,7 +141,7 @@ fn a_pending_close_is_done_when_the_driver_ends(backend: Backend) {
 fn many_drivers_leave_no_descriptor(backend: Backend) {
     let _alone = alone();
     let before = open_descriptors();
-    // More than a thread's table of registered rings holds, several alive at a time.
+    // There are more drivers than a thread's table of registered rings has entries, and several live at a time.
     for _ in 0..8 {
         let mut rigs: Vec<Rig> = (0..20).map(|_| Rig::new(backend)).collect();
         for rig in &mut rigs {

@@ -75,7 +75,7 @@ fn cancels_that_race_with_data_lose_nothing(backend: Backend) {
     let sender = std::thread::spawn(move || {
         for piece in sent.chunks(97) {
             theirs.write_all(piece).unwrap();
-            // Sometimes the receiver waits, sometimes it finds data.
+            // Data arrives before the receive in some rounds, and after it in others.
             std::thread::yield_now();
         }
     });
@@ -130,7 +130,7 @@ fn a_connect_that_is_already_in_progress_completes(backend: Backend) {
     rig.assert_idle();
 }
 
-/// The kernel's own second attempt would find the data consumed (see `uring::queue_entries`).
+/// If io_uring waited for room itself, it would send an empty datagram (`uring::queue_entries`).
 fn unix_datagrams_to_a_full_receiver_arrive_whole(backend: Backend) {
     let mut rig = Rig::new(backend);
     let folder = std::env::temp_dir().join(format!(

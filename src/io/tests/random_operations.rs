@@ -1,6 +1,7 @@
-//! Random operations, cancels, discards, closes and suspensions on many sockets. Invariants: every operation that
-//! was not discarded ends exactly once, a discarded one is never reported again, a close comes after the operations
-//! of its descriptor, and at the end nothing is in flight and no buffer is held.
+//! Random operations, cancels, discards, closes and suspensions on many sockets.
+//!
+//! Invariants: an operation that is not discarded ends exactly once. A discarded operation is not reported any more. A
+//! close ends after the other operations of its descriptor. At the end no operation is in flight and no buffer is held.
 
 mod common;
 
@@ -51,9 +52,9 @@ struct Life {
     rig: Rig,
     seed: u64,
     next_token: u64,
-    /// Operations that have not ended: token to identifier and descriptor generation.
+    /// Operations that have not ended, by token: the identifier, and the number of the socket.
     owed: HashMap<u64, (OpId, usize)>,
-    /// Tokens of closes, and the socket generation that they end.
+    /// Closes that have not ended, by token: the number of the socket.
     closes: HashMap<u64, usize>,
     silenced: HashSet<u64>,
     ended: usize,
@@ -69,7 +70,7 @@ fn chaos(config: DriverConfig, seed: u64) {
         silenced: HashSet::new(),
         ended: 0,
     };
-    let mut dice = Dice::new(seed);
+    let mut dice = SeededRandom::new(seed);
     let mut generation = 0;
     let mut sockets: Vec<(TcpStream, TcpStream, usize)> = Vec::new();
     for _ in 0..4_000 {
@@ -113,7 +114,7 @@ fn chaos(config: DriverConfig, seed: u64) {
                 if let Some((&token, &(op, _))) =
                     life.owed.iter().nth(dice.below(life.owed.len() + 1))
                 {
-                    // An operation that found no slot has no identifier to discard it by.
+                    // An operation that found no slot has no identifier, so it cannot be discarded.
                     let named = op != OpId::NONE && !life.closes.contains_key(&token);
                     let silent = named && dice.below(3) == 0;
                     if silent {
@@ -137,7 +138,7 @@ fn chaos(config: DriverConfig, seed: u64) {
                 life.closes.insert(token, socket);
                 life.owed.insert(token, (op, socket));
                 life.next_token += 1;
-                // Sometimes the peer closes first, sometimes after.
+                // The peer closes before or after this end, at random.
                 drop(theirs);
                 None
             }

@@ -44,7 +44,7 @@ fn a_weak_poll_does_not_keep_its_file_open(backend: Backend) {
     let number = first.as_raw_fd();
     let poll = rig.driver.poll_weak(number, Interest::Read, 1);
     rig.turn(Duration::from_millis(5));
-    // SAFETY: this closes `first`, and its number becomes a second one of `second`; both stay owned.
+    // SAFETY: this closes the file of `first`, whose number becomes a duplicate of `second`. Both stay owned.
     let renamed = unsafe { libc::dup3(second.as_raw_fd(), number, libc::O_CLOEXEC) };
     assert_eq!(renamed, number);
     assert_eq!(
@@ -54,7 +54,7 @@ fn a_weak_poll_does_not_keep_its_file_open(backend: Backend) {
     );
     rig.turn(Duration::from_millis(5));
     assert!(rig.done.is_empty(), "the wait does not end");
-    // The old wait does not affect the new file, even when it is cancelled.
+    // The old poll does not affect the new file, also when it is cancelled.
     let next = rig.driver.poll_weak(number, Interest::Read, 2);
     rig.driver.cancel(poll);
     assert_eq!(rig.result_of(poll), Err(libc::ECANCELED));
@@ -73,20 +73,20 @@ fn a_weak_poll_reports_readiness(backend: Backend) {
         assert!(rig.done.is_empty());
         theirs.write_all(b"ab").unwrap();
         assert_ne!(rig.result_of(poll).unwrap() & libc::POLLIN as u32, 0);
-        // One shot, and level-triggered.
+        // A poll completes once, and it is level-triggered.
         rig.turn(Duration::from_millis(1));
         assert!(rig.done.is_empty());
         let poll = rig.driver.poll_weak(fd, Interest::Read, 1);
         assert_ne!(rig.result_of(poll).unwrap() & libc::POLLIN as u32, 0);
         assert_eq!((&ours).read(&mut [0; 2]).unwrap(), 2);
     }
-    // A wait in another direction for the same file has no room in the set.
+    // A second poll of the same file cannot be added to the set, so it waits in the ring.
     let write = rig.driver.poll_weak(fd, Interest::Write, 1);
     let read = rig.driver.poll_weak(fd, Interest::Read, 1);
     assert!(rig.result_of(write).is_ok());
     theirs.write_all(b"c").unwrap();
     assert!(rig.result_of(read).is_ok());
-    // Across a suspension, and cancelled.
+    // A poll survives a suspension, and can be cancelled.
     assert_eq!((&ours).read(&mut [0; 2]).unwrap(), 1);
     let poll = rig.driver.poll_weak(fd, Interest::Read, 1);
     rig.driver.suspend(Duration::from_secs(1));
@@ -115,7 +115,7 @@ fn poll_is_level_triggered(backend: Backend) {
     assert!(rig.done.is_empty(), "nothing to read any more");
     theirs.write_all(b"c").unwrap();
     assert!(rig.result_of(poll).is_ok());
-    // One shot: no further completion.
+    // A poll completes once, so there is no further completion.
     rig.turn(Duration::from_millis(5));
     assert!(rig.done.is_empty());
     rig.assert_idle();
@@ -132,7 +132,7 @@ fn a_batch_limit_returns_completions_in_order(backend: Backend) {
     rig.driver.set_batch_limit(3);
     let mut reported = Vec::new();
     while reported.len() < 20 {
-        // Completions that are left prevent waiting, and a descriptor that is ready again is queued behind them.
+        // While completions are left, `enter` does not wait. A descriptor that is ready again comes after them.
         rig.turn(Duration::from_secs(20));
         assert!((1..=3).contains(&rig.done.len()), "{}", rig.done.len());
         for completion in rig.done.drain(..) {
@@ -181,7 +181,7 @@ fn polls_in_both_directions_are_independent(backend: Backend) {
     rig.assert_idle();
 }
 
-/// The caller closes a polled descriptor itself and gets the number again for another socket.
+/// The caller closes a descriptor with a poll, without the driver, and its number is reused for another socket.
 fn poll_of_a_reused_descriptor_number(backend: Backend) {
     let mut rig = Rig::new(backend);
     let (first, _keep) = unix_pair();
@@ -190,7 +190,7 @@ fn poll_of_a_reused_descriptor_number(backend: Backend) {
     let poll = rig.driver.poll(number, Interest::Read, 1);
     rig.turn(Duration::ZERO);
     rig.driver.cancel(poll);
-    // SAFETY: `first`'s number becomes a second name of `second`; both stay owned.
+    // SAFETY: the number of `first` becomes a duplicate of `second`. Both stay owned.
     let renamed = unsafe { libc::dup3(second.as_raw_fd(), number, libc::O_CLOEXEC) };
     assert_eq!(renamed, number);
     let poll = rig.driver.poll(number, Interest::Read, 2);
@@ -200,7 +200,7 @@ fn poll_of_a_reused_descriptor_number(backend: Backend) {
     rig.assert_idle();
 }
 
-/// A forked child keeps the open file of a watched descriptor that the parent closes.
+/// A duplicate, as a forked child has it, keeps the file of a polled descriptor open after the descriptor is closed.
 fn a_duplicate_of_a_closed_descriptor_causes_no_event(backend: Backend) {
     let mut rig = Rig::new(backend);
     let (ours, mut theirs) = unix_pair();
@@ -210,7 +210,7 @@ fn a_duplicate_of_a_closed_descriptor_causes_no_event(backend: Backend) {
     rig.turn(Duration::from_millis(1));
     rig.driver.discard(poll);
     let duplicate = ours.try_clone().unwrap();
-    // From here on the number belongs to another file, before the driver has polled again.
+    // The number gets another file before the driver polls again.
     // SAFETY: both descriptors are this test's own.
     assert_eq!(unsafe { libc::dup2(others.as_raw_fd(), number) }, number);
     let poll = rig.driver.poll(number, Interest::Read, 2);
@@ -218,7 +218,7 @@ fn a_duplicate_of_a_closed_descriptor_causes_no_event(backend: Backend) {
     theirs.write_all(b"for the file of before").unwrap();
     rig.turn(Duration::from_millis(20));
     assert!(rig.done.is_empty(), "readiness of a file that is not ours");
-    // The operation does not keep the driver from sleeping either.
+    // The old file's readiness does not end the driver's sleeps either.
     let begin = Instant::now();
     rig.turn(Duration::from_millis(50));
     rig.turn(Duration::from_millis(50));
@@ -301,7 +301,7 @@ fn files_have_a_position(backend: Backend) {
     assert_eq!(rig.bytes_of(read), Ok(b"one ".to_vec()));
     let at_end = rig.read(fd, 4, None);
     assert_eq!(rig.bytes_of(at_end), Ok(vec![]));
-    // A file is always ready.
+    // A regular file is always ready.
     let poll = rig.driver.poll(fd, Interest::Read, 2);
     assert_ne!(rig.result_of(poll).unwrap() & libc::POLLIN as u32, 0);
     rig.assert_idle();
@@ -326,7 +326,7 @@ fn a_cancelled_read_returns_its_buffer(backend: Backend) {
         rig.driver.cancel(read);
         assert_eq!(rig.bytes_of(read), Err(libc::ECANCELED));
     }
-    // Data written afterwards is still there.
+    // The cancelled read has consumed nothing: data written afterwards is complete.
     writer.write_all(b"kept").unwrap();
     let read = rig.read(reader.as_raw_fd(), 4, None);
     assert_eq!(rig.bytes_of(read), Ok(b"kept".to_vec()));
@@ -337,7 +337,7 @@ fn a_sleep_lasts_for_its_timeout(backend: Backend) {
     let mut rig = Rig::new(backend);
     let (ours, _theirs) = tcp_pair();
     for armed in [false, true] {
-        // Wait without a time-out, and with one that exceeds the kernel's range.
+        // The waits have no time-out, and one that exceeds the kernel's range.
         let waker = rig.driver.waker();
         let thread = thread::spawn(move || {
             thread::sleep(Duration::from_millis(10));
@@ -348,11 +348,11 @@ fn a_sleep_lasts_for_its_timeout(backend: Backend) {
             Entered::Woken
         );
         thread.join().unwrap();
-        // The eventfd's edge may come after the flag was seen; let it pass.
+        // The eventfd's event may arrive after the wake was reported. This turn consumes it.
         rig.turn(Duration::ZERO);
         for micros in [1, 300, 1_000, 20_500] {
             if armed {
-                // A submission in the same call hides the kernel's ETIME.
+                // If a call submits an operation, the kernel returns the number of entries and not ETIME.
                 rig.driver.recv(ours.as_raw_fd(), 1);
             }
             let limit = Duration::from_micros(micros);
@@ -421,7 +421,7 @@ fn a_wake_before_the_sleep_is_not_lost(backend: Backend) {
     );
 }
 
-/// Each thread raises its number and wakes; the sleeper, without time-out, must see every number.
+/// Each thread raises its number and wakes the driver, which sleeps without a time-out and must see every number.
 fn wakes_from_many_threads_are_never_lost(backend: Backend) {
     let mut rig = Rig::new(backend);
     let rounds = 20_000;
@@ -435,7 +435,7 @@ fn wakes_from_many_threads_are_never_lost(backend: Backend) {
                 for round in 0..rounds {
                     let mine = raised.fetch_add(1, Ordering::SeqCst) + 1;
                     waker.wake();
-                    // Sometimes wait for the answer, so that the driver falls asleep often.
+                    // In a quarter of the rounds the thread waits until its number is seen, so that the driver sleeps.
                     while round % 4 == 0 && seen.load(Ordering::SeqCst) < mine {
                         thread::yield_now();
                     }
@@ -455,7 +455,7 @@ fn wakes_from_many_threads_are_never_lost(backend: Backend) {
                     }
                 }
                 if seen.load(Ordering::SeqCst) == last {
-                    // Ten seconds asleep with a number waiting: the wake was lost. Free the sleeper.
+                    // The driver has slept for ten seconds although a number was raised, so a wake was lost.
                     seen.store(u64::MAX, Ordering::SeqCst);
                     waker.wake();
                     return false;
@@ -508,7 +508,7 @@ fn needs_enter_is_true_while_there_is_work(backend: Backend) {
 fn a_signal_interrupts_a_sleep(backend: Backend) {
     extern "C" fn nothing(_: i32) {}
     let mut rig = Rig::new(backend);
-    // SAFETY: a handler that does nothing, with SA_RESTART, which must not restart the wait.
+    // SAFETY: the handler does nothing. SA_RESTART must not restart the wait.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = nothing as extern "C" fn(i32) as usize;
@@ -524,7 +524,7 @@ fn a_signal_interrupts_a_sleep(backend: Backend) {
         let sleeper = unsafe { libc::pthread_self() };
         let thread = thread::spawn(move || {
             thread::sleep(Duration::from_millis(50));
-            // SAFETY: the sleeping thread joins us before it ends.
+            // SAFETY: the sleeping thread joins this thread before it ends.
             unsafe { libc::pthread_kill(sleeper, libc::SIGUSR2) };
         });
         assert_eq!(

@@ -19,7 +19,7 @@ both_backends!(
     discarded_data_returns_its_buffer,
 );
 
-/// Two small buffers, both held while megabytes arrive.
+/// The driver has two small buffers, and the test holds both while megabytes arrive.
 fn a_stream_without_free_buffers_loses_no_byte(backend: Backend) {
     let mut rig = Rig::with(DriverConfig {
         backend: Some(backend),
@@ -45,7 +45,7 @@ fn a_stream_without_free_buffers_loses_no_byte(backend: Backend) {
         }
         if held.len() == 2 {
             if got.len() < 10_000 {
-                // With all buffers held, entering must sleep, not spin.
+                // While all buffers are held, `enter` must sleep until its time-out and not return at once.
                 let enters = rig.driver.stats().enters;
                 rig.turn(Duration::from_millis(5));
                 rig.turn(Duration::from_millis(5));
@@ -64,7 +64,7 @@ fn a_stream_without_free_buffers_loses_no_byte(backend: Backend) {
     rig.assert_idle();
 }
 
-/// Kernels before 6.12: each receive takes a whole buffer.
+/// As on kernels before 6.12, each receive takes a whole buffer.
 #[test]
 fn a_stream_arrives_through_unshared_buffers() {
     let config = DriverConfig {
@@ -89,7 +89,7 @@ fn a_stream_arrives_through_unshared_buffers() {
     rig.assert_idle();
 }
 
-/// The end of a stream takes a buffer for a moment, and returns it.
+/// io_uring takes a buffer for the end of a stream. The driver must free it.
 #[test]
 fn the_end_of_a_stream_returns_its_buffer() {
     let mut rig = Rig::with(DriverConfig {
@@ -108,7 +108,7 @@ fn the_end_of_a_stream_returns_its_buffer() {
     rig.assert_idle();
 }
 
-/// A small receive must not take a whole buffer, and a held one must not block the others.
+/// A small receive must not use up a whole buffer, and a held `RecvBuf` must not block other receives.
 fn small_receives_share_a_buffer(backend: Backend) {
     let mut rig = Rig::with(DriverConfig {
         backend: Some(backend),
@@ -130,7 +130,7 @@ fn small_receives_share_a_buffer(backend: Backend) {
     }
     let stats = rig.driver.stats();
     assert_eq!((stats.buffers_out, stats.enobufs), (1, 0));
-    // Buffers are returned in any order while more data arrives; 20 can't pin all 32 buffers.
+    // `RecvBuf`s are dropped in any order while more data arrives. The 20 that are held cannot hold all 32 buffers.
     held.truncate(20);
     let mut state = 1;
     for _ in 0..2_000 {
@@ -187,7 +187,7 @@ fn many_starved_sockets_all_finish(backend: Backend) {
     rig.assert_idle();
 }
 
-/// Sockets that always have more to receive do not take the buffers from the others.
+/// Sockets that always have more data do not take all buffers from the other sockets.
 fn starved_sockets_receive_in_turn(backend: Backend) {
     const SOCKETS: usize = 40;
     let mut rig = Rig::with(DriverConfig {
@@ -215,7 +215,7 @@ fn starved_sockets_receive_in_turn(backend: Backend) {
             bytes[index] += piece.len();
             if bytes[index] == (rounds[index] + 1) * message.len() {
                 rounds[index] += 1;
-                // The next message is here before the driver reads again.
+                // The next message arrives before the driver receives again.
                 pairs[index].1.write_all(&message).unwrap();
             }
         }
@@ -233,7 +233,8 @@ fn starved_sockets_receive_in_turn(backend: Backend) {
     rig.assert_idle();
 }
 
-/// Queues far smaller than the load: inline submission, completion overflow, re-arming.
+/// The ring's queues are far smaller than the load. So the driver must submit a full queue at once, handle an
+/// overflow of completions, and arm operations again.
 fn tiny_rings_overflow_and_lose_nothing(backend: Backend) {
     let mut rig = Rig::with(DriverConfig {
         backend: Some(backend),
@@ -243,7 +244,7 @@ fn tiny_rings_overflow_and_lose_nothing(backend: Backend) {
     });
     let pairs: Vec<_> = (0..64).map(|_| tcp_pair()).collect();
     let sent = pattern(5_000);
-    // Before the first enter the queue can't be submitted, after it it can.
+    // In the first round the ring is not enabled, so a full queue cannot be submitted. In the second it can.
     for round in 0..2 {
         let ops: Vec<OpId> = pairs
             .iter()

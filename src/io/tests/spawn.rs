@@ -31,7 +31,7 @@ fn dup(fd: &impl AsRawFd) -> ChildFd {
     ChildFd::duplicate(fd.as_raw_fd()).unwrap()
 }
 
-/// Runs the command to its end and returns the output and the wait status.
+/// Runs a command to its end. Returns its output and its wait status.
 fn output(mut command: Command) -> (String, i32) {
     let (mut reader, writer) = pipe().unwrap();
     command.stdio[1] = Some(dup(&writer));
@@ -72,7 +72,7 @@ fn a_child_has_its_arguments_environment_and_streams() {
 #[test]
 fn a_child_has_only_the_descriptors_passed_to_it() {
     let kept = File::open("/dev/null").unwrap();
-    // Inheritable, so that only closing keeps it from the child.
+    // The duplicate is not close-on-exec, so the child has it unless it closes it.
     // SAFETY: duplicates a descriptor that is open.
     let leaked: RawFd = unsafe { libc::dup(kept.as_raw_fd()) };
     let number = 77;
@@ -82,7 +82,7 @@ fn a_child_has_only_the_descriptors_passed_to_it() {
     // SAFETY: this test's own descriptor.
     unsafe { libc::close(leaked) };
     let found: Vec<RawFd> = text.lines().map(|line| line.parse().unwrap()).collect();
-    // The shell's own open directory is one more, below 77.
+    // The shell has one more descriptor, of the directory that it lists; its number is below 77.
     assert!(found.contains(&number), "{found:?}");
     let others = found.iter().filter(|&&fd| fd > 2 && fd != number).count();
     assert!(others <= 1, "{found:?}");
@@ -126,7 +126,7 @@ fn forbid_close_range() {
 
 #[test]
 fn descriptors_are_closed_without_close_range() {
-    // More than one piece of the list that the child reads.
+    // The list of so many descriptors does not fit into the child's buffer, so it reads the list in pieces.
     let file = File::open("/dev/null").unwrap();
     // SAFETY: a plain descriptor that this test owns; the copy is not close-on-exec.
     let leaked: Vec<RawFd> = (0..400)
@@ -156,7 +156,7 @@ fn await_end_leaves_the_child_to_be_reaped() {
     let child = shell("exit 9").spawn().unwrap();
     await_end(child.pid);
     assert_eq!(libc::WEXITSTATUS(wait(&child)), 9);
-    await_end(child.pid); // reaped: there is nothing to wait for
+    await_end(child.pid); // returns at once, because the child was reaped
 }
 
 #[test]

@@ -59,7 +59,7 @@ fn end_of_stream_is_an_empty_buffer(backend: Backend) {
     drop(theirs);
     assert_eq!(rig.read_to_end(recv), b"last words");
     assert_eq!(rig.driver.stats().in_flight, 0);
-    // After the end nothing more arrives, and another receive reports the end again.
+    // After the end of the stream there is no further completion, and another receive reports the end again.
     let again = rig.driver.recv(ours.as_raw_fd(), 7);
     assert_ne!(again, recv);
     assert_eq!(rig.read_to_end(again), b"");
@@ -236,7 +236,7 @@ fn cancel_ends_with_one_completion_and_frees_the_slot(backend: Backend) {
     let (ours, _theirs) = tcp_pair();
     let (listener, _) = listener();
     let fd = ours.as_raw_fd();
-    // Cancelled before submission, and after.
+    // The operation is cancelled before it is submitted, and after.
     for settle in [false, true] {
         let recv = rig.driver.recv(fd, 1);
         let accept = rig.driver.accept(listener.as_raw_fd(), 2);
@@ -268,7 +268,7 @@ fn a_stale_cancel_has_no_effect(backend: Backend) {
     let old = rig.driver.recv(ours.as_raw_fd(), 1);
     rig.driver.cancel(old);
     rig.next_of(old);
-    // This reuses the slot with a new generation.
+    // The new operation uses the slot of the cancelled one, with another generation.
     let new = rig.driver.recv(ours.as_raw_fd(), 2);
     assert_eq!(new.as_u64() as u32, old.as_u64() as u32);
     rig.driver.cancel(old);
@@ -299,7 +299,7 @@ fn cancel_fd_ends_every_operation_of_the_descriptor(backend: Backend) {
     assert!(rig.result_of(send).unwrap() > 0);
     beyond.write_all(b"x").unwrap();
     assert_eq!(rig.read_exactly(spared, 1), b"x");
-    // The descriptor itself is unharmed.
+    // The descriptor can still be used.
     theirs.write_all(b"still open").unwrap();
     let recv = rig.driver.recv(fd, 1);
     assert_eq!(rig.read_exactly(recv, 10), b"still open");
@@ -376,7 +376,7 @@ fn a_listener_address_is_free_after_close(backend: Backend) {
         rig.next_of(accept).outcome,
         Outcome::Accepted(Err(Errno::CANCELED))
     ));
-    // Without SO_REUSEADDR: std sets it, which does not help while another socket listens.
+    // std's listeners have SO_REUSEADDR. This socket has not, so binding fails while a socket uses the address.
     let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
     socket.bind(&address.into()).unwrap();
     socket.listen(1).unwrap();
@@ -400,7 +400,7 @@ fn a_full_operation_table_refuses_with_enobufs(backend: Backend) {
         refused.outcome,
         Outcome::Done(Err(Errno::NO_BUFFERS))
     ));
-    // A close is accepted nevertheless.
+    // A close gets a slot although the table is full.
     rig.close(ours);
     rig.next_of(first);
     rig.next_of(second);

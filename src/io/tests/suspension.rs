@@ -1,4 +1,5 @@
-//! A suspended driver: operations that were taken back, the idle epoll set, and that neither loses anything.
+//! A suspended driver: operations that were taken back from the kernel, and the idle epoll set, lose no data and no
+//! event.
 
 mod common;
 
@@ -40,7 +41,7 @@ fn a_suspended_driver_moves_to_another_thread_with_operations_in_flight(backend:
     let recv = rig.driver.recv(ours.as_raw_fd(), 2);
     let poll = rig.driver.poll(polled.as_raw_fd(), Interest::Read, 3);
     let read = rig.read(readable.as_raw_fd(), 4, None);
-    // More than the socket's buffer holds: suspended half-way.
+    // The send is larger than the socket's buffer, so that it is suspended half-way.
     let sent = pattern(8_000_000);
     let send = rig
         .driver
@@ -48,7 +49,7 @@ fn a_suspended_driver_moves_to_another_thread_with_operations_in_flight(backend:
     rig.turn(Duration::ZERO);
     for round in 0..6u8 {
         rig.driver.suspend(Duration::from_secs(5));
-        let mover = Mover(rig);
+        let mover = SentRig(rig);
         let run = move || {
             let mut rig = { mover }.0;
             let client = TcpStream::connect(address).unwrap();
@@ -58,7 +59,7 @@ fn a_suspended_driver_moves_to_another_thread_with_operations_in_flight(backend:
             ));
             drop(client);
             rig.driver.suspend(Duration::from_secs(5));
-            Mover(rig)
+            SentRig(rig)
         };
         // The driver moves to another thread and back.
         rig = if round % 2 == 0 {
@@ -75,7 +76,7 @@ fn a_suspended_driver_moves_to_another_thread_with_operations_in_flight(backend:
     assert_eq!(rig.result_of(poll), Ok(libc::POLLIN as u32));
     writer.write_all(b"data").unwrap();
     assert_eq!(rig.bytes_of(read), Ok(b"data".to_vec()));
-    // The send was cut short at most once, and its reported count is what arrives.
+    // The suspension has cut the send short at most once, and as many bytes arrive as it reports.
     let mut done = rig.take(send);
     let reader = thread::spawn(move || {
         let mut all = Vec::new();
@@ -111,7 +112,7 @@ fn suspending_sends_queued_data(backend: Backend) {
     assert_eq!(&four, b"last");
     assert_eq!(rig.result_of(send), Ok(4));
     assert!(rig.take(recv).is_none());
-    // This also works for a driver that has not resumed since.
+    // A second suspension before the driver resumes sends queued data, too.
     rig.driver.suspend(Duration::from_secs(5));
     let send = rig
         .driver
@@ -149,11 +150,11 @@ fn a_descriptor_number_reused_during_suspension_is_left_to_its_new_owner(backend
     ));
 }
 
-/// Runs of two turns each that never sleep, until there is a completion.
+/// Repeats a run of two turns that do not sleep, until there is a completion.
 fn run_until_something(rig: &mut Rig) {
     let deadline = Instant::now() + Duration::from_secs(20);
     while rig.done.is_empty() {
-        assert!(Instant::now() < deadline, "nothing was seen");
+        assert!(Instant::now() < deadline, "no completion arrived");
         rig.turn(Duration::ZERO);
         rig.turn(Duration::ZERO);
         rig.driver.suspend(Duration::from_secs(5));
@@ -181,7 +182,7 @@ fn a_run_without_a_sleep_arms_nothing_and_misses_nothing(backend: Backend) {
     }
     assert_eq!(rig.driver.stats().rearms, rearms);
     assert!(rig.done.is_empty());
-    // Each kind of operation completes without a sleep.
+    // Each kind of operation completes in runs that do not sleep.
     theirs.write_all(b"data").unwrap();
     run_until_something(&mut rig);
     assert_eq!(rig.read_exactly(recv, 4), b"data");
@@ -201,7 +202,7 @@ fn a_run_without_a_sleep_arms_nothing_and_misses_nothing(backend: Backend) {
     assert!(
         matches!(&datagram.outcome, Outcome::Datagram(Ok(datagram)) if datagram.payload() == b"data")
     );
-    // Operations that were cancelled or closed meanwhile cause no error.
+    // Cancels and closes during a suspension cause no error.
     rig.driver.suspend(limit);
     rig.driver.cancel(accept);
     rig.turn(Duration::ZERO);
@@ -227,13 +228,13 @@ fn a_suspended_operation_can_be_cancelled_and_its_driver_dropped(backend: Backen
     rig.driver.recv(ours.as_raw_fd(), 2);
     rig.turn(Duration::ZERO);
     rig.driver.suspend(Duration::from_secs(5));
-    let mover = Mover(rig);
+    let mover = SentRig(rig);
     let elsewhere = move || {
         let mut rig = { mover }.0;
         rig.driver.cancel(accept);
         drop(listener);
         assert!(TcpStream::connect(address).is_err());
-        // Queued on a suspended driver, sent by its end.
+        // The send is queued while the driver is suspended, and the driver's end sends it.
         rig.driver
             .send(ours.as_raw_fd(), Bytes::from_static(b"bye"), 3);
         drop(rig);
@@ -246,14 +247,14 @@ fn a_suspended_operation_can_be_cancelled_and_its_driver_dropped(backend: Backen
     assert_eq!(all, b"bye");
 }
 
-/// A run that sleeps.
+/// A run of the loop that sleeps once.
 fn run(rig: &mut Rig) {
     rig.turn(Duration::ZERO);
     rig.turn(Duration::from_millis(1));
     rig.driver.suspend(LIMIT);
 }
 
-/// Runs until no operation is armed.
+/// Repeats runs until no operation is armed in the ring.
 fn run_until_silent(rig: &mut Rig) {
     for _ in 0..3 {
         run(rig);
@@ -276,7 +277,7 @@ fn silent_operations_are_not_armed_again(backend: Backend) {
     let after = rig.driver.stats();
     assert_eq!(after.rearms, before.rearms);
     assert!(after.syscalls - before.syscalls < 100, "{after:?}");
-    // Only an operation that is used again is armed in the ring.
+    // Only an operation that has a completion again is armed in the ring.
     for round in 0..5 {
         let client = TcpStream::connect(address).unwrap();
         drop(rig.accepted(accept));
@@ -361,7 +362,7 @@ fn operations_in_the_idle_epoll_set_end_as_in_the_ring(backend: Backend) {
             rig.next_of(recv).outcome,
             Outcome::Received(Err(Errno::CANCELED))
         ));
-        // The number can be used for another operation as before.
+        // The descriptor can be used for another operation afterwards.
         theirs.write_all(b"data").unwrap();
         let again = rig.driver.recv(cancelled.as_raw_fd(), 3);
         assert_eq!(rig.read_exactly(again, 4), b"data");
@@ -389,7 +390,7 @@ fn the_idle_epoll_set_holds_no_file_open(backend: Backend) {
     rig.driver.recv(ours.as_raw_fd(), 1);
     rig.driver.accept(listener.as_raw_fd(), 2);
     run_until_silent(&mut rig);
-    // Our side closes both while their operations are still in the epoll instance.
+    // Both descriptors are closed while their operations are in the idle epoll set.
     rig.turn(Duration::from_millis(1));
     drop(ours);
     drop(listener);
@@ -408,7 +409,7 @@ fn the_idle_epoll_set_moves_to_another_thread(backend: Backend) {
     for round in 0..4u8 {
         let mut user = user.try_clone().unwrap();
         let mut theirs = theirs.try_clone().unwrap();
-        let mover = Mover(rig);
+        let mover = SentRig(rig);
         let elsewhere = move || {
             let mut rig = { mover }.0;
             for _ in 0..3 {
@@ -420,7 +421,7 @@ fn the_idle_epoll_set_moves_to_another_thread(backend: Backend) {
             if round % 2 == 1 {
                 theirs.write_all(&[round; 2]).unwrap();
             }
-            Mover(rig)
+            SentRig(rig)
         };
         rig = { thread::spawn(elsewhere).join().unwrap() }.0;
         if round % 2 == 1 {
@@ -431,14 +432,14 @@ fn the_idle_epoll_set_moves_to_another_thread(backend: Backend) {
     assert!(rig.done.is_empty());
 }
 
-/// Tests the set only; `leaks.rs` has the equivalent for the epoll backend.
+/// This tests io_uring's idle epoll set. `readiness.rs` tests both backends in general.
 #[test]
 fn a_duplicate_of_a_closed_member_of_the_idle_epoll_set_causes_no_event() {
     let mut rig = Rig::new(Backend::Uring);
     let (ours, mut theirs) = tcp_pair();
     let recv = rig.driver.recv(ours.as_raw_fd(), 1);
     run_until_silent(&mut rig);
-    // The duplicate that a forked child would have; the set still watches the file.
+    // A duplicate, as a forked child has it, keeps the file in the set after its descriptor is closed.
     let duplicate = ours.try_clone().unwrap();
     let (other, mut pusher) = tcp_pair();
     // SAFETY: both descriptors are open and owned here; `ours` is another file afterwards.
@@ -473,7 +474,7 @@ fn eventfd() -> OwnedFd {
     }
 }
 
-/// Eventfds share one inode, so only the kernel can distinguish them.
+/// All eventfds have the same inode, so the driver cannot see that the number has another file.
 fn an_eventfd_that_reuses_a_suspended_number_is_left_alone(backend: Backend) {
     let mut rig = Rig::new(backend);
     let (ours, _theirs) = tcp_pair();
@@ -496,7 +497,7 @@ fn an_eventfd_that_reuses_a_suspended_number_is_left_alone(backend: Backend) {
 }
 
 /// A connection of the random test.
-struct Line {
+struct Connection {
     ours: TcpStream,
     theirs: TcpStream,
     recv: OpId,
@@ -504,10 +505,10 @@ struct Line {
     received: Vec<u8>,
 }
 
-impl Line {
-    fn new(rig: &mut Rig, token: u64) -> Line {
+impl Connection {
+    fn new(rig: &mut Rig, token: u64) -> Connection {
         let (ours, theirs) = tcp_pair();
-        Line {
+        Connection {
             recv: rig.driver.recv(ours.as_raw_fd(), token),
             ours,
             theirs,
@@ -517,77 +518,84 @@ impl Line {
     }
 }
 
-/// Delivers completions to their connections by the operation. A cancelled receive starts again.
-fn deliver(rig: &mut Rig, lines: &mut [Line]) {
+/// Passes each completion to its connection, found by the operation. A cancelled receive is started again.
+fn deliver(rig: &mut Rig, connections: &mut [Connection]) {
     for done in std::mem::take(&mut rig.done) {
-        let Some(line) = lines.iter_mut().find(|line| line.recv == done.op()) else {
+        let Some(connection) = connections
+            .iter_mut()
+            .find(|connection| connection.recv == done.op())
+        else {
             continue;
         };
         match done.outcome {
-            Outcome::Received(Ok(data)) => line.received.extend_from_slice(&data),
+            Outcome::Received(Ok(data)) => connection.received.extend_from_slice(&data),
             Outcome::Received(Err(Errno::CANCELED)) => {
-                line.recv = rig.driver.recv(line.ours.as_raw_fd(), done.token);
+                connection.recv = rig.driver.recv(connection.ours.as_raw_fd(), done.token);
             }
             other => panic!("{other:?}"),
         }
     }
 }
 
-/// Some connections are used all the time, most of them occasionally; the driver is suspended, moved, polled and
-/// sleeps at random. Each byte arrives once, in order, on its own connection.
+/// Some connections are used all the time, most of them occasionally. At random the driver sleeps, polls, is suspended,
+/// and is moved to another thread. Each byte arrives once, in order, on its connection.
 fn random_suspensions_lose_no_byte(backend: Backend) {
     for seed in 1..=4u64 {
         let mut rig = Rig::new(backend);
-        let mut dice = Dice::new(seed);
+        let mut dice = SeededRandom::new(seed);
         let mut next: u64 = 0;
-        let mut lines: Vec<_> = (0..24).map(|token| Line::new(&mut rig, token)).collect();
+        let mut connections: Vec<_> = (0..24)
+            .map(|token| Connection::new(&mut rig, token))
+            .collect();
         for _ in 0..3_000 {
             let hot = dice.below(2) == 0;
-            let chosen = dice.below(if hot { 3 } else { lines.len() });
+            let chosen = dice.below(if hot { 3 } else { connections.len() });
             match dice.below(16) {
                 0..=4 => {
                     let text = next.to_be_bytes();
                     next += 1;
-                    lines[chosen].theirs.write_all(&text).unwrap();
-                    lines[chosen].sent.extend(text);
+                    connections[chosen].theirs.write_all(&text).unwrap();
+                    connections[chosen].sent.extend(text);
                 }
                 5..=7 => rig.driver.suspend(LIMIT),
-                8 if dice.below(4) == 0 => rig.driver.cancel(lines[chosen].recv),
+                8 if dice.below(4) == 0 => rig.driver.cancel(connections[chosen].recv),
                 9 if dice.below(8) == 0 => {
-                    // The number goes to the next connection.
-                    let token = lines[chosen].sent.len() as u64;
-                    let line = Line::new(&mut rig, token);
-                    let old = std::mem::replace(&mut lines[chosen], line);
+                    // The next connection gets the descriptor's number.
+                    let token = connections[chosen].sent.len() as u64;
+                    let connection = Connection::new(&mut rig, token);
+                    let old = std::mem::replace(&mut connections[chosen], connection);
                     rig.driver.discard(old.recv);
                     rig.close(old.ours);
                 }
                 10 if dice.below(4) == 0 => {
                     rig.driver.suspend(LIMIT);
-                    let mover = Mover(rig);
+                    let mover = SentRig(rig);
                     let elsewhere = move || {
                         let mut rig = { mover }.0;
                         rig.turn(Duration::from_micros(100));
                         rig.driver.suspend(LIMIT);
-                        Mover(rig)
+                        SentRig(rig)
                     };
                     rig = { thread::spawn(elsewhere).join().unwrap() }.0;
                 }
                 11..=12 => rig.turn(Duration::from_micros(50)),
                 _ => rig.turn(Duration::ZERO),
             }
-            deliver(&mut rig, &mut lines);
+            deliver(&mut rig, &mut connections);
         }
         let deadline = Instant::now() + Duration::from_secs(20);
-        while lines
+        while connections
             .iter()
-            .any(|line| line.received.len() < line.sent.len())
+            .any(|connection| connection.received.len() < connection.sent.len())
         {
             assert!(Instant::now() < deadline, "seed {seed}: bytes are missing");
             rig.turn(Duration::from_millis(50));
-            deliver(&mut rig, &mut lines);
+            deliver(&mut rig, &mut connections);
         }
         assert!(
-            lines.iter().all(|line| line.received == line.sent),
+            connections
+                .iter()
+                .all(|connection| connection.received == connection.sent),
             "seed {seed}"
         );
     }

@@ -1,4 +1,4 @@
-//! Processes the completion queue: finds each operation, its result, and whether it has ended.
+//! Processes the completion queue: finds the operation of each entry, reports its result, and ends it or arms it again.
 
 use std::collections::VecDeque;
 use std::os::fd::{FromRawFd, OwnedFd};
@@ -28,7 +28,7 @@ impl Uring {
         most: usize,
         out: &mut VecDeque<Completion>,
     ) {
-        // A round is at most one full queue: the kernel refills it only in `enter`.
+        // The kernel fills the queue only in `enter`, so this loop ends.
         let mut events = self.ring.completion().len().min(most);
         while events > 0 {
             events -= 1;
@@ -67,7 +67,8 @@ impl Uring {
             OpKind::RecvMsg => self.handle_recv_msg(state, index, event, out),
             OpKind::Accept => self.handle_accept(state, index, event, out),
             OpKind::File => self.handle_file(state, index, event.result, out),
-            // A connect that an earlier, cancelled one began continues: this one waits for its end.
+            // EALREADY: an earlier, cancelled operation has begun to connect this socket. This operation waits for the
+            // end of that connection attempt.
             OpKind::Connect => {
                 self.handle_waiting(state, index, event.result, libc::EALREADY, out);
             }
@@ -81,7 +82,7 @@ impl Uring {
     fn handle_internal(&mut self, state: &mut BackendState, event: CompletionEntry) {
         self.suspend_is_answered |= event.user_data == queue_entries::SUSPEND;
         if event.user_data == queue_entries::IDLE_EPOLL {
-            // The next enter reads the set, and watches it again.
+            // The next `enter` reads the set's events and polls the set again.
             self.idle_epoll.is_watched = false;
         }
         let lost = event.user_data == queue_entries::WAKE && !event.more();
@@ -158,8 +159,8 @@ impl Uring {
         self.data(state, index, event, Outcome::Accepted(Ok(fd)), out);
     }
 
-    /// A multishot has a result. If it ended without being cancelled (overflow), it is armed again and the caller
-    /// sees no difference.
+    /// Reports the result of a receive or an accept. If the kernel has ended a multishot operation that was not
+    /// cancelled (after an overflow of the queue), it is armed again, so that the caller sees no end.
     #[inline]
     fn data(
         &mut self,
@@ -180,7 +181,8 @@ impl Uring {
         self.rearm.push(index);
     }
 
-    /// A multishot ended without data: for good, or to be armed again.
+    /// Handles a receive or an accept that has ended without a result to report: it waits for a buffer or for
+    /// readiness, is armed again, or ends.
     fn no_data(
         &mut self,
         state: &mut BackendState,
@@ -205,7 +207,7 @@ impl Uring {
                 }
                 .push_back(op);
             }
-            // The peer aborted before the accept; the listener is fine.
+            // ECONNABORTED is about a peer that closed its connection before the accept. The listener still works.
             (libc::ECONNABORTED, OpKind::Accept) | (libc::EINTR | libc::ECANCELED, _)
                 if !cancelled =>
             {
@@ -216,7 +218,7 @@ impl Uring {
         }
     }
 
-    /// Waits for readiness if the operation failed with `errno`. Any other result is final.
+    /// Waits for readiness if the operation has failed with `errno`. Any other result ends the operation.
     fn handle_waiting(
         &mut self,
         state: &mut BackendState,
@@ -245,7 +247,7 @@ impl Uring {
         if result == -libc::EAGAIN && waits {
             return self.wait_for_readiness(state, index, out);
         }
-        // A kernel thread that our cancel has interrupted returns EINTR.
+        // EINTR shows that our cancel has interrupted the kernel thread that executes the operation.
         let interrupted = result == -libc::EINTR && state.table.at(index).cancelled;
         let result = if interrupted {
             -libc::ECANCELED

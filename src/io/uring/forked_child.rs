@@ -1,12 +1,12 @@
-//! A ring's operations in a forked child, which has the parent's memory and must not touch its ring.
+//! The operations of a ring in a forked child, which has a copy of the parent's memory and must not use its ring.
 //!
-//! Most children never run the loop that they were forked with, so the first `enter` sets up a ring of their own.
-//! Until then every operation that may continue is suspended: those that only wait, and those that were taken back
-//! from the kernel before the fork (the host suspends before it forks). Operations that the parent's kernel may be
-//! carrying out at that moment end with ECANCELED here, because their progress is unknown.
+//! Most children never run the loop that they were forked with, so a child makes its own ring only at its first
+//! `enter`. Until then its operations are suspended: those that only wait, and those that were taken back from the
+//! kernel before the fork (the host suspends the driver before it forks). An operation that the kernel may be
+//! executing for the parent ends with ECANCELED in the child, because its progress is unknown.
 //!
-//! Connections and data that were received before the fork and not reported yet are in both processes; `Driver` handles
-//! connections.
+//! Data that was received before the fork and not reported is in both processes. `Driver` leaves such connections to
+//! the parent.
 
 use std::collections::HashMap;
 use std::io;
@@ -26,8 +26,7 @@ pub(crate) struct Inherited {
 }
 
 impl Uring {
-    /// For a forked child. The mappings and the descriptor are this process's to drop, but the ring must not be
-    /// used.
+    /// Drops the parent's ring in a forked child, without using it, and suspends the operations that can continue here.
     pub(crate) fn leave_to_parent(mut self, state: &mut BackendState) -> Inherited {
         state.stream.detach();
         state.datagram.detach();
@@ -37,7 +36,7 @@ impl Uring {
         let known: HashMap<_, _> = known.collect();
         let mut suspended = Vec::new();
         for index in state.table.indexes() {
-            // A close in the list may have been finished by the operation it waited for.
+            // The end of an operation may have ended a close that waited for it, which is later in this list.
             if !state.table.is_live(index) {
                 continue;
             }
@@ -70,7 +69,7 @@ impl Inherited {
         let index = op.index();
         let Slot { kind, fd, .. } = *state.table.at(index);
         if kind != OpKind::Close {
-            // A file operation's descriptor may be a directory, or none.
+            // A file operation may have no descriptor, or that of a directory.
             let file = file_of(fd).filter(|_| kind != OpKind::File);
             state.table.set_phase(index, OpPhase::Suspended);
             return self.suspended.push(Suspended {
@@ -89,7 +88,7 @@ impl Inherited {
         close_directly(state, index);
     }
 
-    /// A ring of this process, suspended with all suspended operations.
+    /// Makes a ring of this process. It is suspended, with all operations.
     pub(crate) fn set_up(&mut self, state: &mut BackendState) -> io::Result<Uring> {
         let (stream, datagram) = (&state.stream, &state.datagram);
         let ring = setup::set_up_again(&self.config, stream, datagram, self.stream_flags)?;
@@ -101,7 +100,7 @@ impl Inherited {
     }
 }
 
-/// True if the operation can also run here without taking anything from the parent.
+/// True if the child can execute the operation too: it only waits, or it was not in the kernel at the fork.
 fn can_continue(slot: &Slot) -> bool {
     let only_waits = match slot.kind {
         OpKind::Accept | OpKind::Connect | OpKind::Poll => true,

@@ -1,21 +1,20 @@
-//! The idle epoll set: an operation without a completion during a whole run of the loop waits in an epoll set, and
-//! costs nothing when the loop stops and starts again.
+//! The idle epoll set. An operation that has no completion during a whole run of the loop waits in this set
+//! afterwards, so that it costs nothing when the loop stops and starts again.
 //!
-//! A suspended operation is armed at the first sleep of the next run and taken back at its end, which costs three
-//! to seven microseconds for each idle connection of a program that runs its loop again and again. The set belongs
-//! to no thread, so it stays as it is; the ring waits for the set like for one more descriptor. An operation with
-//! an event in the set is armed in the ring and stays there until it is silent for a whole run again. A connection
-//! that is used never enters the set.
+//! Without the set each run would arm every suspended operation and take it back at the end, which costs 3 to 7 µs
+//! for each idle connection. An epoll set belongs to no thread, so its members stay there between runs, and the ring
+//! waits for the whole set with one poll. If a member has an event, its operation is armed in the ring, where it
+//! stays until it has no completion during a whole run again. A connection in use never enters the set.
 //!
-//! The set tracks files, not numbers: a reused number causes no event here, as with asyncio. It does not hold files
-//! open either, so a socket that its owner closes is closed.
+//! An epoll set refers to files and not to numbers. So a reused descriptor number causes no event, and the set does
+//! not keep a file open that its owner closes.
 //!
-//! Not here: the choice of operations (`suspension`).
+//! Not here: the choice of the operations (`suspension`).
 //!
-//! Measured with one echo in a run of its own, beside 100 and beside 1,000 idle connections: 50 µs in both cases.
-//! With all operations armed and taken back in each run it would be 320 and 7,500 µs. For a run without a sleep it
-//! would be 30 and 280 µs instead of 10. Programs that run their loop again and again gain from this: synchronous
-//! interfaces of asynchronous clients (telethon.sync), test suites whose session-wide loop holds a database's pool.
+//! Measured: a run with one echo takes 50 µs, beside 100 and beside 1,000 idle connections. If each run armed all
+//! operations, it would take 320 and 7,500 µs. A run without a sleep takes 10 µs instead of 30 and 280. Programs that
+//! run their loop repeatedly gain from this: synchronous interfaces of asynchronous clients (telethon.sync), test
+//! suites whose loop holds a database pool for the whole session.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry as MapEntry;
@@ -26,12 +25,12 @@ use crate::operation_table::OpId;
 
 #[derive(Default)]
 pub(super) struct IdleEpoll {
-    /// Created with the first operation.
+    /// The set; `None` before the first member.
     set: Option<OwnedFd>,
-    /// The last operation added for each descriptor. An earlier one's registration belongs to a file that has lost
-    /// its number; it can fire once, and then no operation is found.
+    /// The latest member for each descriptor. An earlier member with this number belongs to a file that has lost the
+    /// number. It can have one more event, for which no operation is found.
     members: HashMap<RawFd, OpId>,
-    /// True if a readiness wait for the set is queued in the ring.
+    /// True while the ring has a poll of the set.
     pub(super) is_watched: bool,
 }
 
@@ -40,7 +39,7 @@ impl IdleEpoll {
         self.members.is_empty()
     }
 
-    /// The set, if it has members and the ring does not wait for it.
+    /// The set's descriptor, if it has members and the ring has no poll of it.
     pub(super) fn unwatched(&self) -> Option<RawFd> {
         if self.members.is_empty() || self.is_watched {
             return None;
@@ -48,14 +47,14 @@ impl IdleEpoll {
         self.set.as_ref().map(AsRawFd::as_raw_fd)
     }
 
-    /// Adds an operation that waits for `events`. False if the set can't be used: another operation waits for the
-    /// same file, the file does not support readiness, or the host has no room.
+    /// Adds an operation that waits for `events`. False if it cannot be added: a member with this file exists, the file
+    /// does not support readiness, or the kernel's limit of registrations is reached.
     pub(super) fn add(&mut self, fd: RawFd, events: u32, op: OpId, syscalls: &mut u64) -> bool {
         if self.set.is_none() {
             *syscalls += 1;
             self.set = create().ok();
         }
-        // One-shot, so that a member that has lost its descriptor does not fire in every turn.
+        // One-shot: a member that has lost its descriptor cannot be removed, and must not have an event in every turn.
         let events = events | libc::EPOLLONESHOT as u32;
         let added = self.control(libc::EPOLL_CTL_ADD, fd, events, op, syscalls);
         if added {
@@ -64,8 +63,8 @@ impl IdleEpoll {
         added
     }
 
-    /// Removes an operation that ends, or continues in the ring. False if it is not a member, or if its descriptor
-    /// belongs to another file by now.
+    /// Removes an operation that has ended or is armed in the ring. False if it is not a member, or if its descriptor
+    /// has another file now.
     pub(super) fn remove(&mut self, fd: RawFd, op: OpId, syscalls: &mut u64) -> bool {
         match self.members.entry(fd) {
             MapEntry::Occupied(member) if *member.get() == op => member.remove(),
@@ -74,8 +73,8 @@ impl IdleEpoll {
         self.control(libc::EPOLL_CTL_DEL, fd, 0, op, syscalls)
     }
 
-    /// Operations that may be ready, and some that have ended, with their events in the format of poll(2). They
-    /// stay members.
+    /// Returns the members with events, and their events in the format of poll(2). Some of these operations may have
+    /// ended. All of them stay members.
     pub(super) fn take_ready(&mut self, syscalls: &mut u64) -> Vec<(OpId, u32)> {
         let mut ready = Vec::new();
         let Some(set) = &self.set else {
@@ -99,7 +98,8 @@ impl IdleEpoll {
         }
     }
 
-    /// Clears the set when the driver ends, or in a forked child: the kernel's set itself is also the parent's.
+    /// Forgets the set and its members: at the end of the driver, and in a forked child, which shares the kernel's
+    /// set with its parent.
     pub(super) fn clear(&mut self) {
         *self = IdleEpoll::default();
     }
@@ -128,5 +128,5 @@ fn create() -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// If this many events are returned, the wait is repeated.
+/// The maximum number of events that one wait returns. The wait is repeated while it returns as many.
 const EVENTS_MAX: usize = 128;

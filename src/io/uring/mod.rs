@@ -1,30 +1,30 @@
-//! The io_uring backend: the ring, entering it, reaping it, ending it.
+//! The io_uring backend: queuing operations, entering the kernel, processing completions, ending the ring.
 //!
 //! | file | noun |
 //! | --- | --- |
 //! | `setup` | building a ring: flags, the feature probe, buffer rings |
-//! | `self_test` | one receive through a small ring, to see that the kernel carries it out |
-//! | `thread_binding` | the thread that a ring is bound to, and the change to another |
+//! | `self_test` | a receive through a small ring, which shows whether the kernel executes operations |
+//! | `thread_binding` | the thread that a ring is bound to, and the change to another thread |
 //! | `queue_entries` | entries of both queues, in the kernel's format |
 //! | `submission_queue` | the submission queue and its backlog |
 //! | `completion_queue` | the completion queue |
-//! | `suspension` | operations taken back, so that another thread may enter |
-//! | `idle_epoll` | operations without a completion in a whole run, moved to an epoll set |
+//! | `suspension` | operations taken back from the kernel, so that another thread may enter |
+//! | `idle_epoll` | the epoll set of operations without a completion in a whole run of the loop |
 //! | `teardown` | the end of a ring |
 //! | `forked_child` | a ring's operations in a forked child |
 //!
-//! This file has operations from their start to their completion, and `enter`.
+//! This file queues operations and enters the kernel.
 //!
-//! Some facts about io_uring that shape this:
+//! Facts about io_uring that shape this backend:
 //!
-//! - SINGLE_ISSUER binds the ring to the thread that enables it: `enter` from another one fails with EEXIST.
-//!   We enable at the first `enter`. When another thread takes an idle driver over it gets a
-//!   second ring; operations cannot follow, because they belong to the thread that submitted them. That
-//!   is why they are taken back when the driver is suspended (`suspension`).
-//! - With DEFER_TASKRUN completions appear only inside an `enter` with GETEVENTS. The TASKRUN flag
-//!   in shared memory shows if there are any.
-//! - A multishot ends with ENOBUFS when the buffer ring is empty; nothing resumes it. The
-//!   operation then is [`OpPhase::Starved`] until a buffer is back.
+//! - SINGLE_ISSUER binds a ring to the thread that enables it: an `enter` from another thread fails with EEXIST. The
+//!   driver enables the ring at its first `enter`. A thread that takes over an idle driver makes a second ring.
+//!   Operations cannot move to it, because they belong to the thread that submitted them. So they are taken back when
+//!   the driver is suspended (`suspension`).
+//! - With DEFER_TASKRUN completions appear only during an `enter` with GETEVENTS. The TASKRUN flag in shared memory
+//!   shows that completions are pending.
+//! - If the buffer ring is empty, a multishot receive ends with ENOBUFS, and the kernel does not resume it. The
+//!   operation is [`OpPhase::Starved`] until a buffer is free.
 
 mod completion_queue;
 mod forked_child;
@@ -63,33 +63,37 @@ use crate::waker::Waker;
 
 pub(crate) struct Uring {
     ring: ManuallyDrop<IoUring>,
-    /// The descriptor argument of `io_uring_enter`: the ring's descriptor, or its registered index.
+    /// The first argument of `io_uring_enter`: the ring's descriptor, or the index under which it is registered.
     enter_fd: i32,
     enter_flags: u32,
+    /// The index under which the ring's descriptor is registered with the owner's thread; `None` if it is not.
     registered: Option<i32>,
-    /// The thread that enabled the ring; 0 before.
+    /// The number of the thread that has enabled the ring; 0 before that.
     owner: u64,
-    /// Entries that found the submission queue full when it could not be submitted, and those queued on another
-    /// thread. Bounded by the slab: each operation has at most its own entry, a cancel and a re-arm.
+    /// Entries for which the submission queue had no room, and entries that must not be submitted yet. Each operation
+    /// has at most three: its own, a cancel, and one that arms it again.
     backlog: VecDeque<Entry>,
-    /// Receives that wait for a buffer, oldest first.
+    /// Receives of streams that wait for a free buffer, oldest first.
     starved_streams: VecDeque<OpId>,
+    /// Receives of datagrams that wait for a free buffer, oldest first.
     starved_datagrams: VecDeque<OpId>,
-    /// Operations to arm again after the current completions.
+    /// Slots of operations that are armed again once the current completions are processed.
     rearm: Vec<u32>,
-    /// Operations that were taken back from the kernel.
+    /// Operations that were taken back from the kernel, except for those in `idle_epoll`.
     suspended: Vec<Suspended>,
     readiness_check: ReadinessCheck,
-    /// The suspended operations that wait in an epoll set.
+    /// Suspended operations that wait in an epoll set.
     idle_epoll: IdleEpoll,
-    /// The inode that eventfds and similar files share.
+    /// The inode that all eventfds and similar files share.
     anonymous: Option<FileId>,
-    /// The cancel of a suspension has completed.
+    /// True if the cancel that a suspension has submitted has completed.
     suspend_is_answered: bool,
-    /// The driver is suspended; queued entries go to the backlog, because another thread's ring may take them.
+    /// True while the driver is suspended. Entries go to the backlog then, because the next `enter` may use the ring of
+    /// another thread.
     is_suspended: bool,
-    /// Suspension has ended the watch of the waker's eventfd.
+    /// True if a suspension has ended the poll of the waker's eventfd.
     watch_lost: bool,
+    /// The template of multishot `recvmsg`, which the kernel reads while such receives are armed.
     receive_header: Box<libc::msghdr>,
     config: DriverConfig,
     stream_flags: u16,
@@ -174,7 +178,7 @@ impl Uring {
         }
     }
 
-    /// The caller has marked the slot already.
+    /// Cancels an operation whose slot the caller has marked as cancelled.
     pub(crate) fn cancel(&mut self, state: &mut BackendState, op: OpId) {
         match state.table.at(op.index()).phase {
             OpPhase::Starved | OpPhase::Suspended => self.finish_idle(state, op.index()),
@@ -187,7 +191,8 @@ impl Uring {
         }
     }
 
-    /// Ends an operation that is not in the ring at the moment; the list that contains it skips it later.
+    /// Ends an operation that is not in the kernel. Its entry in a list of starved or suspended operations stays, and
+    /// is skipped later.
     fn finish_idle(&mut self, state: &mut BackendState, index: u32) {
         let (op, fd) = (state.table.id_at(index), state.table.at(index).fd);
         self.idle_epoll.remove(fd, op, &mut state.stats.syscalls);
@@ -215,7 +220,7 @@ impl Uring {
         !unsafe { self.ring.completion_shared() }.is_empty()
     }
 
-    /// Bytes of both queues and the backlog.
+    /// Bytes of both queues and of the backlog.
     pub(crate) fn queues_bytes(&self) -> u64 {
         let parameters = self.ring.params();
         let submission = parameters.sq_entries() as usize * size_of::<Entry>();
@@ -224,7 +229,7 @@ impl Uring {
         (submission + completion + backlog) as u64
     }
 
-    /// True if a starved receive could continue.
+    /// True if a receive waits for a buffer and one is free.
     fn can_resume_starved(&self, state: &BackendState) -> bool {
         !self.starved_streams.is_empty() && state.stream.available() > 0
             || !self.starved_datagrams.is_empty() && state.datagram.available() > 0
@@ -237,7 +242,7 @@ impl Uring {
     ) -> io::Result<Entered> {
         match self.owner {
             0 => self.start()?,
-            // Checked here, because with a registered index the kernel would use another ring on another thread.
+            // Checked here and not by the kernel: on another thread a registered index belongs to another ring.
             _ if !self.is_owner() => self.change_thread(state)?,
             _ => {}
         }
@@ -267,15 +272,14 @@ impl Uring {
         block = block && !already_woken;
         state.stats.enters += 1;
         state.stats.syscalls += 1;
-        // The clock is read only if the kernel's result could be ambiguous, see `reason_without_completion`.
+        // The clock is needed only if the kernel's result can be ambiguous (`reason_without_completion`).
         let deadline = match timeout {
             Some(limit) if block && queued > 0 => Instant::now().checked_add(limit),
             _ => None,
         };
         let timeout = timeout.filter(|_| block);
         let result = self.enter_kernel(queued, u32::from(block), timeout);
-        // Only a reported wake is consumed: one that arrives during an `enter` that does not block must still end
-        // the next sleep.
+        // A call that does not block must not consume a wake, which has to end the next sleep.
         let woken = (block || already_woken) && state.waker.end_sleep();
         let expected = [libc::ETIME, libc::EINTR, libc::EAGAIN, libc::EBUSY];
         let result = match result {
@@ -297,15 +301,14 @@ impl Uring {
         if woken {
             return Ok(Entered::Woken);
         }
-        // SAFETY: as above.
+        // SAFETY: no other view of the completion queue exists while `self` is borrowed.
         if !block || !unsafe { self.ring.completion_shared() }.is_empty() {
             return Ok(Entered::Ready);
         }
         Ok(reason_without_completion(&result, deadline))
     }
 
-    /// One `io_uring_enter`: submits `queued` entries, runs deferred work, and waits for `wanted` completions. It
-    /// uses only the ring, so it may run without Python's lock.
+    /// Calls `io_uring_enter` once: submits `queued` entries, runs deferred work, and waits for `wanted` completions.
     fn enter_kernel(&self, queued: u32, wanted: u32, timeout: Option<Duration>) -> io::Result<u32> {
         let timespec;
         let mut arguments = SubmitArgs::new();
@@ -314,8 +317,9 @@ impl Uring {
             arguments = arguments.timespec(&timespec);
         }
         let flags = self.enter_flags | ENTER_GETEVENTS | ENTER_EXT_ARG;
-        // SAFETY: the descriptor is this driver's ring (or its registered index, as the flags say); the argument
-        // structure outlives the call. The slab keeps memory that queued entries point to until their completion.
+        // SAFETY: the descriptor is this driver's ring, or its registered index if the flags contain
+        // ENTER_REGISTERED_RING. The argument structure outlives the call. The operation table keeps the memory that
+        // queued entries point to until their completion.
         let result = unsafe {
             libc::syscall(
                 libc::SYS_io_uring_enter,
@@ -334,8 +338,8 @@ impl Uring {
         }
     }
 
-    /// Arms as many starved receives as there are buffers, oldest first. Arming all of them would only starve the
-    /// rest again, at the cost of a completion each.
+    /// Arms as many starved receives as there are free buffers, oldest first. If more were armed, they would fail for
+    /// lack of a buffer again, each at the cost of a completion.
     fn resume_starved(&mut self, state: &mut BackendState) {
         for _ in 0..state.stream.available() {
             let Some(op) = state.table.next_starved(&mut self.starved_streams) else {
@@ -360,7 +364,7 @@ impl Uring {
         state.table.set_phase(index, OpPhase::Active);
         let slot = state.table.at(index);
         let entry = match (slot.kind, &slot.payload) {
-            // The handshake continues in the kernel; another connect after its end returns its result.
+            // The kernel continues the connection's handshake, so only its end is waited for.
             (OpKind::Connect, _) => return self.push_readiness(state, index),
             (OpKind::Close, Payload::Descriptor(fd)) => queue_entries::close(op, fd.as_raw_fd()),
             _ => queue_entries::operation(op, slot, &self.receive_header),
@@ -368,7 +372,7 @@ impl Uring {
         self.push(entry, &mut state.stats.syscalls);
     }
 
-    /// Queues a readiness wait instead of the operation.
+    /// Queues a wait for readiness, after which the operation is tried again.
     fn push_readiness(&mut self, state: &mut BackendState, index: u32) {
         let op = state.table.id_at(index);
         state.table.set_phase(index, OpPhase::Polling);
@@ -377,12 +381,13 @@ impl Uring {
     }
 }
 
-/// A blocking enter returned without a completion or a wake. If it also submitted something the kernel reports only
-/// that, and only the clock distinguishes a time-out from a signal.
+/// The reason why a blocking `io_uring_enter` returned without a completion or a wake. If the call has submitted
+/// entries, the kernel returns only their number, so the clock has to tell a time-out from a signal.
 fn reason_without_completion(result: &io::Result<u32>, deadline: Option<Instant>) -> Entered {
     match result.as_ref().map_err(io::Error::raw_os_error) {
         Err(Some(libc::ETIME)) => Entered::TimedOut,
-        // No memory for a request or a full overflow list: process completions and try again.
+        // The kernel has no memory for a request, or its list of overflowed completions is full: the host processes
+        // completions and enters again.
         Err(_) => Entered::Ready,
         Ok(_) if deadline.is_some_and(|deadline| Instant::now() >= deadline) => Entered::TimedOut,
         Ok(_) => Entered::Interrupted,

@@ -1,4 +1,4 @@
-//! Operations in the kernel's format: one submission entry each.
+//! Entries of the ring's queues, in the kernel's format: submission entries of operations, and completion entries.
 
 use io_uring::squeue::{Entry, Flags};
 use io_uring::types::{CancelBuilder, Fd};
@@ -11,7 +11,7 @@ use crate::operation_table::{OpId, OpKind, Payload, Slot};
 use crate::outgoing_message::empty_header;
 use crate::received_datagram::{CONTROL_ROOM, NAME_ROOM};
 
-/// The entry of an operation. The pointers in it belong to the slot's payload.
+/// Makes the submission entry of an operation. Its pointers are into the slot's payload.
 pub(super) fn operation(op: OpId, slot: &mut Slot, receive_header: &libc::msghdr) -> Entry {
     let fd = Fd(slot.fd);
     let entry = match (slot.kind, &mut slot.payload) {
@@ -27,7 +27,7 @@ pub(super) fn operation(op: OpId, slot: &mut Slot, receive_header: &libc::msghdr
             opcode::RecvMsgMulti::new(fd, receive_header, DATAGRAM_GROUP).build()
         }
         (OpKind::Send, Payload::Bytes(data)) => {
-            // WAITALL: the kernel itself waits for room and continues after a short send.
+            // WAITALL: if the socket's buffer is full, the kernel waits and sends the rest.
             let flags = libc::MSG_NOSIGNAL | libc::MSG_WAITALL;
             opcode::Send::new(fd, data.as_ptr(), length(data.len()))
                 .flags(flags)
@@ -39,8 +39,9 @@ pub(super) fn operation(op: OpId, slot: &mut Slot, receive_header: &libc::msghdr
                 .flags(flags)
                 .build()
         }
-        // DONTWAIT, with a readiness wait of ours: if the receiver of a Unix datagram has no room, the kernel's own
-        // second attempt finds the data consumed and sends an empty datagram (Linux 6.18).
+        // DONTWAIT: the driver waits for readiness itself if the receiver's buffer is full. If io_uring waited, its
+        // second attempt on a Unix datagram socket would send an empty datagram, because the first has consumed the
+        // data (Linux 6.18).
         (OpKind::SendMsg, Payload::Message(message)) => opcode::SendMsg::new(fd, message.header())
             .flags((libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT) as u32)
             .build(),
@@ -57,8 +58,8 @@ pub(super) fn operation(op: OpId, slot: &mut Slot, receive_header: &libc::msghdr
     entry.user_data(op.as_u64())
 }
 
-/// Waits for readiness instead of an operation that returned EAGAIN: for O_NONBLOCK pipes and terminals io_uring
-/// returns EAGAIN instead of waiting.
+/// Makes the entry that waits for readiness before an operation is tried again. It is needed after EAGAIN, which
+/// io_uring returns for O_NONBLOCK pipes and terminals instead of waiting.
 pub(super) fn readiness(op: OpId, slot: &Slot) -> Entry {
     let events = match slot.kind {
         OpKind::File => file_events(slot),
@@ -70,8 +71,8 @@ pub(super) fn readiness(op: OpId, slot: &Slot) -> Entry {
         .user_data(op.as_u64())
 }
 
-/// An interrupted worker thread sometimes returns the kernel's internal code for a restart, which no system call
-/// ever returns (seen with opening a FIFO, Linux 6.18).
+/// Replaces the kernel's internal codes for a restart by EINTR. No system call returns these codes, but an interrupted
+/// worker thread of io_uring may (seen with the opening of a FIFO, Linux 6.18).
 #[inline]
 fn without_restart(result: i32) -> i32 {
     if (-ERESTART_LAST..=-ERESTART_FIRST).contains(&result) {
@@ -89,7 +90,7 @@ fn file_events(slot: &Slot) -> libc::c_short {
 }
 
 pub(super) fn cancel(op: OpId) -> Entry {
-    // Without ALL there is exactly one match, and no completion on success.
+    // Without ALL the cancel matches one operation. SKIP_SUCCESS: a successful cancel has no completion.
     opcode::AsyncCancel::new(op.as_u64())
         .build()
         .flags(Flags::SKIP_SUCCESS)
@@ -102,14 +103,14 @@ pub(super) fn cancel_everything() -> Entry {
         .user_data(SUSPEND)
 }
 
-/// `close` alone, for a descriptor without operations.
+/// Makes the entry of a close, for a descriptor without operations in the kernel.
 pub(super) fn close(op: OpId, fd: RawFd) -> Entry {
     opcode::Close::new(Fd(fd)).build().user_data(op.as_u64())
 }
 
-/// Cancel-all, hard-linked to `close`: with a multishot armed a bare close would keep the socket alive in the
-/// kernel and the peer would get no FIN. Hard-linked, because finding nothing to cancel is an error that must not
-/// prevent the close.
+/// Makes two linked entries that cancel all operations of a descriptor and close it. An armed multishot operation would
+/// keep the socket alive after the close, and the peer would get no FIN. The link is a hard one: if there is nothing to
+/// cancel, the first entry fails, and the close must be executed nevertheless.
 pub(super) fn cancel_and_close(op: OpId, fd: RawFd) -> [Entry; 2] {
     let cancel = opcode::AsyncCancel2::new(CancelBuilder::fd(Fd(fd)).all())
         .build()
@@ -118,7 +119,8 @@ pub(super) fn cancel_and_close(op: OpId, fd: RawFd) -> [Entry; 2] {
     [cancel, close(op, fd)]
 }
 
-/// Every write to the eventfd is an edge, so a multishot poll needs no read of it.
+/// Makes the multishot poll of the waker's eventfd. Every write to the eventfd completes it, so the eventfd is never
+/// read.
 pub(super) fn watch_eventfd(fd: RawFd) -> Entry {
     opcode::PollAdd::new(Fd(fd), libc::POLLIN as u32)
         .multi(true)
@@ -126,14 +128,14 @@ pub(super) fn watch_eventfd(fd: RawFd) -> Entry {
         .user_data(WAKE)
 }
 
-/// Waits until the idle epoll set (`idle_epoll`) has an event.
+/// Makes the poll that completes when the idle epoll set (`idle_epoll`) has an event.
 pub(super) fn watch_set(fd: RawFd) -> Entry {
     opcode::PollAdd::new(Fd(fd), libc::POLLIN as u32)
         .build()
         .user_data(IDLE_EPOLL)
 }
 
-/// The template of multishot `recvmsg`: the room for the address and the control messages.
+/// Makes the template of multishot `recvmsg`, which contains the sizes of the address and of the control messages.
 pub(super) fn receive_header() -> Box<libc::msghdr> {
     let mut header = Box::new(empty_header());
     header.msg_namelen = NAME_ROOM as libc::socklen_t;
@@ -175,16 +177,16 @@ impl CompletionEntry {
     }
 }
 
-/// The kernel's own limit for one transfer (MAX_RW_COUNT); longer ones complete short.
+/// Limits the length of one transfer to the kernel's limit (MAX_RW_COUNT). A longer transfer completes short.
 fn length(bytes: usize) -> u32 {
     bytes.min(0x7fff_f000) as u32
 }
 
-/// Internal entries have kind 0, which no operation has.
+/// The `user_data` of entries without an operation. Their kind is 0, which no operation has.
 pub(super) const IGNORED: u64 = 0;
 pub(super) const WAKE: u64 = 1;
 pub(super) const SUSPEND: u64 = 2;
 pub(super) const IDLE_EPOLL: u64 = 3;
-/// ERESTARTSYS to ERESTART_RESTARTBLOCK.
+/// The kernel's codes from ERESTARTSYS to ERESTART_RESTARTBLOCK.
 const ERESTART_FIRST: i32 = 512;
 const ERESTART_LAST: i32 = 516;

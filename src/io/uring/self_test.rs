@@ -1,8 +1,8 @@
-//! A trial run: one multishot receive through a tiny ring of the same kind.
+//! A self-test of io_uring: one multishot receive through a small ring with the driver's flags.
 //!
-//! A ring that can be set up need not work: a filter may block `io_uring_enter` alone, and an emulated kernel may
-//! accept operations that it does not support. The trial costs some tens of microseconds a driver; without it the
-//! user's program would fail.
+//! A ring may be set up and not work: a filter of system calls may block only `io_uring_enter`, and an emulated
+//! kernel may accept operations that it does not support. The test takes some tens of microseconds for each driver.
+//! Without it the program would fail later, instead of using epoll.
 
 use std::io::{self, Write};
 use std::os::fd::AsRawFd;
@@ -15,10 +15,10 @@ use io_uring::{IoUring, opcode};
 use super::queue_entries::CompletionEntry;
 use super::setup::{STREAM_GROUP, Step, buffers, builder};
 
-/// Receives one byte and the end of the stream.
+/// Receives a byte and the end of a stream. Fails if io_uring does not return them.
 pub(super) fn run(step: Step) -> io::Result<()> {
     let mut ring: IoUring = builder(step).build(4)?;
-    // Two: even the end of a stream takes a buffer for a moment.
+    // Two buffers, because the end of a stream takes one for a moment, too.
     let pool = buffers(&ring, STREAM_GROUP, 2, 2048, 0)?;
     let (ours, mut theirs) = UnixStream::pair()?;
     theirs.write_all(&[BYTE])?;
@@ -38,7 +38,7 @@ pub(super) fn run(step: Step) -> io::Result<()> {
         Err(unknown())
     };
     if !matches!(last, Ok(0)) {
-        // The kernel may still hold the receive; a leaked page or two is a small price.
+        // The kernel may still execute the receive, so the buffers are leaked: two pages.
         pool.leak();
         return Err(first.err().or(last.err()).unwrap_or_else(unknown));
     }

@@ -1,4 +1,4 @@
-//! Sets up a ring: flags with fallbacks, the feature probe, buffer rings.
+//! Sets up a ring: the flags that this kernel supports, the check of its features, the buffer rings.
 
 use std::rc::Rc;
 use std::{io, mem};
@@ -12,9 +12,9 @@ use crate::config::DriverConfig;
 use crate::received_datagram::HEADER_ROOM;
 use crate::setup_error::SetupError;
 
-/// Buffer group of streams.
+/// The ID of the group of stream buffers.
 pub(super) const STREAM_GROUP: u16 = 0;
-/// Buffer group of datagrams.
+/// The ID of the group of datagram buffers.
 pub(super) const DATAGRAM_GROUP: u16 = 1;
 
 pub(super) struct Parts {
@@ -25,8 +25,8 @@ pub(super) struct Parts {
     pub(super) stream_flags: u16,
 }
 
-/// Creates a disabled ring with its buffers. Disabled, because the thread that enables it becomes its only
-/// submitter (SINGLE_ISSUER), and that must be the thread that runs the loop, not the one that created it.
+/// Creates a disabled ring with its buffers. Only the thread that enables a ring may submit to it (SINGLE_ISSUER). The
+/// thread that runs the loop enables it later, because another thread may create it.
 pub(super) fn set_up(config: &DriverConfig) -> Result<Parts, SetupError> {
     let (ring, step) =
         build(config).map_err(|error| SetupError::uring("io_uring_setup", &error))?;
@@ -34,7 +34,7 @@ pub(super) fn set_up(config: &DriverConfig) -> Result<Parts, SetupError> {
     self_test::run(step).map_err(|error| SetupError::uring("a trial receive", &error))?;
     let pools = stream_buffers(&ring, config).and_then(|(stream, flags)| {
         let size = config.datagram_buffer_size + HEADER_ROOM as u32;
-        // Never shared: multishot `recvmsg` would cut a datagram at the buffer's end.
+        // Datagrams do not share buffers, because multishot `recvmsg` truncates a datagram at the end of the buffer.
         let datagram = buffers(&ring, DATAGRAM_GROUP, config.datagram_buffers, size, 0)?;
         Ok((stream, datagram, flags))
     });
@@ -48,7 +48,8 @@ pub(super) fn set_up(config: &DriverConfig) -> Result<Parts, SetupError> {
     })
 }
 
-/// A second ring for the same buffers, when another thread takes over an idle driver.
+/// Creates a ring that uses the existing buffers, for another thread that takes over an idle driver, or for a forked
+/// child.
 pub(super) fn set_up_again(
     config: &DriverConfig,
     stream: &BufferPool,
@@ -67,7 +68,7 @@ fn build(config: &DriverConfig) -> io::Result<(IoUring, Step)> {
     for step in [Step::All, Step::WithSqArray] {
         match build_step(config, step) {
             Ok(ring) => return Ok((ring, step)),
-            // An unknown flag; any other error is final.
+            // EINVAL means that the kernel does not support a flag. Any other error is final.
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {}
             Err(error) => return Err(error),
         }
@@ -75,14 +76,14 @@ fn build(config: &DriverConfig) -> io::Result<(IoUring, Step)> {
     Ok((build_step(config, Step::CoopOnly)?, Step::CoopOnly))
 }
 
-/// The flags that a kernel supports.
+/// A set of ring flags. The sets are tried in order until the kernel accepts one.
 #[derive(Copy, Clone, PartialEq)]
 pub(super) enum Step {
-    /// Linux 6.6.
+    /// All flags, for Linux 6.6 and later.
     All,
-    /// Linux 6.1: no NO_SQARRAY.
+    /// All flags except NO_SQARRAY, for Linux 6.1 and later.
     WithSqArray,
-    /// No DEFER_TASKRUN, for kernels with a backported multishot receive.
+    /// Neither NO_SQARRAY nor DEFER_TASKRUN, for older kernels with a backported multishot receive.
     CoopOnly,
 }
 
@@ -94,7 +95,7 @@ fn build_step(config: &DriverConfig, step: Step) -> io::Result<IoUring> {
     builder.build(config.ring_entries)
 }
 
-/// The flags of a step, without sizes.
+/// Makes a builder with the flags of `step`. The sizes of the queues are not set.
 pub(super) fn builder(step: Step) -> Builder {
     let mut builder = IoUring::builder();
     builder
@@ -111,8 +112,8 @@ pub(super) fn builder(step: Step) -> Builder {
     builder
 }
 
-/// Multishot receive (6.0) and DEFER_TASKRUN (6.1) have no feature bit of their own; SENDMSG_ZC came with Linux
-/// 6.1, the oldest supported kernel.
+/// Fails if the kernel is older than Linux 6.1. Multishot receive (6.0) and DEFER_TASKRUN (6.1) have no feature bit, so
+/// the kernel is asked for SENDMSG_ZC, which came with 6.1.
 fn probe(ring: &IoUring) -> io::Result<()> {
     let mut probe = Probe::new();
     ring.submitter().register_probe(&mut probe)?;
@@ -129,7 +130,8 @@ fn probe(ring: &IoUring) -> io::Result<()> {
     }
 }
 
-/// Shared buffers if the kernel supports them (INC, Linux 6.12), otherwise more and smaller ones.
+/// Makes the stream buffers. Receives share them if the kernel supports this (INC, Linux 6.12); otherwise there are
+/// more and smaller ones.
 fn stream_buffers(ring: &IoUring, config: &DriverConfig) -> io::Result<(Rc<BufferPool>, u16)> {
     let (count, size) = (config.stream_buffers, config.stream_buffer_size);
     if config.share_stream_buffers {
@@ -162,8 +164,8 @@ pub(super) fn buffers(
 fn register(ring: &IoUring, group: u16, count: u16, flags: u16) -> io::Result<BufferRing> {
     let buffer_ring = BufferRing::new(count)?;
     let (address, entries) = (buffer_ring.address(), buffer_ring.entries());
-    // SAFETY: the address covers `entries` entries. The kernel pins the pages, so even a ring that
-    // outlives this memory on its side reads no foreign page.
+    // SAFETY: the memory has `entries` entries. The kernel pins its pages, so even if the kernel's ring outlives this
+    // mapping, the kernel reads no other memory.
     unsafe {
         ring.submitter()
             .register_buf_ring_with_flags(address, entries, group, flags)
@@ -171,8 +173,8 @@ fn register(ring: &IoUring, group: u16, count: u16, flags: u16) -> io::Result<Bu
     Ok(buffer_ring)
 }
 
-/// Registers the ring's own descriptor with the calling thread, which saves `enter` a lookup. `None` if the table
-/// is full (about 16 rings a thread, then EBUSY) or the kernel does not support it.
+/// Registers the ring's descriptor with the calling thread, which saves each `enter` a look-up of the descriptor.
+/// Returns its index. `None` if the thread's table is full (16 rings) or the kernel does not support registration.
 pub(super) fn register_ring_fd(fd: i32) -> Option<i32> {
     let mut update = ResourceUpdate {
         offset: u32::MAX,
@@ -192,7 +194,7 @@ pub(super) fn register_ring_fd(fd: i32) -> Option<i32> {
     (result == 1).then_some(update.offset as i32)
 }
 
-/// Unregisters the ring's descriptor; must run on the same thread.
+/// Unregisters the ring's descriptor. The caller is the thread that registered it.
 pub(super) fn unregister_ring_fd(fd: i32, index: i32) {
     let update = ResourceUpdate {
         offset: index as u32,
@@ -220,7 +222,8 @@ struct ResourceUpdate {
 }
 
 const _: () = assert!(mem::size_of::<ResourceUpdate>() == 16);
-/// The range of buffer counts and sizes that are split in four.
+/// If receives cannot share buffers, buffers are made a quarter as large and four times as many, unless there are more
+/// than this or they are smaller than `SPLIT_SIZE_MIN` bytes.
 const SPLIT_COUNT_MAX: u16 = 1 << 13;
 const SPLIT_SIZE_MIN: u32 = 16 * 1024;
 /// `IOU_PBUF_RING_INC`.

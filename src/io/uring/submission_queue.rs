@@ -1,4 +1,4 @@
-//! The submission queue, and the backlog of entries without room in it or that have to wait.
+//! The submission queue, and the backlog of entries that it has no room for or that must not be submitted yet.
 
 use io_uring::IoUring;
 use io_uring::squeue::{Entry, Flags};
@@ -7,24 +7,24 @@ use super::Uring;
 use super::thread_binding::thread_number;
 
 impl Uring {
-    /// True if entries have to wait: the calling thread does not own the ring, or another one may take over the
-    /// driver.
+    /// True if entries must wait in the backlog: the calling thread does not own the ring, or the driver is
+    /// suspended, so that another thread may take it over.
     fn must_wait(&self) -> bool {
         self.is_suspended || self.owner != 0 && !self.is_owner()
     }
 
-    /// Queues an entry; a full queue is submitted first.
+    /// Queues an entry. A full queue is submitted first.
     #[inline]
     pub(super) fn push(&mut self, entry: Entry, syscalls: &mut u64) {
         if !self.backlog.is_empty() || self.must_wait() || !self.make_room(1, syscalls) {
             return self.backlog.push_back(entry);
         }
-        // SAFETY: memory that the entry points to is owned by the slab or by `self.receive_header`, both of which
-        // outlive the operation; close, cancel and poll point to none.
+        // SAFETY: memory that the entry points to belongs to the operation's slot or is `self.receive_header`. Both
+        // outlive the operation. The entries of closes, cancels and polls have no pointers.
         unsafe { self.ring.submission().push(&entry) }.expect("room was made");
     }
 
-    /// Two linked entries, which must go in one submission.
+    /// Queues two linked entries, which must be submitted together.
     pub(super) fn push_pair(&mut self, first: Entry, second: Entry, syscalls: &mut u64) {
         if !self.backlog.is_empty() || self.must_wait() || !self.make_room(2, syscalls) {
             return self.backlog.extend([first, second]);
@@ -44,11 +44,11 @@ impl Uring {
             return true;
         }
         self.submit(syscalls);
-        // A failure (EAGAIN, EBUSY) shows as a queue that is still full.
+        // If the submission has failed (EAGAIN, EBUSY), the queue is still full.
         room(&mut self.ring)
     }
 
-    /// Submits queued entries, unless they have to wait.
+    /// Submits queued entries, unless entries must wait in the backlog.
     pub(crate) fn submit_now(&mut self, syscalls: &mut u64) {
         if self.backlog.is_empty() && !self.must_wait() {
             self.submit(syscalls);
@@ -56,15 +56,15 @@ impl Uring {
     }
 
     fn submit(&mut self, syscalls: &mut u64) {
-        // A ring that is not enabled yet rejects submissions, and only its owner may submit; the backlog keeps the
-        // order.
+        // Only the thread that has enabled the ring may submit. Before that, and on other threads, entries stay queued,
+        // and later ones go to the backlog.
         if self.owner != thread_number() {
             return;
         }
         *syscalls += 1;
         let queued = self.ring.submission().len() as u32;
-        // Without GETEVENTS: only `enter` produces completions, between turns.
-        // SAFETY: no argument structure; the entries as in `enter_kernel`.
+        // Without GETEVENTS this call produces no completions, so that they appear only in `enter`, between turns.
+        // SAFETY: no argument structure is passed. The operation table keeps the memory that the entries point to.
         unsafe {
             libc::syscall(
                 libc::SYS_io_uring_enter,
@@ -94,7 +94,8 @@ impl Uring {
     }
 }
 
-/// The io-uring crate has setters for an entry's flags but no getter; the layout is the kernel's.
+/// True if the entry is linked to the next one. The io-uring crate has no getter for an entry's flags, so this reads
+/// them by the kernel's layout.
 fn entry_is_linked(entry: &Entry) -> bool {
     // SAFETY: an entry is 64 initialised bytes; byte 1 is `flags` (struct io_uring_sqe).
     let flags = unsafe { std::ptr::from_ref(entry).cast::<u8>().add(1).read() };

@@ -1,28 +1,29 @@
-//! Suspension: takes every operation back from the kernel, so that the next `enter` may come from any thread.
+//! Suspension: takes all operations back from the kernel, so that the next `enter` may come from any thread.
 //!
-//! A ring belongs to one thread, and so do the operations in it. A loop that has stopped may later be run or closed
-//! by another thread, which cannot be known beforehand; so the operations are taken back when it stops, while its
-//! own thread can still do it. One `enter` submits the last turn's entries, cancels everything and waits for the
-//! completions, which takes microseconds. A cancelled operation stays in its slot and is armed again by the next
-//! `enter`, on whatever thread; an operation with a result (bytes, a connection, the count of a send cut short)
-//! reports it as always. The caller notices nothing.
+//! The operations in a ring belong to the thread that submitted them, and only that thread can cancel them. After a
+//! loop has stopped, another thread may run or close it. So the operations are taken back when the loop stops, on its
+//! own thread. One `enter` submits the entries of the last turn, cancels all operations and waits for their
+//! completions, which takes microseconds. An operation that ends by this cancel keeps its slot, and the next `enter`
+//! arms it again, on any thread. An operation that ends with a result (bytes, a connection, the count of a send cut
+//! short) reports it.
 //!
-//! Only readiness waits stay in the ring: they have no resource, so a thread that takes over the driver abandons
-//! them with the old ring and arms new ones. A loop that has nothing but its own wake-up and some watchers is
-//! suspended without cost.
+//! `poll` operations stay in the ring, because they carry no data. A thread that takes over the driver abandons them
+//! with the old ring and arms new ones. So suspending a loop with watchers only costs nothing.
 //!
-//! Arming and taking back costs a microsecond or two each, and only operations in use cost it in every run: an
-//! operation without a completion in a whole run moves to the idle epoll set (`idle_epoll`). A run that ends
-//! without a sleep (a short `run_until_complete`, a loop driven turn by turn) does neither: its few turns check
-//! with poll(2) if any other suspended receive would find something, which costs a twentieth, and arm only then.
+//! Arming an operation and taking it back costs 1 to 2 µs each. Two rules avoid this cost for idle operations:
 //!
-//! If the owner closes a descriptor while the driver is suspended, its number may belong to another file when the
-//! operation is armed again. So the file's identity is stored with the number; an operation whose file is gone
-//! stays suspended until it is cancelled. The number's new owner loses nothing, and nothing is reported, as with an
-//! epoll set, which such a descriptor leaves silently. Eventfds and similar files share one inode, so they move to
-//! the set at once, which distinguishes them.
+//! - An operation without a completion in a whole run of the loop moves to the idle epoll set (`idle_epoll`).
+//! - A run that ends without a sleep (a short `run_until_complete`, a loop driven turn by turn) arms no operation.
+//!   Its turns check by poll(2), at a twentieth of the cost, whether a suspended operation could continue, and arm
+//!   the operations only then.
 //!
-//! Not here: the second ring for another thread (`change_thread`).
+//! The owner may close a descriptor while the driver is suspended, and its number may then belong to another file. So
+//! the file's identity is stored with the operation. An operation whose file is gone stays suspended until it is
+//! cancelled: it takes no data from the new file and reports nothing, like a closed descriptor in an epoll set. All
+//! eventfds and similar files have the same inode, so their operations move to the idle epoll set at once, which
+//! tells files apart.
+//!
+//! Not here: the second ring for another thread (`thread_binding`).
 
 use std::collections::HashSet;
 use std::io;
@@ -37,27 +38,28 @@ use crate::errno::Errno;
 use crate::net::{FileId, file_of};
 use crate::operation_table::{OpId, OpKind, OpPhase, Payload, Slot};
 
-/// An operation that was taken back.
+/// An operation that was taken back from the kernel.
 pub(super) struct Suspended {
     pub(super) op: OpId,
-    /// The file of the operation's descriptor; `None` if that is not checked.
+    /// The file of the operation's descriptor. The operation is armed again only if the descriptor still has this file.
+    /// `None` if that is not checked.
     pub(super) file: Option<FileId>,
-    /// The operation had no completion in the run before this suspension, nor in any since.
+    /// True if the operation had no completion in the loop's run before this suspension, nor in any run since.
     pub(super) is_silent: bool,
 }
 
-/// The arguments of poll(2) while the driver is suspended.
+/// The check by poll(2) that shows whether suspended operations may stay suspended.
 #[derive(Default)]
 pub(super) struct ReadinessCheck {
-    /// Filled from `suspended` by the first check of a suspension.
+    /// The idle epoll set, then the descriptor of each suspended operation. The first check of a suspension fills it.
     set: Vec<libc::pollfd>,
-    /// How often this run has checked.
+    /// The number of checks in this run of the loop.
     checks: u32,
 }
 
 impl Uring {
-    /// Returns when nothing is in the kernel, or after `limit` (a file operation that has begun can't be taken
-    /// back). Does nothing on a thread that does not own the ring.
+    /// Takes all operations back from the kernel. Returns when none is there, or after `limit`, because a file
+    /// operation that has begun cannot be taken back. Does nothing on a thread that does not own the ring.
     pub(crate) fn suspend(&mut self, state: &mut BackendState, limit: Duration) {
         self.readiness_check.checks = 0;
         if self.suspends_at_once(state) {
@@ -89,7 +91,7 @@ impl Uring {
             self.submit_backlog(&mut state.stats.syscalls);
             state.stats.enters += 1;
             state.stats.syscalls += 1;
-            // Including the completion of the cancel itself, unless an interrupted round has returned it.
+            // One more for the completion of the cancel, unless an earlier round of this loop has returned it.
             let wanted = in_kernel + u32::from(!self.suspend_is_answered);
             let wanted = wanted.min(self.ring.params().cq_entries() / 2);
             let queued = self.ring.submission().len() as u32;
@@ -103,10 +105,10 @@ impl Uring {
         state.ready = ready;
     }
 
-    /// True if there is nothing to take back, or if this thread cannot do it.
+    /// True if no operation must be taken back, or if this thread does not own the ring.
     pub(crate) fn suspends_at_once(&self, state: &BackendState) -> bool {
         let only_polls = state.table.in_kernel() == state.table.polls_in_kernel();
-        // Entries queued by a run that never resumed this driver must still be submitted.
+        // The backlog may have entries from a run in which the driver stayed suspended. They must be submitted.
         let rests = self.is_suspended && self.backlog.is_empty();
         !self.is_owner() || rests || only_polls
     }
@@ -116,8 +118,8 @@ impl Uring {
         self.is_suspended
     }
 
-    /// For an `enter` that does not wait: true if there is nothing to submit, nothing has completed and no
-    /// suspended operation could continue, so that all of them may stay suspended.
+    /// True if the driver can stay suspended during an `enter` that does not wait: there is nothing to submit, nothing
+    /// has completed, and no suspended operation could continue.
     pub(super) fn stays_suspended(&mut self, state: &mut BackendState) -> bool {
         // SAFETY: the queue views are dropped before anything else accesses the queues.
         let quiet = unsafe {
@@ -140,7 +142,7 @@ impl Uring {
         unsafe { libc::poll(set.as_mut_ptr(), set.len() as libc::nfds_t, 0) == 0 }
     }
 
-    /// False if there are operations that poll(2) can't check.
+    /// Lists the descriptors to check. False if poll(2) cannot check one of the suspended operations.
     fn fill_readiness_check(&mut self, state: &mut BackendState) -> bool {
         let idle_epoll = readable(self.idle_epoll.unwatched().unwrap_or(-1));
         if self.readiness_check.set.len() == self.suspended.len() + 1 {
@@ -151,7 +153,7 @@ impl Uring {
         self.readiness_check.set.push(idle_epoll);
         for &Suspended { op, .. } in &self.suspended {
             let Some(slot) = state.table.get(op) else {
-                // Cancelled since. The kernel skips a negative number.
+                // The operation was cancelled meanwhile. poll(2) skips a negative number.
                 self.readiness_check.set.push(readable(-1));
                 continue;
             };
@@ -167,7 +169,7 @@ impl Uring {
         true
     }
 
-    /// Arms the suspended operations. True if the driver was suspended.
+    /// Ends the suspension and arms the suspended operations. True if the driver was suspended.
     pub(super) fn resume(&mut self, state: &mut BackendState) -> bool {
         if !std::mem::take(&mut self.is_suspended) {
             return false;
@@ -190,7 +192,7 @@ impl Uring {
         true
     }
 
-    /// Moves operations without a completion in a whole run to the idle epoll set.
+    /// Moves suspended operations that had no completion in a whole run of the loop to the idle epoll set.
     fn move_silent_to_idle_epoll(&mut self, state: &mut BackendState) {
         if !self.suspended.iter().any(|one| one.is_silent) {
             return;
@@ -211,13 +213,12 @@ impl Uring {
         self.suspended = suspended;
     }
 
-    /// An operation that must not hold its file waits in the set from the start. False if the set can't be used, or
-    /// if it is of another kind.
-    /// stand for it, or it is of another kind.
+    /// Puts a `poll_weak` into the idle epoll set, because a poll in the ring would hold its file open. False for other
+    /// operations, and if the set cannot be used.
     pub(super) fn queue_weak_poll(&mut self, state: &mut BackendState, op: OpId) -> bool {
         let index = op.index();
-        let is_unheld = matches!(state.table.at(index).payload, Payload::EventsWeak(_));
-        let waits = is_unheld && self.move_to_idle_epoll(state, op);
+        let is_weak = matches!(state.table.at(index).payload, Payload::EventsWeak(_));
+        let waits = is_weak && self.move_to_idle_epoll(state, op);
         if waits {
             state.table.set_phase(index, OpPhase::Suspended);
         }
@@ -231,8 +232,8 @@ impl Uring {
             .is_some_and(|bits| self.idle_epoll.add(fd, bits, op, &mut state.stats.syscalls))
     }
 
-    /// Arms operations of the idle epoll set that are ready, and waits for the rest of it. The first `enter` of a
-    /// run always checks: input that arrived while the loop was stopped belongs to the first turn.
+    /// Arms the operations of the idle epoll set that are ready, and queues a wait for the set. The first `enter` of a
+    /// run always checks the set, so that input that arrived while the loop was stopped is handled in the first turn.
     pub(super) fn poll_idle_epoll(&mut self, state: &mut BackendState, rested: bool) {
         if self.idle_epoll.is_empty() {
             return;
@@ -263,7 +264,8 @@ impl Uring {
         }
     }
 
-    /// Another thread takes over the driver: readiness waits are armed again there, and dropped here.
+    /// Suspends all `poll` operations, for another thread that takes over the driver: it arms them in its own ring, and
+    /// the old ring drops them.
     pub(super) fn abandon_polls(&mut self, state: &mut BackendState) {
         let queued: HashSet<u64> = self.backlog.iter().map(Entry::get_user_data).collect();
         for index in state.table.indexes() {
@@ -288,8 +290,8 @@ impl Uring {
         }
     }
 
-    /// Cancels a readiness wait at once while the driver is suspended: it holds a file open that its owner is about
-    /// to close.
+    /// Cancels a `poll` at once while the driver is suspended. Until then the poll would hold a file open that its
+    /// owner is about to close.
     pub(super) fn cancel_while_suspended(&mut self, state: &mut BackendState, cancel: Entry) {
         if !self.is_owner() || !self.backlog.is_empty() {
             return self.push(cancel, &mut state.stats.syscalls);
@@ -300,11 +302,12 @@ impl Uring {
         state.stats.enters += 1;
         state.stats.syscalls += 1;
         let queued = self.ring.submission().len() as u32;
-        // A failure leaves the entry in the queue for the next enter.
+        // If this fails, the cancel stays in the queue until the next `enter`.
         let _ = self.enter_kernel(queued, 0, None);
     }
 
-    /// An operation ended without a result for the caller: arms it again, now or when the driver resumes.
+    /// Arms an operation again that has ended without a result for the caller: at once, or, if the driver is suspended,
+    /// when it resumes.
     pub(super) fn arm_or_suspend(&mut self, state: &mut BackendState, index: u32) {
         let op = state.table.id_at(index);
         if self.is_suspended {
@@ -314,7 +317,7 @@ impl Uring {
             }
             let is_silent = slot.is_silent;
             let file = match slot.kind {
-                // The descriptor may be a directory, or absent.
+                // A file operation may have no descriptor, or that of a directory.
                 OpKind::File => None,
                 _ => file_of(slot.fd),
             };
@@ -334,15 +337,15 @@ impl Uring {
         }
     }
 
-    /// True if an operation was taken back without a request of its owner: by suspension, or at the end of the
-    /// thread that submitted it.
+    /// True if the result shows that the kernel has taken an operation back although its owner has not cancelled it:
+    /// because of a suspension, or because the thread that submitted it has ended.
     pub(super) fn was_taken_back(&self, state: &mut BackendState, index: u32, result: i32) -> bool {
         let slot = state.table.at(index);
         let resumable = match (-result, &slot.payload) {
             (libc::ECANCELED, _) => true,
-            // A worker thread was interrupted.
+            // The kernel's worker thread was interrupted.
             (libc::EINTR, Payload::File(request)) => request.may_repeat(),
-            // The close has released the number nevertheless.
+            // The close has released the descriptor's number although it returned EINTR, so it must not be repeated.
             (libc::EINTR, Payload::Descriptor(_)) => false,
             (libc::EINTR, _) => true,
             _ => false,
@@ -351,7 +354,8 @@ impl Uring {
     }
 }
 
-/// Carries out a close that was taken back before it began: its peer must not wait for the next run.
+/// Closes a descriptor whose close was taken back from the kernel before it began. Its peer must not wait for the
+/// loop's next run.
 pub(super) fn close_directly(state: &mut BackendState, index: u32) {
     let payload = std::mem::replace(&mut state.table.at(index).payload, Payload::None);
     let result = match payload {
@@ -368,13 +372,13 @@ pub(super) fn close_directly(state: &mut BackendState, index: u32) {
     state.finish_later(index, result);
 }
 
-/// The events of poll(2) with which the operation could continue; `None` if poll(2) can't check it.
+/// The events of poll(2) that an operation waits for; `None` if poll(2) cannot check the operation.
 fn poll_bits_of(slot: &Slot) -> Option<u32> {
     match (slot.kind, &slot.payload) {
         (OpKind::Recv | OpKind::RecvOnce | OpKind::RecvMsg | OpKind::Accept, _) => {
             Some(libc::POLLIN as u32)
         }
-        // Taken back along with the others.
+        // A `poll` is taken back together with other operations.
         (
             OpKind::Poll,
             Payload::Events(bits) | Payload::EventsAgain(bits) | Payload::EventsWeak(bits),
@@ -391,7 +395,7 @@ fn readable(fd: libc::c_int) -> libc::pollfd {
     }
 }
 
-/// A run with more turns than this is not short.
+/// The maximum number of checks in a run. A run with more turns is not short, so its operations are armed.
 const CHECKS_MAX: u32 = 4;
 
 fn is_transient(error: &io::Error) -> bool {

@@ -1,6 +1,7 @@
-//! Ends a ring: takes everything back for good.
+//! The end of a ring: cancels all operations and releases their memory.
 //!
-//! Not here: taking operations back temporarily (`suspension`), leaving a ring to the parent process (`forked_child`).
+//! Not here: taking operations back temporarily (`suspension`), and leaving a ring to the parent process
+//! (`forked_child`).
 
 use std::collections::VecDeque;
 use std::mem::{self, ManuallyDrop};
@@ -13,8 +14,8 @@ use crate::backend_state::BackendState;
 use crate::operation_table::{OpKind, OpPhase, OpTable};
 
 impl Uring {
-    /// Ends the ring: cancels everything, waits until the kernel has released every operation's memory or `limit`
-    /// has passed, and leaks memory that it still holds then.
+    /// Ends the ring: cancels all operations and waits until they have ended, or until `limit` has passed. Memory of
+    /// operations that have not ended by then is leaked.
     pub(crate) fn shutdown(mut self, state: &mut BackendState, limit: Duration) {
         self.idle_epoll.clear();
         for index in state.table.indexes() {
@@ -27,7 +28,8 @@ impl Uring {
             }
         }
         if self.owner != 0 {
-            // Operations queued while the driver was suspended must still be sent, from this thread if necessary.
+            // Operations that were queued while the driver was suspended must be submitted, by this thread if it is not
+            // the owner.
             if !self.backlog.is_empty() && !self.is_owner() {
                 let _ = self.change_thread(state);
             }
@@ -43,7 +45,7 @@ impl Uring {
                 }
             }
             if state.table.len() > 0 {
-                // The kernel may write these payloads and buffers at any time.
+                // The kernel may still use the memory of these operations, so it is never freed.
                 let table = mem::replace(&mut state.table, OpTable::new(0));
                 mem::forget(table);
                 let header =
@@ -57,7 +59,7 @@ impl Uring {
             }
         }
         for group in [setup::STREAM_GROUP, setup::DATAGRAM_GROUP] {
-            // Fails on another thread; the kernel then drops its side with the ring.
+            // This fails on another thread than the owner. Then the kernel drops the buffers together with the ring.
             let _ = self.ring.submitter().unregister_buf_ring(group);
         }
         state.stream.detach();

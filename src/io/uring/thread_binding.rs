@@ -1,4 +1,4 @@
-//! The thread that a ring is bound to, and taking over an idle driver on another one.
+//! The thread that a ring is bound to, and the change of an idle driver to another thread.
 
 use std::cell::Cell;
 use std::io;
@@ -23,8 +23,8 @@ impl Uring {
         Ok(())
     }
 
-    /// This thread takes over the driver from the ring's owner, if no operation is left in the kernel: operations
-    /// queued here since then, and those that wait for a buffer, are taken along.
+    /// Makes a new ring that is bound to this thread, and moves to it operations that are queued, suspended, or wait
+    /// for a buffer. Fails if operations of the old thread are in the kernel.
     pub(super) fn change_thread(&mut self, state: &mut BackendState) -> io::Result<()> {
         let mut ready = mem::take(&mut state.ready);
         self.take_completions(state, &mut ready);
@@ -66,12 +66,12 @@ impl Uring {
 
 fn foreign_thread() -> io::Error {
     io::Error::other(
-        "operations of the thread that entered the ring before are in flight; another thread can \
-         take an idle driver over only",
+        "operations of the thread that entered the driver before are in flight; another thread can \
+         enter only an idle driver",
     )
 }
 
-/// A number that no other thread of this process has or will have, never 0.
+/// The calling thread's number, which is never 0 and which no other thread of this process gets.
 pub(super) fn thread_number() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     thread_local!(static NUMBER: Cell<u64> = const { Cell::new(0) });

@@ -1,7 +1,7 @@
-//! Shared by the tests: a driver that runs turns until a condition holds, and sockets.
+//! Helpers of this crate's tests: a driver that runs turns until a condition holds, and sockets.
 //!
-//! Every test runs on both backends through [`both_backends!`]; on a machine that forbids io_uring the uring half
-//! fails instead of being skipped.
+//! [`both_backends!`] runs a test on both backends. On a machine that forbids io_uring the tests of that backend fail
+//! instead of being skipped.
 
 #![allow(dead_code)] // Each test binary uses its part.
 
@@ -16,7 +16,7 @@ use uringcore_io::{
     Backend, Completion, Driver, DriverConfig, FileOutcome, FileRequest, OpId, Outcome, ReadTarget,
 };
 
-/// Makes `name::uring` and `name::epoll` of a function with a backend argument.
+/// Makes the tests `name::uring` and `name::epoll` from a function that takes a backend.
 #[macro_export]
 macro_rules! both_backends {
     ($($name:ident),+ $(,)?) => {$(
@@ -36,7 +36,7 @@ macro_rules! both_backends {
 /// The token of every file operation.
 pub const FILE_TOKEN: u64 = 7;
 
-/// A driver with its completions; panics if something takes too long.
+/// A driver, and the completions that the test has not taken. Its methods panic if a wait takes too long.
 pub struct Rig {
     pub driver: Driver,
     pub done: VecDeque<Completion>,
@@ -58,13 +58,13 @@ impl Rig {
         }
     }
 
-    /// One turn that waits at most `limit`.
+    /// Runs a turn that waits at most `limit`.
     pub fn turn(&mut self, limit: Duration) {
         self.driver.enter(Some(limit)).expect("enter");
         self.driver.take_completions(&mut self.done);
     }
 
-    /// Turns until `condition` holds.
+    /// Runs turns until `condition` holds.
     pub fn until(&mut self, what: &str, mut condition: impl FnMut(&mut Rig) -> bool) {
         let deadline = Instant::now() + Duration::from_secs(20);
         while !condition(self) {
@@ -78,7 +78,7 @@ impl Rig {
         }
     }
 
-    /// The next completion of `op`, removed from the queue.
+    /// Runs turns until `op` has a completion, and takes it.
     pub fn next_of(&mut self, op: OpId) -> Completion {
         let mut found = None;
         self.until("a completion", |rig| {
@@ -96,7 +96,7 @@ impl Rig {
         self.done.remove(position)
     }
 
-    /// The final result of an operation with a count.
+    /// The result of an operation that ends with a count.
     pub fn result_of(&mut self, op: OpId) -> Result<u32, i32> {
         let completion = self.next_of(op);
         assert!(!completion.more());
@@ -209,11 +209,11 @@ pub fn read_request(fd: RawFd, size: usize, offset: Option<u64>) -> Box<FileRequ
     })
 }
 
-/// Moves a rig to another thread.
-pub struct Mover(pub Rig);
-// SAFETY: buffers that share counters with the driver can only be in the rig's queue, and move along; a driver has
-// no thread-local state.
-unsafe impl Send for Mover {}
+/// Allows that a rig is moved to another thread.
+pub struct SentRig(pub Rig);
+// SAFETY: buffers that share counters with the driver are only in the rig's queue, and move with it. A driver has no
+// thread-local state.
+unsafe impl Send for SentRig {}
 
 pub fn loopback() -> SocketAddr {
     SocketAddr::from((Ipv4Addr::LOCALHOST, 0))
@@ -226,7 +226,7 @@ pub fn listener() -> (TcpListener, SocketAddr) {
     (listener, address)
 }
 
-/// A connected pair: the first end non-blocking for the driver, the second blocking for the test.
+/// A connected pair: a non-blocking end for the driver, and a blocking end for the test.
 pub fn tcp_pair() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind(loopback()).unwrap();
     let ours = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -254,7 +254,7 @@ pub fn udp_socket() -> (UdpSocket, SocketAddr) {
     (socket, address)
 }
 
-/// A pipe, both ends O_NONBLOCK.
+/// A pipe with two non-blocking ends.
 pub fn pipe() -> (std::io::PipeReader, std::io::PipeWriter) {
     let (reader, writer) = std::io::pipe().unwrap();
     uringcore_io::net::set_nonblocking(reader.as_raw_fd(), true).unwrap();
@@ -266,7 +266,7 @@ pub fn open_descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
 }
 
-/// Bytes that differ at every other position.
+/// Pseudo-random bytes, so that lost, repeated or misplaced data shows.
 pub fn pattern(length: usize) -> Vec<u8> {
     let mut state = 0x9e37_79b9_u32;
     (0..length)
@@ -283,12 +283,12 @@ pub fn is_open(fd: RawFd) -> bool {
     std::path::Path::new(&format!("/proc/self/fd/{fd}")).exists()
 }
 
-/// xorshift: reproducible from the seed that a failure prints.
-pub struct Dice(u64);
+/// Pseudo-random numbers (xorshift). A failing test prints its seed.
+pub struct SeededRandom(u64);
 
-impl Dice {
-    pub fn new(seed: u64) -> Dice {
-        Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+impl SeededRandom {
+    pub fn new(seed: u64) -> SeededRandom {
+        SeededRandom(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15))
     }
 
     pub fn below(&mut self, limit: usize) -> usize {
