@@ -180,7 +180,7 @@ def test_an_idle_connection_is_closed_and_the_next_resumes(peer, run):
         async with client_for(peer, limits=Limits(idle_timeout=0.2), early_data=False) as pool:
             first = await pool.get(peer.url + "/")
             assert not first.get_extra_info("session_resumed")
-            await until(lambda: not pool._slots)
+            await until(lambda: not pool._pools)
             second = await pool.get(peer.url + "/")
             assert second.get_extra_info("session_resumed")
             assert len(peer.connections) == 2
@@ -193,7 +193,7 @@ def test_an_idle_connection_makes_room_for_another_origin(peer, run):
         async with client_for(peer, limits=Limits(connections=1, idle_timeout=600)) as pool:
             await pool.get(peer.url + "/")
             await pool.get(f"https://127.0.0.1:{peer.port}/")
-            await until(lambda: len(pool._slots) == 1)
+            await until(lambda: len(pool._pools) == 1)
             # Long before `idle_timeout` has passed, which exceeds the duration of this test.
             busy = asyncio.ensure_future(pool.get(f"https://127.0.0.1:{peer.port}/gate"))
             await peer.wait_gated(1)
@@ -201,7 +201,7 @@ def test_an_idle_connection_makes_room_for_another_origin(peer, run):
             other = asyncio.ensure_future(pool.get(peer.url + "/"))
             await rounds(20)
             assert not other.done(), "the only connection is in use"
-            begun = [one for slots in pool._slots.values() for one in slots.connections]
+            begun = [one for slots in pool._pools.values() for one in slots.connections]
             assert len(begun) == 1, "no second connection is begun"
             assert len(peer.connections) == connections
             peer.release()

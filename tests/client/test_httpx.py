@@ -271,7 +271,7 @@ def test_a_trace_that_fails_leaves_no_stream_behind(peer, run):
         async with client_for(peer) as client:
             with pytest.raises(LookupError):
                 await client.get("/", extensions={"trace": trace})
-            (line,) = client._transport._client._slots.values()
+            (line,) = client._transport._client._pools.values()
             assert [one.streams for one in line.connections] == [0]
 
     run(main())

@@ -104,13 +104,13 @@ def test_blocked_udp_falls_back_and_is_remembered(site, run, silent):
                 (alternative,) = transport.alternatives.find(site.origin)
                 assert transport.alternatives.is_broken(site.origin, alternative)
                 # The attempts in progress are dropped, and no other starts.
-                for line in list(transport._client._slots.values()):
+                for line in list(transport._client._pools.values()):
                     for connection in list(line.connections):
                         connection.close()
-                await until(lambda: not transport._client._slots)
+                await until(lambda: not transport._client._pools)
                 for _ in range(3):
                     assert (await client.get(site.url)).text == "tcp"
-                    assert not transport._client._slots
+                    assert not transport._client._pools
 
     run(main())
 
@@ -128,7 +128,7 @@ def test_a_slow_alternative_is_used_when_it_is_there(site, peer, run):
             pool = client._transport._client
             await until(
                 lambda: any(
-                    one.is_established for line in pool._slots.values() for one in line.connections
+                    one.is_established for line in pool._pools.values() for one in line.connections
                 )
             )
             answer = await client.get(site.url)
@@ -260,7 +260,7 @@ def test_early_data_that_gets_no_answer_costs_no_request(site, certificate, run,
             await client.get(site.url)
             assert (await client.get(site.url)).http_version == "HTTP/3"
             transport = client._transport
-            await until(lambda: not transport._client._slots)
+            await until(lambda: not transport._client._pools)
             peer.stop()
             with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
                 if silent:

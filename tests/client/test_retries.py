@@ -98,7 +98,7 @@ def test_a_connection_that_ended_while_idle_is_not_used(peer, run):
         async with client_for(peer) as pool:
             await pool.get(peer.url + "/")
             peer.close_connections()
-            await until(lambda: not pool._slots)
+            await until(lambda: not pool._pools)
             response = await pool.request("POST", peer.url + "/echo", content=b"body")
             assert response.content == b"body"
             assert peer.paths == [(0, "/"), (1, "/echo")]
@@ -257,7 +257,7 @@ def test_safe_requests_of_the_next_connection_are_early(peer, run):
     async def main():
         async with client_for(peer, limits=FORGETFUL) as pool:
             assert not (await pool.get(peer.url + "/")).was_early
-            await until(lambda: not pool._slots)
+            await until(lambda: not pool._pools)
             early = asyncio.ensure_future(pool.get(peer.url + "/"))
             posted = asyncio.ensure_future(
                 pool.request("POST", peer.url + "/echo", content=b"not early")
@@ -274,7 +274,7 @@ def test_a_request_that_was_too_early_is_sent_again(peer, run):
     async def main():
         async with client_for(peer, limits=FORGETFUL) as pool:
             await pool.get(peer.url + "/")
-            await until(lambda: not pool._slots)
+            await until(lambda: not pool._pools)
             response = await pool.get(peer.url + "/early")
             assert (response.status, response.was_early) == (200, False)
             assert peer.log[1:] == [(1, "/early", True), (1, "/early", False)]
@@ -286,7 +286,7 @@ def test_early_data_that_the_server_does_not_take_is_sent_again(peer, run):
     async def main():
         async with client_for(peer, limits=FORGETFUL) as pool:
             await pool.get(peer.url + "/")
-            await until(lambda: not pool._slots)
+            await until(lambda: not pool._pools)
             peer._tickets.clear()
             assert (await pool.get(peer.url + "/")).content == b"hello"
 
@@ -309,7 +309,7 @@ def test_an_address_that_has_changed_costs_no_request(peer, run, silent):
                 other.close()
             async with client_for(peer, limits=FORGETFUL) as pool:
                 await pool.get(peer.url + "/")
-                await until(lambda: not pool._slots)
+                await until(lambda: not pool._pools)
                 route = Route.direct(parse_url(peer.url)[0])
                 pool._memories.of(route).address = address
                 posted = pool.request("POST", peer.url + "/echo", content=b"waits")

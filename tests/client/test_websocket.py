@@ -155,7 +155,7 @@ def test_a_program_that_raises_leaves_no_stream_behind(peer, run):
             with pytest.raises(LookupError):
                 async with pool.websocket(chat(peer)):
                     raise LookupError
-            (line,) = pool._slots.values()
+            (line,) = pool._pools.values()
             assert [one.streams for one in line.connections] == [0]
 
     run(main())
@@ -203,7 +203,7 @@ def test_a_silent_server(peer, run, where):
             with pytest.raises(ReadTimeoutError, match=r"0\.3 s"):
                 async with pool.websocket(f"wss://localhost:{peer.port}/unanswered"):
                     raise AssertionError("nobody has answered")
-            (line,) = pool._slots.values()
+            (line,) = pool._pools.values()
             assert [one.streams for one in line.connections] == [0]
 
     run(main())

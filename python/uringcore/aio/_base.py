@@ -26,7 +26,7 @@ class AsyncIOBase(FileLock, Generic[AnyStr]):
 
     _taken: AnyStr
     _at: int
-    # The end of a line if it is always this string; None if `_collect` has to find it.
+    # The string that ends every line of this file; None if several strings do, and `_collect` finds them.
     _line_end: AnyStr | None
 
     def _below(self) -> Buffer:
@@ -36,7 +36,7 @@ class AsyncIOBase(FileLock, Generic[AnyStr]):
         self._below()._check_open()
 
     async def _begin_reading(self) -> None:
-        """Wait for this task's turn, after everything that has to happen before reading."""
+        """Wait for this task's turn, and do what must precede a read, such as writing buffered bytes."""
         raise NotImplementedError
 
     def _reads_no_line(self) -> bool:
@@ -115,7 +115,7 @@ class AsyncIOBase(FileLock, Generic[AnyStr]):
         mark = self._line_end
         if mark and not self._busy and (size is None or size == -1):
             at = self._at
-            # A closed file has no bytes left that could be found.
+            # No check for a closed file is needed here: it has no read-ahead bytes.
             end = self._taken.find(mark, at) + 1
             if end:
                 self._at = end
@@ -245,7 +245,7 @@ class AsyncIOBase(FileLock, Generic[AnyStr]):
         while piece:
             below._check_open()
             count = await below._at_offset(below._files.write(below._fd, piece, offset))
-            # Writes are short only after errors, so the copy does not matter.
+            # This copies the rest, which is rare: writes to files are short only after errors.
             piece = piece[count:]
             offset += count
         return size

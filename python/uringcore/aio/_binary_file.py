@@ -85,7 +85,7 @@ class AsyncFile(Buffer, AsyncIOBase[bytes]):
             if whence == os.SEEK_CUR:
                 offset -= ahead
             if ahead and self._is_buffered and whence in (os.SEEK_SET, os.SEEK_CUR):
-                # A short move stays inside the read-ahead bytes.
+                # If the target is inside the read-ahead bytes, no system call is needed.
                 end = os.lseek(self._fd, 0, os.SEEK_CUR)
                 back = end - offset if whence == os.SEEK_SET else -offset
                 if 0 <= back <= len(self._taken):
@@ -180,8 +180,8 @@ class AsyncFile(Buffer, AsyncIOBase[bytes]):
                 finally:
                     self._end()
             except asyncio.CancelledError:
-                # `asyncio.run` cancels all tasks at its end and waits for them. An abandoned write
-                # holds the turn until it ends.
+                # This task was cancelled, perhaps by the end of `asyncio.run`, which waits for its tasks. So
+                # the file is closed now, unless an abandoned write still holds the lock.
                 if self._fd >= 0:
                     await self._wait_until_idle(self._ask())
                     self._close_blocking()
@@ -190,7 +190,7 @@ class AsyncFile(Buffer, AsyncIOBase[bytes]):
             self._closing = None
 
     async def _wait_until_idle(self, turn: asyncio.Future[None] | None) -> None:
-        """Wait for the requested turn, and for the positional operations."""
+        """Wait for the requested turn, and for operations at offsets, which need no turn."""
         if turn is not None:
             await self._wait_for(turn)
         try:
@@ -226,9 +226,9 @@ class AsyncFile(Buffer, AsyncIOBase[bytes]):
             )
 
     def _close_blocking(self) -> None:
-        """Write buffered bytes and close the file in the loop's thread; then end the turn."""
+        """Write buffered bytes and close the file, blocking the loop's thread; then end the turn."""
         try:
-            # A positional operation may not have begun; then the finaliser closes the file.
+            # While operations at offsets may still use the descriptor, it is left to the finaliser.
             if self._fd >= 0 and not self._positional:
                 try:
                     self._write_out_blocking(only_ready=self._pollable)
@@ -264,13 +264,13 @@ class AsyncFile(Buffer, AsyncIOBase[bytes]):
         try:
             operation = self._files.close(fd)
         except RuntimeError:
-            # The executor accepts no more calls.
+            # The executor was shut down and accepts no more calls.
             os.close(fd)
             return
         try:
             await operation.future
         except (asyncio.CancelledError, GeneratorExit):
-            # The descriptor is closed in any case, and no caller is left for an error.
+            # Nothing waits for the result: the descriptor is closed even if an error is returned.
             operation.abandon(lambda result, error: None)
             raise
 
@@ -280,7 +280,8 @@ class AsyncFile(Buffer, AsyncIOBase[bytes]):
             return
         if self.closefd:
             warnings.warn(f"unclosed file {self!r}", ResourceWarning, stacklevel=2, source=self)
-        # After an abandoned write with unknown result, writing again might write bytes twice.
+        # If an abandoned write has not ended, it is unknown which bytes it has written. They must not be
+        # written twice, so the buffer is dropped.
         try:
             if not self._busy:
                 self._write_out_blocking()

@@ -18,11 +18,12 @@ from ._file_backends import Files, Opened
 
 __all__ = ["Buffer"]
 
-# Read-ahead sizes: the minimum at first and after a seek, then doubled each time up to the maximum.
+# The number of bytes to read ahead: the minimum at first and after a seek, doubled at each read up to the
+# maximum.
 _AHEAD_MIN_BYTES = 8 * 1024
 _AHEAD_MAX_BYTES = 64 * 1024
 _WRITE_BYTES = 64 * 1024
-# The read size until the end of a file of unknown size (/proc, a pipe).
+# The size of each read until the end of a file whose size is unknown (in /proc, a pipe).
 _UNKNOWN_PIECE_BYTES = 64 * 1024
 _PIECE_MIN_BYTES = 1024 * 1024
 _LINE_END = ord("\n")
@@ -31,7 +32,7 @@ _LINE_END = ord("\n")
 class Buffer(Descriptor):
     """The part of a binary file that reads and writes in sequence."""
 
-    # An unbuffered file advances its position by the bytes of each read, and writes at once.
+    # False for an unbuffered file, whose position moves by the bytes of each read, and which writes at once.
     _is_buffered = True
 
     def __init__(
@@ -46,7 +47,8 @@ class Buffer(Descriptor):
         super().__init__(files, opened, name, mode, closefd)
         self._ahead_first = self._ahead = buffer_size or _AHEAD_MIN_BYTES
         self._ahead_max = buffer_size or _AHEAD_MAX_BYTES
-        # The maximum number of unwritten bytes; the unwritten pieces in order, and their total size.
+        # `_limit` is the maximum number of unwritten bytes, `_out` has the unwritten pieces in order, and
+        # `_out_size` is their total size.
         self._limit = (buffer_size or _WRITE_BYTES) if self._writable and self._is_buffered else 0
         self._out: list[bytes] = []
         self._unwritten = 0
@@ -127,7 +129,7 @@ class Buffer(Descriptor):
         if position is None or length <= position:
             rest = _UNKNOWN_PIECE_BYTES
         else:
-            # One byte more than the size, so that a single read finds the end.
+            # One byte more than the rest of the file, so that one read returns the data and shows the end.
             rest = length - position + 1
         return rest if size < 0 else min(size, max(rest, _PIECE_MIN_BYTES))
 

@@ -29,7 +29,8 @@ class AsyncBufferedIOBase(AsyncFile):
     """A buffered binary file that is only written, so it has no ``peek``."""
 
     _raw: AsyncFileIO | None = None
-    # Called when this file is closed or detached, to discard the text above it.
+    # A method of the text file above this file, which discards decoded text. It is called when this file is
+    # closed or detached.
     _forget_above: weakref.WeakMethod[Callable[[], None]] | None = None
 
     @property
@@ -58,7 +59,8 @@ class AsyncBufferedIOBase(AsyncFile):
         return raw
 
     def _give_up_descriptor(self) -> int:
-        # The number may soon belong to another file.
+        # The file that `raw` has returned must not use the descriptor any more, because its number may soon
+        # belong to another file.
         if self._raw is not None:
             self._raw._fd = -1
         forget = self._forget_above and self._forget_above()
@@ -126,7 +128,7 @@ class AsyncBufferedIOBase(AsyncFile):
             try:
                 await self._write_out()
             except OSError:
-                # The caller has the error and the data, so the buffer drops the data.
+                # The write fails, so the caller still has this data, and it must not be written later.
                 self._out.clear()
                 self._unwritten = 0
                 raise

@@ -22,7 +22,7 @@ from ._operation import Operation
 
 __all__ = ["PIPE_BUF_BYTES", "Descriptor"]
 
-# A pipe accepts this many bytes without blocking once it is ready.
+# A pipe that is ready for writing accepts at least this many bytes without blocking.
 PIPE_BUF_BYTES = 4096
 
 
@@ -30,7 +30,8 @@ class Descriptor(FileLock):
     """The part of a binary file below its methods. All of it runs during the file's turn."""
 
     _fd = -1
-    # A duplicate that is watched for readiness, so that the user may watch the descriptor itself.
+    # A duplicate of the descriptor, which the loop watches for readiness. The program may so watch the
+    # descriptor itself. -1 if there is none.
     _watched = -1
 
     def __init__(self, files: Files, opened: Opened, name: Any, mode: str, closefd: bool) -> None:
@@ -44,15 +45,16 @@ class Descriptor(FileLock):
         """True if closing the file closes the descriptor."""
         self._readable = "r" in mode or "+" in mode
         self._writable = "r" not in mode or "+" in mode
-        # In append mode writes go to the end, regardless of their offset.
+        # True in append mode, in which the kernel writes to the end, regardless of offsets.
         self._append = self._writable and bool(fcntl(opened.fd, F_GETFL) & os.O_APPEND)
         self._regular = stat.S_ISREG(opened.mode)
         self._pollable = not (self._regular or stat.S_ISBLK(opened.mode))
-        # False once a non-blocking read failed as unsupported by this file.
+        # True while reads may try to return cached bytes at once; False if the file does not support this.
         self._direct = self._readable
         self._taken = opened.taken
         self._at = 0
-        # Positional operations under way, and a future that ends with the last of them.
+        # The number of operations at offsets that are in progress, and a future that is done after the last
+        # one.
         self._positional = 0
         self._idle: asyncio.Future[None] | None = None
         self._after_close: Callable[[], Coroutine[Any, Any, None]] | None = None
@@ -65,7 +67,7 @@ class Descriptor(FileLock):
     # Waiting for operations -----------------------------------------------------------------------
 
     async def _at_offset(self, operation: Operation[Any]) -> Any:
-        """Wait for an operation that does not use the position and so needs no turn."""
+        """Wait for an operation at an offset, which does not use the position and so needs no turn."""
         self._positional += 1
         try:
             result = await operation.future
@@ -92,7 +94,8 @@ class Descriptor(FileLock):
             raise
 
     def _abandon(self, operation: Operation[Any], late: Callable[[Any], None] | None) -> None:
-        """Leave an operation behind: the turn lasts until it ends and ``late`` has its result."""
+        """Stop waiting for an operation. The turn lasts until the operation ends and ``late`` has its
+        result."""
         self._busy += 1
 
         def over(result: Any, error: BaseException | None) -> None:
@@ -112,7 +115,7 @@ class Descriptor(FileLock):
         If the read is cancelled, bytes that still arrive are appended to ``_taken``.
         """
         if self._pollable:
-            # A read returns the available bytes: no thread has to wait for more.
+            # A read of a pipe returns the bytes that are available, so a small buffer is enough.
             size = min(size, DIRECT_MAX_BYTES)
         while self._direct and size <= DIRECT_MAX_BYTES:
             got = self._files.direct.read(self._fd, size, -1)
@@ -141,8 +144,9 @@ class Descriptor(FileLock):
                 await self._wait_ready(write)
                 if write:
                     what = memoryview(what)[:PIPE_BUF_BYTES]
-            # The ring gets an offset, and the position moves afterwards: if an error or a cancellation
-            # interrupts a transfer, the kernel does not move the position (Linux 6.18).
+            # On the ring the transfer uses an offset, and this code moves the position afterwards. If the
+            # transfer used the position, an error or a cancellation could transfer bytes without moving it
+            # (Linux 6.18).
             start = -1
             if not (self._pollable or files.moves_position or (write and self._append)):
                 start = os.lseek(self._fd, 0, os.SEEK_CUR)
@@ -153,7 +157,7 @@ class Descriptor(FileLock):
                 self._abandon(operation, partial(self._transferred_late, write, start))
                 raise
             except BlockingIOError:
-                # Another process took the bytes, or the space, that made the descriptor ready.
+                # The descriptor was ready, but another process has taken the bytes or the space since.
                 if not self._pollable:
                     raise
             else:
@@ -175,7 +179,7 @@ class Descriptor(FileLock):
         """Called when an abandoned write has written ``count`` bytes."""
 
     async def _rest_if_due(self) -> None:
-        """Let other tasks run, in calls that the buffer alone can answer repeatedly."""
+        """Let other tasks run from time to time, if the buffer answers many calls in a row."""
         if self._files.direct.is_due():
             await self._rest()
 
@@ -194,7 +198,7 @@ class Descriptor(FileLock):
         try:
             add(self._watched, lambda: None if ready.done() else ready.set_result(None))
         except (PermissionError, ValueError):
-            # /dev/zero and similar devices are always ready, and no loop can watch them.
+            # The loop cannot watch /dev/zero and similar devices, which are always ready.
             self._unwatch()
             self._pollable = False
             return

@@ -37,7 +37,7 @@ __all__ = [
 ]
 
 T = TypeVar("T")
-# Parameters of nearly every function here: None is the running loop, and the loop's executor.
+# The types of the parameters `loop` and `executor`: `None` is the running loop, and the loop's own executor.
 Loop = asyncio.AbstractEventLoop | None
 Pool = Executor | None
 AnyPath = str | bytes | os.PathLike[str] | os.PathLike[bytes]
@@ -45,13 +45,13 @@ PathOrFd = int | str | bytes | os.PathLike[str] | os.PathLike[bytes]
 
 AT_EMPTY_PATH = 0x1000
 _AT_FDCWD = -100
-# Maximum size of one read, whatever is requested: its memory is allocated before the number of
-# available bytes is known.
+# The maximum size of one read. Its memory is allocated before the number of available bytes is known.
 PIECE_MAX_BYTES = 64 * 1024 * 1024
-# Copying more than this takes a tenth of a millisecond, so another thread does it.
+# The maximum number of cached bytes that are copied in the loop's thread. More would take longer than a tenth
+# of a millisecond, so another thread copies them.
 DIRECT_MAX_BYTES = 256 * 1024
-# The kernel has at least four threads for blocking opens; all other file operations share some of
-# them.
+# The maximum number of opens that may block at a time. The kernel has at least four threads for them, which
+# other file operations need too.
 _BLOCKING_OPENS_MAX = 2
 _RETRY_SECONDS = 0.02
 
@@ -74,9 +74,9 @@ class Files:
         executor: runs the blocking calls.
     """
 
-    # A read or write without an offset moves the position by the transferred bytes, even if it fails.
+    # True if a read or write without an offset moves the position by the transferred bytes even if it fails.
     moves_position = True
-    # A read of an empty pipe would occupy a thread until bytes come.
+    # True if a read of an empty pipe occupies a thread until bytes arrive.
     waits_in_threads = True
 
     def __init__(self, loop: asyncio.AbstractEventLoop, executor: Pool = None) -> None:
@@ -136,7 +136,7 @@ class RingFiles(Files):
     moves_position = False
     waits_in_threads = False
     loop: UringEventLoop
-    # Opens that block a kernel thread until the other end of a FIFO is opened.
+    # The number of opens that block a kernel thread until the other end of a FIFO is opened.
     _blocking = 0
 
     async def open(self, path: str | bytes, flags: int, mode: int) -> Opened:
@@ -144,9 +144,10 @@ class RingFiles(Files):
             opened = await self._open(path, flags, mode, wait=False)
         except OSError as error:
             if error.errno == errno.EAGAIN and not flags & os.O_NONBLOCK:
-                # Another process has a lease on the file, which the kernel asks it to release.
+                # Another process has a lease on the file. A blocking open waits until it has released the
+                # lease.
                 return await self._open(path, flags, mode, wait=True)
-            # A FIFO without a reader: unless `wait` is set, the ring opens without blocking.
+            # ENXIO means that a FIFO has no reader: without `wait` the ring opens a file without blocking.
             if error.errno != errno.ENXIO or flags & os.O_NONBLOCK:
                 raise
             return await self._wait_for_reader(path, flags, mode)
@@ -189,7 +190,7 @@ class RingFiles(Files):
                 return await self._look_for_writer(fd, seen)
             await asyncio.wait({seen, blocking}, return_when=asyncio.FIRST_COMPLETED)
             if blocking.done() and blocking.exception() is not None:
-                # The name was removed; processes that have opened the FIFO remain.
+                # The FIFO's name was removed, so only a process that has opened it already can be the writer.
                 return await self._look_for_writer(fd, seen)
         finally:
             self.loop.remove_reader(fd)
@@ -210,7 +211,8 @@ class RingFiles(Files):
                 if got := os.read(fd, 1):
                     return got
         except BlockingIOError:
-            # No bytes and no end of file: there is a writer that has not written.
+            # EAGAIN shows a writer that has not written anything yet: without a writer the read would return
+            # the end of the file.
             return b""
         finally:
             os.set_blocking(fd, True)
@@ -222,8 +224,8 @@ class RingFiles(Files):
             self._blocking -= 1
 
     async def _open(self, path: str | bytes, flags: int, mode: int, wait: bool) -> Opened:
-        # With O_CREAT the kernel always opens in one of its threads, which would block there
-        # until the other end of a FIFO is opened. O_NONBLOCK has no effect on other files.
+        # With O_CREAT the kernel opens the file in one of its threads, which an open of a FIFO would block
+        # until the other end is opened. O_NONBLOCK prevents that, and has no effect on other files.
         nonblocking = not wait and bool(flags & os.O_CREAT) and not flags & os.O_NONBLOCK
         asked = flags | os.O_NONBLOCK if nonblocking else flags
         name = os.fsencode(path)
@@ -268,7 +270,7 @@ def files_of(loop: Loop = None, executor: Pool = None) -> Files:
     on_ring = isinstance(loop, UringEventLoop) and loop.backend == "uring"
     files = RingFiles(loop, executor) if on_ring else Files(loop, executor)
     if executor is None:
-        # An attribute instead of a table by loop: `Files` refers to its loop and would keep it alive.
+        # Stored on the loop: a table of all loops would keep them alive, because `Files` refers to its loop.
         cast(Any, loop)._uringcore_files = files
     return files
 
@@ -292,5 +294,5 @@ def _kernel_version() -> tuple[int, int]:
     return (int(major), int(minor)) if major.isdigit() and minor.isdigit() else (0, 0)
 
 
-# Older kernels return EINVAL, and so do all kernels for a negative length.
+# True if io_uring has ftruncate. Older kernels return EINVAL, and all kernels do for a negative length.
 _has_ftruncate = _kernel_version() >= (6, 9)

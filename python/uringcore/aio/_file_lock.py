@@ -21,7 +21,7 @@ class FileLock:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        # Number of holders of the turn: its task, and an operation that the task abandoned.
+        # The number of holders of the lock: a task, and an operation that the task has abandoned.
         self._busy = 0
         self._queue: deque[asyncio.Future[None]] = deque()
 
@@ -51,11 +51,11 @@ class FileLock:
             raise
 
     def _end(self) -> None:
-        """Release one hold. After the last one the next task in the queue gets the turn."""
+        """Release the lock for one holder. After the last one the next task in the queue gets it."""
         self._busy -= 1
         while not self._busy and self._queue:
             turn = self._queue.popleft()
-            # The tasks of a closed loop never run.
+            # A task of a closed loop never runs, so the lock goes to the next one.
             if not turn.done() and not self._loop.is_closed():
                 turn.set_result(None)
                 self._busy = 1

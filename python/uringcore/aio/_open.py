@@ -97,7 +97,7 @@ def open(  # noqa: A001
     loop: Loop = None,
     executor: Pool = None,
 ) -> Opening[AsyncTextIOWrapper]: ...
-# 0 is an int like others, but returns another type.
+# This overload is for `buffering=0`, with which `open` returns another type.
 @overload
 def open(  # type: ignore[overload-overlap]  # noqa: A001
     file: AnyPath,
@@ -198,7 +198,7 @@ def open(  # noqa: A001 - the name is the point
 
     async def make() -> AnyFile:
         is_number = isinstance(file, int)
-        # The built-in opens a descriptor at once, and calls its opener only for paths.
+        # The built-in calls its opener only for paths, so a descriptor is checked by a path that names it.
         path: Any = f"/dev/fd/{file!r}" if is_number else file
         flags = check(path, mode, buffering, *text, closefd or is_number)
         name: Any = file if is_number else os.fspath(path)
@@ -303,7 +303,7 @@ def _raw_mode(mode: str) -> str:
     action = next(letter for letter in mode if letter in "rwax")
     if "+" not in mode:
         return f"{action}b"
-    # CPython calls "wb+" "rb+" before version 3.15.
+    # Before CPython 3.15 `io.FileIO.mode` spells "wb+" as "rb+".
     if action == "w" and sys.version_info < (3, 15):
         action = "r"
     return f"{action}b+"

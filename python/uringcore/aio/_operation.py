@@ -57,7 +57,8 @@ class ThreadOperation(Generic[T]):
         if self._late is not None:
             self._late(result, error)
         elif self.future.done():
-            # Cancelled in this iteration of the loop: `abandon` follows when the coroutine runs.
+            # The waiting coroutine was cancelled in this iteration of the loop. It calls `abandon` when it
+            # runs.
             return
         elif error is not None:
             self.future.set_exception(error)

@@ -89,7 +89,7 @@ class AsyncFileIO(AsyncFile):
         if 0 < len(got) < size and self._regular:
             _, length, _, position = _uringcore.file_describe(self._fd)
             if position is not None and position < length:
-                # These were cached; the others have to be read from the device.
+                # The bytes so far were cached; the next ones must be read from the device.
                 try:
                     got += await self._read_once(size - len(got))
                 except BaseException:

@@ -18,7 +18,8 @@ _T = TypeVar("_T")
 
 
 def _method(name: str, kind: type[_T]) -> Callable[..., Coroutine[Any, Any, _T]]:
-    """The method of this name of a spooled file: of the object in memory, or of the file."""
+    """Makes a coroutine method that calls the method of this name: of the object in memory, or of the
+    file."""
 
     async def call(self: AsyncSpooledTemporaryFile, *args: Any) -> _T:
         result: _T = await self._call(name, *args)
@@ -76,7 +77,7 @@ class AsyncSpooledTemporaryFile:
 
     @property
     def name(self) -> Any:
-        """The file's, once it is one; ``None`` in memory."""
+        """The path or descriptor of the file; ``None`` while the content is in memory."""
         return None if self._file is None else self._file.name
 
     async def fileno(self) -> int:

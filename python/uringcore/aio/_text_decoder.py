@@ -18,7 +18,8 @@ from ._buffered_file import AsyncBufferedIOBase
 
 __all__ = ["TextReader"]
 
-# io.TextIOWrapper's value, so that writing after reading continues at the same place in the file.
+# The size of one read: io.TextIOWrapper's, so that a write after a read goes to the position at which it
+# would go there.
 _CHUNK_BYTES = 8192
 # A position in text, in the layout of io.TextIOWrapper. Usually it is the offset of a byte. In general
 # it contains the offset of a byte to decode from (8), the decoder's state there (4), the number of bytes to
@@ -50,7 +51,7 @@ class TextReader(AsyncIOBase[str]):
         newline: str | None,
     ) -> None:
         super().__init__(buffer._loop)
-        # The standard library interprets the arguments, and raises errors for invalid ones.
+        # The standard library's class checks the arguments and finds the encoding.
         model = io.TextIOWrapper(io.BytesIO(), encoding, errors, newline)
         self.encoding: Final[str] = model.encoding
         """The encoding's name."""
@@ -95,7 +96,7 @@ class TextReader(AsyncIOBase[str]):
             rest: str = self._taken[self._at :] + self._get_decoder().decode(data, True)
             self._forget_text()
             return rest
-        # The only reference to the text, so that CPython appends to it in place.
+        # `text` must be the only reference to the string, so that CPython appends to it in place.
         text, self._taken = self._taken, ""
         start = searched = self._at
         more: str | None = ""
@@ -114,7 +115,7 @@ class TextReader(AsyncIOBase[str]):
         if line and more is None:
             self._forget_text()
         elif self._pieces and 0 < self._pieces[-1].offset <= end:
-            # The position is in the last piece, so the others are dropped.
+            # The position is in the last piece, so earlier pieces are not needed any more.
             offset = self._pieces[-1].offset
             self._pieces = [self._pieces[-1]._replace(offset=0)]
             self._taken, self._at = text[offset:], end - offset
@@ -125,7 +126,7 @@ class TextReader(AsyncIOBase[str]):
         decoder, below = self._get_decoder(), self._below()
         await below._rest_if_due()
         pending, flags = decoder.getstate()
-        # A character takes at least one byte, except in a few codecs, which then read ahead.
+        # As many bytes as characters are wanted: a character takes at least one byte, except in a few codecs.
         data = await below.read1(max(characters, _CHUNK_BYTES))
         text: str = decoder.decode(data, not data)
         self._pieces.append(_Piece(pending + data, len(pending), flags, offset))
@@ -136,7 +137,7 @@ class TextReader(AsyncIOBase[str]):
         if not line:
             return start + limit if len(text) - start >= limit else -1
         if len(text) == start:
-            # Even a line of at most 0 characters has to access the file.
+            # Before the first read even a line of at most 0 characters accesses the file, as in the built-in.
             return -1
         end = self._find_line_end(text, searched)
         if limit >= 0 and len(text) - start >= limit and not 0 <= end <= start + limit:
@@ -151,7 +152,7 @@ class TextReader(AsyncIOBase[str]):
         feed, carriage = text.find("\n", searched), text.find("\r", searched)
         if carriage < 0 or 0 <= feed < carriage:
             return feed + 1 or -1
-        # The decoder returns a "\r" only together with the next character.
+        # The decoder returns "\r" only together with the next character, so a "\n" would be there already.
         return carriage + 2 if feed == carriage + 1 else carriage + 1
 
     # Positions ------------------------------------------------------------------------------------
@@ -169,10 +170,10 @@ class TextReader(AsyncIOBase[str]):
         fed = b"".join(
             piece.data[piece.pending if index else 0 :] for index, piece in enumerate(self._pieces)
         )
-        # Shifted by one byte, because at the start of a file the built-in resets the decoder's state.
+        # The bytes begin at offset 1, because at offset 0 the built-in resets the decoder's state.
         model = io.TextIOWrapper(io.BytesIO(b"\0" + fed), self.encoding, self.errors, self._newline)
         model.seek(1 | flags << 64)
-        # Trailing bytes that are not characters (a byte order mark) are before the position as well.
+        # The position is behind trailing bytes that yield no characters, such as a byte order mark.
         at_end = (
             len(self._pieces) > 1 and self._at == len(self._taken) and not self._pieces[-1].data
         )

@@ -132,7 +132,8 @@ class AsyncTextIOWrapper(TextReader):
         out = text
         if self._write_newline is not None:
             out = text.replace("\n", self._write_newline)
-        # Encoding changes the encoder's state, so it happens only when the bytes can be written at once.
+        # While another operation holds the lock, text must not be encoded yet, because encoding changes the
+        # state of the encoder.
         if below._busy:
             await below._begin()
             try:
@@ -181,7 +182,7 @@ class AsyncTextIOWrapper(TextReader):
         try:
             below = self._below()
             if below._append:
-                # Buffered text goes to the end of the file at the time of the write.
+                # In append mode the position of buffered text is known only when it is written.
                 await below._settle()
             return await self._cookie()
         finally:

@@ -235,8 +235,8 @@ async def link(
     executor: Pool = None,
 ) -> None:
     """``os.link``."""
-    # Until CPython 3.13 `os.link` without directories is link(2), which does not follow links on Linux,
-    # regardless of `follow_symlinks`.
+    # Before CPython 3.14 `os.link` without directories calls link(2), which does not follow links on Linux,
+    # and ignores `follow_symlinks`.
     follows = sys.version_info >= (3, 14) or src_dir_fd is not None or dst_dir_fd is not None
     flags = _AT_SYMLINK_FOLLOW if follows and follow_symlinks else 0
 

@@ -86,10 +86,10 @@ def NamedTemporaryFile(
                     try:
                         await unlink(path, **where)
                     except FileNotFoundError:
-                        # The program may have removed or renamed it.
+                        # The program may have removed or renamed the file.
                         return
                     except RuntimeError:
-                        # The executor accepts no more calls.
+                        # The executor was shut down and accepts no more calls.
                         _unlink_if_there(path)
 
             if delete_on_close:

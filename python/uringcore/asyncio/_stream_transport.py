@@ -59,7 +59,7 @@ class QuicStreamAdapter(asyncio.Transport):
         self.protocol.transmit()
 
     def write_eof(self) -> None:
-        """Ends our side of the stream behind the queued data."""
+        """Ends the sending direction of the stream, after the queued data."""
         if self._closing:
             return
         self._closing = True
@@ -72,17 +72,17 @@ class QuicStreamAdapter(asyncio.Transport):
         self.protocol.transmit()
 
     def close(self) -> None:
-        """Ends our side; data of the peer is read until its end."""
+        """Ends the sending direction. The peer's data can be read until its end."""
         if self.can_write_eof():
             self.write_eof()
         else:
             self._closing = True
 
     def abort(self) -> None:
-        """Resets and stops the stream at once (error code 0)."""
+        """Resets the sending direction and stops the receiving one, with error code 0."""
         quic = self.protocol._quic
         self._closing = True
-        # A direction that the peer has ended raises, if its event is still on the way.
+        # This raises an exception if the peer has ended the direction and its event was not handled yet.
         if self.writing:
             with contextlib.suppress(ConnectionResetError):
                 quic.reset_stream(self.stream_id, 0)
@@ -94,7 +94,7 @@ class QuicStreamAdapter(asyncio.Transport):
         self.protocol.transmit()
 
     def is_closing(self) -> bool:
-        """True if our side has ended."""
+        """True if the sending direction has ended."""
         return self._closing
 
     def get_write_buffer_size(self) -> int:
@@ -138,7 +138,7 @@ class QuicStreamAdapter(asyncio.Transport):
             self._forget_if_over()
 
     def write_finished(self) -> None:
-        """Called when the peer has acknowledged everything up to our end."""
+        """Called when the peer has acknowledged all sent data and the end of the sending direction."""
         self.writing = False
         if self._close_waiter is not None and not self._close_waiter.done():
             self._close_waiter.set_result(None)

@@ -42,13 +42,15 @@ QuicStreamHandler = Callable[
 
 
 class _Life(ConnectionLife):
-    """The life of a protocol's connection, which transmits by the protocol: programs override that."""
+    """The lifecycle of a protocol's connection. It sends by the protocol's ``transmit``, because programs
+    override that method."""
 
     __slots__ = ("_protocol",)
 
     def __init__(self, quic: QuicConnection, protocol: QuicConnectionProtocol) -> None:
         super().__init__(quic)
-        # An ended connection sends nothing, so this reference, a cycle, may end with the connection.
+        # This reference makes a cycle. It is removed when the connection ends, because nothing is sent
+        # afterwards.
         self._protocol: QuicConnectionProtocol | None = protocol
 
     def transmit(self) -> None:
@@ -84,7 +86,7 @@ class QuicConnectionProtocol(asyncio.DatagramProtocol):
         quic._set_receiver(self._quic_events_received)
         quic._is_on_socket = True
         if type(self).transmit is not QuicConnectionProtocol.transmit:
-            # aioquic calls it too; programs override it to act after each datagram.
+            # aioquic also calls `transmit` after datagrams, so programs override it to act then.
             quic._set_on_batch(self._batch_handled)
 
     # Commands -----------------------------------------------------------------------------------
@@ -158,7 +160,7 @@ class QuicConnectionProtocol(asyncio.DatagramProtocol):
         try:
             await waiter
         finally:
-            # The waking code has already removed the list; a cancelled waiter removes itself.
+            # A waiter that was woken is in the list no more, and a cancelled one is removed here.
             waiters.remove(waiter)
             if not waiters and self._drain_waiters.get(stream_id) is waiters:
                 del self._drain_waiters[stream_id]
@@ -182,7 +184,7 @@ class QuicConnectionProtocol(asyncio.DatagramProtocol):
         the write. Raises ``ValueError`` for another urgency, or a receive-only stream.
         """
         self._quic.set_stream_priority(stream_id, urgency, incremental)
-        # A priority is no data for which the first flight should leave.
+        # If the first packets wait for the program's data, setting a priority does not send them.
         if self._first_flight is None:
             self.transmit()
 
@@ -263,7 +265,7 @@ class QuicConnectionProtocol(asyncio.DatagramProtocol):
             sockets = transport if isinstance(transport, QuicTransport) else None
             self._life.opened(sockets, None if isinstance(self._loop, LoopCore) else flush)
         else:
-            # A program's own UDP transport: Python moves the packets of this connection.
+            # The transport is a UDP transport of the program, so Python code moves the connection's packets.
             is_connected = transport.get_extra_info("peername") is not None
             driver = ForeignDriver(self._loop, OwnConnection(self._quic, is_connected))
             driver.connection_made(transport)
@@ -297,7 +299,7 @@ class QuicConnectionProtocol(asyncio.DatagramProtocol):
         if isinstance(event, events.StreamDataReceived):
             adapter = self._streams.get(event.stream_id)
             if adapter is None:
-                # Without a handler no code would keep the writer, and a StreamWriter that is
+                # Without a handler nothing would refer to the writer, and a StreamWriter that is
                 # garbage-collected ends its stream.
                 if self._stream_handler is None:
                     return
@@ -312,7 +314,7 @@ class QuicConnectionProtocol(asyncio.DatagramProtocol):
                 adapter.read_failed(ConnectionResetError(f"the peer reset the stream: {code:#x}"))
         elif isinstance(event, events.ConnectionTerminated):
             for adapter in list(self._streams.values()):
-                # NO_ERROR of the application or of the transport is an orderly end.
+                # A close with NO_ERROR, by the application or by QUIC, is an orderly end.
                 if event.error_code == 0:
                     adapter.read_ended()
                 else:
@@ -362,7 +364,7 @@ class QuicConnectionProtocol(asyncio.DatagramProtocol):
             except BaseException as exc:  # noqa: BLE001 - the program's code may raise anything
                 self._report("Exception in quic_event_received", exc)
         if self._life.is_closed:
-            # Breaks the cycle between the connection and this object.
+            # This ends the reference cycle of the connection and this object.
             self._quic._set_receiver(None)
             self._quic._set_on_batch(None)
             self._streams.clear()
@@ -380,7 +382,7 @@ class QuicConnectionProtocol(asyncio.DatagramProtocol):
             self._report("Exception in transmit", exc)
 
     def _begin(self) -> None:
-        """Releases the first flight for a caller that waits for the peer."""
+        """Sends the first packets, if they are held, because the caller is about to wait for the peer."""
         if self._first_flight is not None:
             self.transmit()
 
@@ -399,7 +401,7 @@ class QuicConnectionProtocol(asyncio.DatagramProtocol):
         self._write_failed(event.stream_id, f"the peer stopped the stream: {event.error_code:#x}")
 
     def _stream_abandoned(self, event: events.StreamAbandoned) -> None:
-        # Reset by the program, an abort() of another task, or the HTTP layer.
+        # The stream was reset on this side: by the program, an abort() of another task, or the HTTP layer.
         self._write_failed(event.stream_id, f"stream {event.stream_id} was reset")
 
     def _write_failed(self, stream_id: int, reason: str) -> None:
@@ -472,8 +474,8 @@ class QuicConnectionProtocol(asyncio.DatagramProtocol):
         self._loop.call_exception_handler(context)
 
 
-# The handlers that run before the program's. A chain of `isinstance` would cost a connection with mostly data
-# and DATAGRAM events, which have no handler, more than the rest of their way through Python.
+# The handler of each event class, which runs before the program's. Stream data and DATAGRAM frames, the most
+# frequent events, have none. A chain of `isinstance` would cost more for them than all other Python code.
 _HANDLERS: dict[type[events.QuicEvent], Callable[[QuicConnectionProtocol, Any], None]] = {
     events.StreamWritable: QuicConnectionProtocol._stream_writable,
     events.ConnectionWritable: QuicConnectionProtocol._connection_writable,

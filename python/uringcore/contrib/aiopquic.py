@@ -352,7 +352,7 @@ class WebTransportSession:
         except StreamResetError as error:
             return WebTransportStreamReset(stream.id, error.code)
         except QuicError:
-            # The session has ended, or the program has stopped the stream.
+            # There is no further event: the session has ended, or the program has stopped the stream.
             return (
                 WebTransportStreamReset(stream.id, WT_SESSION_GONE) if self.session_closed else None
             )
@@ -524,5 +524,6 @@ def _several(name: str, given: Sequence[str] | None) -> tuple[str, ...]:
 
 
 _EVENTS_MAX = 64
-# The last of aiopquic's priorities in each of RFC 9218's urgencies but the last. The defaults are 9 and 3.
+# aiopquic's priorities are 0 to 255, and RFC 9218 has urgencies 0 to 7. These are the highest priorities of
+# urgencies 0 to 6. The default priority, 9, has the default urgency, 3.
 _RANKS = (0, 4, 8, 10, 63, 127, 191)

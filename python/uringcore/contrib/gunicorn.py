@@ -1,4 +1,4 @@
-"""``gunicorn -k uringcore.contrib.gunicorn.Worker``: gunicorn starts the processes, and each runs our server.
+"""``gunicorn -k uringcore.contrib.gunicorn.Worker``: gunicorn starts processes that run uringcore's server.
 
 gunicorn owns the TCP sockets. With a certificate, HTTP/3 is served on the UDP ports of the same numbers. The
 arbiter binds them before its first worker, which is the only moment at which it calls a worker class.
@@ -31,7 +31,7 @@ from uringcore.server._worker_places import WORKERS_MAX, Ports
 
 __all__ = ["Worker"]
 
-# Leaves logging as gunicorn has set it up.
+# A logging configuration that changes nothing, because gunicorn has set logging up.
 _NO_LOG_CONFIG = {"version": 1, "incremental": True}
 
 
@@ -44,7 +44,7 @@ class Worker(BaseWorker):  # type: ignore[misc]  # gunicorn has no types
     CONFIG_KWARGS: ClassVar[dict[str, Any]] = {}
     """Keyword arguments of :class:`~uringcore.server.Config`, e.g. ``{"http3": False}``."""
 
-    # The UDP ports of all workers, and in the arbiter the place of each worker.
+    # The UDP ports that all workers share. In the arbiter it also has the place of each worker.
     _ports: ClassVar[Ports]
     _keeper: ClassVar[Config]
     """The configuration of the first worker, whose sessions serve all workers."""
@@ -60,7 +60,7 @@ class Worker(BaseWorker):  # type: ignore[misc]  # gunicorn has no types
             target.propagate = False
         try:
             self._config = Config(**self._options())
-            # Workers that SIGTTIN adds later get as much as these.
+            # A worker that SIGTTIN adds later gets an equal share in addition.
             self._config.share_memory(self.cfg.workers)
         except StartupError as exc:
             raise HaltServer(str(exc), Arbiter.WORKER_BOOT_ERROR) from None
@@ -84,7 +84,7 @@ class Worker(BaseWorker):  # type: ignore[misc]  # gunicorn has no types
             "timeout_graceful_shutdown": cfg.graceful_timeout,
             "timeout_keep_alive": cfg.keepalive,
             "timeout_notify": self.timeout,
-            # gunicorn starts the processes. Without this, uvicorn would use WEB_CONCURRENCY.
+            # gunicorn starts the processes. If this were not set, uvicorn would use WEB_CONCURRENCY.
             "workers": 1,
         }
         if cfg.is_ssl:
@@ -138,7 +138,7 @@ class Worker(BaseWorker):  # type: ignore[misc]  # gunicorn has no types
         return Ports(sockets, self._config, workers=self.cfg.workers)
 
     def _clean_up(self, arbiter: int) -> None:
-        # A worker has inherited the arbiter's exit handlers.
+        # Checked because workers inherit the arbiter's exit handlers.
         if os.getpid() == arbiter:
             self._config.cleanup()
 
@@ -147,7 +147,8 @@ class Worker(BaseWorker):  # type: ignore[misc]  # gunicorn has no types
 
     def has_ended(self) -> bool:
         """True in the arbiter once it has waited for the worker."""
-        # The pid is a string until the worker is started. Afterwards the number may be reused.
+        # `pid` is a string until the worker is started. Compared by identity, because a later worker may have
+        # the process ID of an ended one.
         return isinstance(self.pid, int) and Arbiter.WORKERS.get(self.pid) is not self
 
     def init_signals(self) -> None:
@@ -167,7 +168,8 @@ class Worker(BaseWorker):  # type: ignore[misc]  # gunicorn has no types
         except StartupError as exc:
             self.log.error(str(exc))
         except KeyboardInterrupt:
-            # This process has a copy of the arbiter's stack, which the exception must not reach.
+            # The exception ends here, because the frames below are those of the arbiter, of which a worker
+            # has a copy.
             self.log.info("Interrupted before start-up was complete")
         finally:
             if self.places:
@@ -177,14 +179,14 @@ class Worker(BaseWorker):  # type: ignore[misc]  # gunicorn has no types
         if not self._server.started:
             sys.exit(Arbiter.WORKER_BOOT_ERROR)
 
-    # The slot that the server calls
+    # The methods of a worker slot, which the server calls
 
     def serving(self, server: Server) -> None:
         """Makes the worker's places accept new clients."""
         if self.places:
             type(self)._ports.mark(self.places, accepting=True)
         if self.cfg.reload:
-            # The reloader's thread writes a byte to the pipe, and cannot end a worker in another way.
+            # gunicorn's reloader thread ends a worker by writing a byte to this pipe.
             asyncio.get_running_loop().add_reader(self.PIPE[0], self._reload)
 
     def _reload(self) -> None:

@@ -14,10 +14,10 @@
         middleware=[Middleware(WebTransportMiddleware)],
     )
 
-The frameworks' router refuses scopes of other types, so the middleware finds the route.
-:func:`add_webtransport_route` adds both to an application, also FastAPI's. Only routes of the application
-itself are found, not those of a mounted application or of an included router. The application's middleware
-that is listed before this one runs; this one comes last.
+The frameworks' routers refuse scopes of type ``webtransport``, so the middleware finds the route.
+:func:`add_webtransport_route` adds both to an application, also to FastAPI's. The middleware finds only
+routes of the application itself, not those of a mounted application or of an included router. Of the
+application's other middleware only those that are listed before it run.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class WebTransport:
         """ASGI's function, an alternative to :meth:`accept`: see :mod:`uringcore.webtransport._asgi`."""
         self.send = send
         self.request: SessionRequest = scope["extensions"]["uringcore.webtransport"]["request"]
-        """A question and its answer."""
+        """The request, and the methods that answer it."""
 
     @property
     def app(self) -> Any:

@@ -18,10 +18,10 @@ REQUEST_SIZE_MAX = 8192
 "The longest request that a server accepts, in bytes. A longer one closes the connection."
 
 REQUESTS_MAX = 1024
-"""Open requests whose state is kept. If more have an incomplete first line, the connection is closed;
-of those with a complete one the oldest are dropped, as if they had ended."""
+"""The maximum number of requests whose state is kept. If more requests have an incomplete first line, the
+connection is closed. If more have a complete one, the oldest are dropped, as if they had ended."""
 
-# RFC 9114 section 8.1; hq-interop defines no codes of its own.
+# HTTP/3's code for other errors (RFC 9114 section 8.1). hq-interop defines no codes.
 _GENERAL_PROTOCOL_ERROR = 0x101
 _EXCESSIVE_LOAD = 0x107
 
@@ -35,9 +35,9 @@ class H0Connection:
     def __init__(self, quic: Any) -> None:
         self._quic = quic
         self._is_client: bool = quic.configuration.is_client
-        # Requests whose first line has not arrived, each at most REQUEST_SIZE_MAX long.
+        # The received part of each request whose first line is incomplete: at most REQUEST_SIZE_MAX bytes.
         self._incomplete: dict[int, bytes] = {}
-        # Streams whose headers were reported and that have not ended, the oldest first.
+        # Open streams whose headers were reported, the oldest first.
         self._headers_received: dict[int, None] = {}
 
     def handle_event(self, event: Any) -> list[H3Event]:
@@ -63,7 +63,8 @@ class H0Connection:
                     return []
                 events.append(HeadersReceived(headers, stream_id, False))
                 data = b""
-            # A program may have stopped a stream, and then no event reports its end.
+            # The oldest are dropped, because no event reports the end of a stream that the program has
+            # stopped.
             while len(self._headers_received) >= REQUESTS_MAX:
                 self._forget(next(iter(self._headers_received)))
             self._headers_received[stream_id] = None

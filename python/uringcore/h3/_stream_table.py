@@ -28,7 +28,7 @@ class LiveStream(H3Stream):
         self._set: dict[str, Any] = {}
         self._has_begun = False
         super().__init__(stream_id)
-        # Clears the initial values of the base class, which the program has not set.
+        # The base class has assigned its initial values, which do not count as set by the program.
         self._set.clear()
         if stream_id & 2:
             self.stream_type = _uni_stream_type(http, stream_id)
@@ -152,7 +152,7 @@ class StreamTable(Mapping[int, H3Stream]):
 
 
 def _uni_stream_type(http: H3ConnectionCore, stream_id: int) -> StreamType | None:
-    """Returns the type of a unidirectional stream: a push, whose states are a request's, or another."""
+    """Returns the type of a unidirectional stream."""
     if stream_id in http._stream_ids():
         return StreamType.PUSH
     own = http._own_streams()

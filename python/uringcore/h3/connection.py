@@ -159,7 +159,7 @@ __all__ = [
 ]
 
 logger: logging.Logger = logging.getLogger("http3")
-"aioquic's logger. uringcore itself says nothing here."
+"aioquic's logger, for programs that use it. uringcore logs nothing here."
 
 H3_ALPN = ["h3"]
 
@@ -219,7 +219,7 @@ class H3Connection(H3ConnectionCore):
         self._at_hand: list[H3Event] = []
         self._init_connection()
         if not self._has_begun:
-            # A subclass has opened the streams itself.
+            # The subclass's `_init_connection` has opened the streams.
             self._start((self._local_control_stream_id, *self._qpack_streams()))
 
     # For subclasses, under aioquic's names ---------------------------------------------------------
@@ -247,7 +247,7 @@ class H3Connection(H3ConnectionCore):
 
     def _validate_settings(self, settings: dict[int, int]) -> None:
         """Checks the values of the peer's SETTINGS, and may change them; raises ``SettingsError``."""
-        # RFC 9220 section 3 (RFC 8441 section 3), RFC 9297 section 2.1.1.
+        # These settings have the values 0 and 1 only (RFC 8441 section 3, RFC 9297 section 2.1.1).
         for flag in _FLAGS:
             if settings.get(flag, 0) not in (0, 1):
                 raise SettingsError(f"setting 0x{flag:x} must be 0 or 1, not {settings[flag]}")
@@ -256,7 +256,7 @@ class H3Connection(H3ConnectionCore):
             if settings.get(Setting.ENABLE_WEBTRANSPORT):
                 raise SettingsError("ENABLE_WEBTRANSPORT requires H3_DATAGRAM")
         elif getattr(self._quic, "_remote_max_datagram_frame_size", 0) is None:
-            # RFC 9297 section 2.1.1.
+            # HTTP datagrams need QUIC's DATAGRAM frames (RFC 9297 section 2.1.1).
             raise SettingsError("H3_DATAGRAM requires the max_datagram_frame_size parameter")
 
     def _handle_request_or_push_frame(

@@ -27,14 +27,15 @@ BROKEN_SECONDS = 60.0
 
 BROKEN_SECONDS_MAX = 86400.0
 
-# alt-value of RFC 7838 section 3: an alternative, and parameters as tokens or quoted strings.
+# The syntax of `alt-value` (RFC 7838 section 3): an alternative, and parameters as tokens or quoted strings.
 _TOKEN = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
 _QUOTED = r'"(?:[^"\\]|\\.)*"'
 _VALUE = re.compile(
     rf"(?P<protocol>{_TOKEN})=(?P<authority>{_QUOTED})"
     rf"(?P<parameters>(?:[ \t]*;[ \t]*{_TOKEN}=(?:{_TOKEN}|{_QUOTED}))*)(?:[ \t]*,[ \t,]*|$)"
 )
-# uri-host and port of RFC 3986: anything else would go into Alt-Used, and to the resolver.
+# The syntax of `uri-host` and `port` (RFC 3986). Other text is refused, because it would be sent in Alt-Used
+# and passed to the resolver.
 _AUTHORITY = re.compile(r"(?P<host>[A-Za-z0-9._~-]*|\[[0-9A-Fa-f:.]+\]):(?P<port>[0-9]{1,5})")
 _SECONDS = re.compile(r"[0-9]{1,18}")
 
@@ -120,7 +121,7 @@ class AlternativeCache:
     ) -> None:
         self._capacity = capacity
         self._clock = clock
-        # Alternatives with the time until which each is good.
+        # The alternatives of each origin, each with the time at which it expires.
         self._known: OrderedDict[tuple[str, int], list[tuple[Alternative, float]]] = OrderedDict()
         self._broken: OrderedDict[tuple[str, int, str, int], _Broken] = OrderedDict()
 

@@ -107,8 +107,8 @@ class Client(Methods):
         self.limits: Limits = Limits() if limits is None else limits
         self.timeouts: Timeouts = Timeouts() if timeouts is None else timeouts
         self._early_data = early_data
-        self._slots: dict[Route, ConnectionPool] = {}
-        self._memories = ResumptionCache()
+        self._pools: dict[Route, ConnectionPool] = {}
+        self._resumption_cache = ResumptionCache()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_closed = False
@@ -129,8 +129,8 @@ class Client(Methods):
     async def aclose(self) -> None:
         """Closes all connections. Open requests fail, and later ones raise ``RuntimeError``."""
         self._is_closed = True
-        for slots in self._slots.values():
-            slots.close()
+        for pool in self._pools.values():
+            pool.close()
         if self._loop is asyncio.get_running_loop():
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
@@ -156,15 +156,15 @@ class Client(Methods):
         request = websocket_request(self._absolute(url), headers, subprotocols)
         given = replace(self.timeouts, read=None) if timeouts is None else timeouts
         answer = (self.timeouts if timeouts is None else timeouts).read
-        slots = self._slots_of(Route.direct(request.origin))
-        connection = await slots.lease(False, given)
+        pool = self._pool_of(Route.direct(request.origin))
+        connection = await pool.lease(False, given)
         try:
             assert connection.protocol is not None
             opening = opened(connection.protocol, request, given, max_size, answer)
             async with opening as websocket:
                 yield websocket
         finally:
-            slots.release(connection)
+            pool.release(connection)
 
     def _request(self, method: str, url: str, headers: Headers, content: Content | None) -> Request:
         return Request.to(method, self._absolute(url), self._with_defaults(headers), content)
@@ -189,17 +189,18 @@ class Client(Methods):
         timeouts = self.timeouts if timeouts is None else timeouts
         safe = request.is_safe
         while True:
-            slots = self._slots_of(route)
-            connection = await slots.lease(safe, timeouts, patience)
+            pool = self._pool_of(route)
+            connection = await pool.lease(safe, timeouts, patience)
             try:
-                response = await self._fetch(slots, connection, request, timeouts, on_interim)
+                response = await self._fetch(pool, connection, request, timeouts, on_interim)
             except HTTP3Error as exc:
                 if self._is_closed or not repeat or not request.may_repeat(exc):
                     raise
                 repeat = False
                 continue
             if response.status == TOO_EARLY and response.was_early:
-                # RFC 8470 section 5.2: the second try is not early.
+                # The second try of a request that was answered with 425 is not sent as early data (RFC 8470
+                # section 5.2).
                 await response.aclose()
                 safe = False
                 continue
@@ -207,12 +208,12 @@ class Client(Methods):
 
     def _is_connected(self, route: Route) -> bool:
         """True if there is a connection to ``route`` that takes any request now."""
-        slots = self._slots.get(route)
-        return slots is not None and slots.free(safe=False) is not None
+        pool = self._pools.get(route)
+        return pool is not None and pool.free(safe=False) is not None
 
     async def _fetch(
         self,
-        slots: ConnectionPool,
+        pool: ConnectionPool,
         connection: PooledConnection,
         request: Request,
         timeouts: Timeouts,
@@ -221,20 +222,20 @@ class Client(Methods):
         assert connection.protocol is not None
         try:
             fetching = connection.protocol.fetch(request, timeouts, on_interim)
-            if connection.is_doubtful:
-                fetching = _watched(slots, connection, request, fetching)
+            if connection.awaits_probe:
+                fetching = _watched(pool, connection, request, fetching)
             response = await fetching
         except BaseException as exc:
             if isinstance(exc, ReadTimeoutError) or (
                 isinstance(exc, RequestResetError) and exc.retryable
             ):
-                # The next request would fail as well: the server may be dead, or rejects requests.
+                # The server may be dead, or it rejects requests, so the connection gets no more of them.
                 connection.retire()
-            slots.release(connection)
+            pool.release(connection)
             if isinstance(exc, ConnectionLostError) and not connection.protocol.is_established:
                 raise ConnectError(str(exc)) from exc.__cause__
             raise
-        response._on_close = lambda: _give_back(slots, connection, response)
+        response._on_close = lambda: _release_on_close(pool, connection, response)
         return response
 
     def _absolute(self, url: str) -> str:
@@ -251,36 +252,37 @@ class Client(Methods):
 
     # Connections
 
-    def _slots_of(self, route: Route) -> ConnectionPool:
+    def _pool_of(self, route: Route) -> ConnectionPool:
         loop = asyncio.get_running_loop()
         if self._is_closed:
             raise RuntimeError("the client is closed")
         if loop is not self._loop:
-            # Connections of a loop that no longer runs can be neither used nor closed.
+            # The client is used on another loop. The connections of the old loop can be neither used nor
+            # closed.
             self._loop = loop
-            self._slots = {}
+            self._pools = {}
             self._tasks = set()
-        slots = self._slots.get(route)
-        if slots is None:
+        pool = self._pools.get(route)
+        if pool is None:
             configuration = self._configuration._named(server_name_of(route.origin.host))
-            slots = ConnectionPool(
+            pool = ConnectionPool(
                 self.limits,
                 lambda early, timeout: self._open(route, configuration, early, timeout),
                 self._settle_waiting,
             )
-            self._slots[route] = slots
-        return slots
+            self._pools[route] = pool
+        return pool
 
     def _open(
         self, route: Route, configuration: QuicConfiguration, early: bool, timeout: float | None
     ) -> PooledConnection | None:
-        """A new connection, or ``None`` if ``Limits.connections`` are open and none is idle."""
+        """Opens a connection. Returns ``None`` if ``Limits.connections`` are open and none is idle."""
         if not self._make_room():
             return None
         connection = PooledConnection(
             route,
             configuration,
-            self._memories.of(route),
+            self._resumption_cache.of(route),
             early=early and self._early_data,
             timeout=timeout,
             on_change=self._changed,
@@ -290,7 +292,7 @@ class Client(Methods):
         return connection
 
     def _make_room(self) -> bool:
-        every = [one for slots in self._slots.values() for one in slots.connections]
+        every = [one for pool in self._pools.values() for one in pool.connections]
         if len(every) < self.limits.connections:
             return True
         idle = [one for one in every if one.idle_timer is not None]
@@ -300,50 +302,53 @@ class Client(Methods):
         return True
 
     def _changed(self, connection: PooledConnection) -> None:
-        slots = self._slots.get(connection.route)
-        if slots is None or self._is_closed:
+        pool = self._pools.get(connection.route)
+        if pool is None or self._is_closed:
             return
-        slots.changed(connection)
+        pool.changed(connection)
         if not connection.is_over:
             return
         self._settle_waiting()
-        if slots.is_empty:
-            del self._slots[connection.route]
+        if pool.is_empty:
+            del self._pools[connection.route]
 
     def _settle_waiting(self) -> None:
-        """Serves requests of other origins that wait for room."""
-        for slots in list(self._slots.values()):
-            if slots.has_waiters:
-                slots.settle()
+        """Serves requests of other origins that wait because ``Limits.connections`` are open."""
+        for pool in list(self._pools.values()):
+            if pool.has_waiters:
+                pool.settle()
 
 
 def _checked_base(url: str) -> str:
-    """``url`` with a slash at its end, to which paths are appended."""
+    """Checks ``base_url``. Returns it with a slash at its end, to which paths are appended."""
     parse_url(url)
     if "?" in url or "#" in url:
         raise URLError(f"base_url: {url!r} has a query or a fragment")
     return url.rstrip("/") + "/"
 
 
-def _give_back(slots: ConnectionPool, connection: PooledConnection, response: Response) -> None:
+def _release_on_close(
+    pool: ConnectionPool, connection: PooledConnection, response: Response
+) -> None:
     if response.timed_out:
         connection.retire()
-    slots.release(connection)
+    pool.release(connection)
 
 
 async def _watched(
-    slots: ConnectionPool,
+    pool: ConnectionPool,
     connection: PooledConnection,
     request: Request,
     fetching: Coroutine[Any, Any, Response],
 ) -> Response:
-    """The response. If the connection turns out dead, it gets no more requests, and a request that may be
-    repeated fails before QUIC's idle time-out."""
+    """Returns the response of a request on a connection whose PING is not acknowledged yet. If the server
+    stays silent, the connection gets no more requests, and a request that may be repeated fails before QUIC's
+    idle time-out."""
     task = asyncio.ensure_future(fetching)
     try:
         await asyncio.wait([task], timeout=connection.patience)
-        if not task.done() and connection.is_doubtful:
-            slots.died(connection)
+        if not task.done() and connection.awaits_probe:
+            pool.died(connection)
             why = "the connection died while it was idle: the server is silent"
             lost = ConnectionLostError.by(QuicIdleTimeoutError(0, None, "", why))
             if request.may_repeat(lost):

@@ -1,5 +1,7 @@
-"""``uringcore get URL``: fetches a URL over HTTP/3. Here are its options; ``_transfer`` has the transfer,
-``_exit_status`` the error messages."""
+"""The options of ``uringcore get URL``, which fetches a URL over HTTP/3.
+
+``_transfer`` has the transfer, ``_exit_status`` the error messages.
+"""
 
 from __future__ import annotations
 

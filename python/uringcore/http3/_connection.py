@@ -1,4 +1,5 @@
-"""The client's side of one HTTP/3 connection: QUIC's events in, exchanges fed and requests sent.
+"""The client's side of one HTTP/3 connection: sends requests, and passes events to the exchange of their
+stream.
 
 A malformed response ends its request (RFC 9114 section 4.1.2); a connection error of section 8.1 ends the
 connection (:mod:`uringcore.h3`). Not here: the choice of a connection (``_client``).
@@ -203,7 +204,8 @@ class HTTP3ClientProtocol(QuicConnectionProtocol):
                 try:
                     await self.send(exchange, part, timeout=timeout)
                 except ConnectionResetError:
-                    # The server stopped the stream, or the connection is lost; an event follows.
+                    # The server has stopped the stream, or the connection has ended. The event that follows
+                    # ends the exchange.
                     return
         if exchange.failed or exchange.request_ended:
             return
@@ -233,7 +235,7 @@ class HTTP3ClientProtocol(QuicConnectionProtocol):
             await self.drain(stream_id)
             return
         drained = asyncio.ensure_future(self.drain(stream_id))
-        # The result of a cancelled wait is not read.
+        # If the wait is cancelled, nothing reads the result of `drained`, which the loop would report.
         drained.add_done_callback(lambda done: done.cancelled() or done.exception())
         try:
             while not drained.done():

@@ -125,7 +125,7 @@ class ConnectionPool:
         if connection.is_over:
             if connection in self.connections:
                 self.connections.remove(connection)
-            if connection.is_in_vain:
+            if connection.has_served_nothing:
                 self._failed(connection)
         elif connection.protocol is not None:
             self._rest(connection)
@@ -165,7 +165,8 @@ class ConnectionPool:
             connection.close()
 
     def _settle_after(self, connection: PooledConnection) -> None:
-        """Serves the requests of this route first; other routes get the room of idle connections."""
+        """Serves the waiting requests of this route. If none wait, an idle connection may be closed for
+        another route."""
         self.settle()
         if connection.idle_timer is not None:
             self._on_idle()
@@ -181,7 +182,8 @@ class ConnectionPool:
         return not full and len(self._waiting) > making * self._limits.streams_per_connection
 
     def _rest(self, connection: PooledConnection) -> None:
-        """Keeps a connection without requests for a while, or closes it if it accepts no more."""
+        """Keeps a connection without requests for ``Limits.idle_timeout``, or closes it if it accepts no
+        more."""
         if connection.streams or connection.is_connecting or connection.is_over:
             return
         if not connection.takes(safe=False):
@@ -191,8 +193,8 @@ class ConnectionPool:
 
     def _failed(self, connection: PooledConnection) -> None:
         """Fails the waiting requests with the error of a connection that failed, unless another connection
-        can serve them. An early connection has tried one address of many, and one that timed out may have had
-        less time than the waiting requests have: neither is conclusive."""
+        can serve them. The requests continue to wait if the connection was an early one, which has tried only
+        one address, or if it timed out, because they may have more time."""
         other = any(not one.is_leaving for one in self.connections)
         inconclusive = connection.is_early or isinstance(connection.error, ConnectTimeoutError)
         if other or (inconclusive and not connection.is_cancelled):

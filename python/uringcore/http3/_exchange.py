@@ -113,7 +113,8 @@ class Exchange:
         self.request_stopped = True
         if code == ErrorCode.H3_REQUEST_REJECTED and self.status is None:
             self.handle_error(RequestResetError(code))
-        # The time in which the server has to answer begins.
+        # The program's wait starts anew: from the end of the request on the server has `Timeouts.read` to
+        # answer.
         self._wake()
 
     def handle_error(self, error: Exception) -> None:

@@ -26,7 +26,7 @@ from uringcore.quic._errors import (
 
 __all__ = ["CommandFailure", "named", "read_errors", "write_errors"]
 
-# curl's numbers.
+# Exit statuses, with curl's numbers.
 WRONG_USAGE = 2
 MALFORMED_URL = 3
 NO_SUCH_HOST = 6
@@ -69,7 +69,7 @@ def named(options: argparse.Namespace) -> Iterator[None]:
 def command_failure(exc: Exception, options: argparse.Namespace) -> CommandFailure:
     """The first row that fits: subclasses come before their base classes."""
     if isinstance(exc, QuicConnectionError) and isinstance(exc.__cause__, QuicConnectionError):
-        exc = exc.__cause__  # its class is more specific
+        exc = exc.__cause__  # the cause has a more specific class
     text = f"{options.url}: {exc}"
     hint = "" if options.cacert else " (--cacert FILE names the authorities to trust)"
     if isinstance(exc, socket.gaierror):
@@ -83,7 +83,7 @@ def command_failure(exc: Exception, options: argparse.Namespace) -> CommandFailu
     for kinds, code in _CODES:
         if isinstance(exc, kinds):
             return CommandFailure(code, text)
-    # No route, no address of that family, or no free socket.
+    # The error is that of a socket: no route, no address of a family, or no free socket.
     return CommandFailure(REFUSED, f"{options.url}: {getattr(exc, 'strerror', None) or exc}")
 
 
@@ -102,7 +102,8 @@ def write_errors(name: str | None) -> Iterator[None]:
     try:
         yield
     except BrokenPipeError:
-        # The reader of stdout is gone: /dev/null takes the rest, so that no second error follows at exit.
+        # The reader of stdout has closed it. stdout becomes /dev/null, so that the flush at exit does not
+        # fail.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise CommandFailure(WRITE_ERROR, "the output was closed") from None
     except OSError as exc:

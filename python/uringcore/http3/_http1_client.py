@@ -39,7 +39,7 @@ class HTTP1Response:
             (name.lower().encode("latin-1"), value.encode("latin-1"))
             for name, value in response.getheaders()
         ]
-        # The standard library shows neither these nor interim responses.
+        # Always empty, because the standard library shows neither trailers nor interim responses.
         self.trailers: Fields = []
 
     def header(self, name: str) -> str | None:
@@ -65,7 +65,7 @@ class HTTP1Client:
 
     def __init__(self, origin: Origin, context: ssl.SSLContext, timeout: float) -> None:
         self.origin = origin
-        # A thread cannot be cancelled, so the socket has the time limit too.
+        # The socket has a time limit, because a thread that waits for it cannot be cancelled.
         self._connection = http.client.HTTPSConnection(
             origin.host, origin.port, context=context, timeout=timeout
         )
@@ -130,7 +130,8 @@ class HTTP1Client:
             yield HTTP1Response(response)
         finally:
             if not response.isclosed():
-                # Closing it waits for a thread that reads it.
+                # The socket is shut down first, because closing the response would wait for a thread that
+                # reads it.
                 self.close()
             response.close()
 
@@ -163,7 +164,7 @@ async def on_a_thread(function: Callable[..., T], *arguments: object) -> T:
             result = function(*arguments)
         except BaseException as exc:  # noqa: BLE001 - raised where it is waited for
             error = exc
-        # The loop may be closed by now.
+        # If the loop was closed meanwhile, this raises RuntimeError.
         with contextlib.suppress(RuntimeError):
             loop.call_soon_threadsafe(functools.partial(settle, result, error))
 

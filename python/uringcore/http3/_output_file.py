@@ -46,7 +46,7 @@ class OutputFile:
                 raise CommandFailure(CANNOT_RESUME, "-C continues a file: name it with -o or -O")
             return
         with write_errors(self.name):
-            # The old content stays until a response replaces it.
+            # The file is not emptied here: its content stays until a response replaces it.
             mode = "r+b" if self._resumes and os.path.exists(self.name) else "ab"
             self._file = files.enter_context(open(self.name, mode))  # noqa: SIM115 - the stack's
             if continue_at is not None:
@@ -97,9 +97,10 @@ class OutputFile:
             self._cut(self.offset)
             return True
         if response.status == 416 and total == str(self.offset):
-            return False  # it is complete
+            return False  # the file is complete
         if response.status == 200:
-            # The resource has changed, or the server has no ranges: all of it comes.
+            # The response has the whole resource, because it has changed, or because the server supports no
+            # ranges.
             self.offset = 0
             self._cut(0)
             return True
@@ -114,7 +115,8 @@ class OutputFile:
             self._file.truncate()
 
     def _keep_validator(self, response: _Response) -> None:
-        """A weak one would be refused (RFC 9110 section 13.1.5)."""
+        """Stores the response's validator, if it is a strong one: If-Range needs that (RFC 9110 section
+        13.1.5)."""
         tag = response.header("etag")
         strong = tag if tag is not None and not tag.startswith("W/") else None
         validator = strong or response.header("last-modified")

@@ -22,13 +22,13 @@ from uringcore.quic.configuration import QuicConfiguration
 
 __all__ = ["PooledConnection"]
 
-# An early connection goes to one remembered address. After so many round trips without an answer, and at
-# least the delay of happy eyeballs, the other addresses are tried.
+# A connection with 0-RTT data goes to the remembered address only. After this number of round trips without
+# an answer, and at least the delay of happy eyeballs, the other addresses are tried.
 PATIENCE_ROUND_TRIPS = 4
 
-# A connection that was idle for so many seconds may be dead: it is watched until the server answers. Requests
-# in closer succession are not watched, because that costs a task for each.
-SURE_SECONDS = 0.25
+# If a connection was idle for longer than this, its server may be dead. So a PING is sent with the next
+# request. After shorter pauses none is sent, because each costs a task.
+PROBE_AFTER_IDLE_SECONDS = 0.25
 SILENCE_SECONDS = 1.0
 SILENCE_ROUND_TRIPS = 6
 
@@ -40,7 +40,7 @@ class PooledConnection:
         self,
         route: Route,
         configuration: QuicConfiguration,
-        memory: ResumptionState,
+        resumption: ResumptionState,
         *,
         early: bool,
         timeout: float | None,
@@ -52,18 +52,18 @@ class PooledConnection:
         self.is_over = False
         self.is_cancelled = False
         self.error: Exception | None = None
-        """The exception that ended it, or that kept it from being made."""
+        """The exception that ended the connection, or with which its handshake failed."""
         self._was_taken = False
         self.idle_timer: asyncio.TimerHandle | None = None
         self.protocol: HTTP3ClientProtocol | None = None
-        self._rested_at = 0.0
-        self._doubt: asyncio.Task[None] | None = None
-        self._memory = memory
+        self._idle_since = 0.0
+        self._probe: asyncio.Task[None] | None = None
+        self._resumption = resumption
         self._retired = False
         self._ending = asyncio.Event()
         self._changed = asyncio.Event()
         self._on_change = on_change
-        early_configuration = memory.take_early(configuration) if early else None
+        early_configuration = resumption.take_early(configuration) if early else None
         self.is_early = early_configuration is not None
         self._timer: asyncio.TimerHandle | None = None
         self.task = asyncio.ensure_future(self._keep(early_configuration or configuration))
@@ -82,7 +82,7 @@ class PooledConnection:
         return self.protocol is not None and self.protocol.is_established
 
     @property
-    def is_in_vain(self) -> bool:
+    def has_served_nothing(self) -> bool:
         """True if it ended without having served a request: it was never made, or its server ended it at
         once. Trying another one could repeat endlessly.
         """
@@ -109,32 +109,33 @@ class PooledConnection:
         if self.idle_timer is not None:
             self.idle_timer.cancel()
             self.idle_timer = None
-            if asyncio.get_running_loop().time() - self._rested_at > SURE_SECONDS:
-                self._ask()
+            if asyncio.get_running_loop().time() - self._idle_since > PROBE_AFTER_IDLE_SECONDS:
+                self._send_probe()
         return self
 
     def rest(self, seconds: float) -> None:
         """Starts the timer that closes an idle connection in ``seconds``."""
         if self.idle_timer is None:
             loop = asyncio.get_running_loop()
-            self._rested_at = loop.time()
+            self._idle_since = loop.time()
             self.idle_timer = loop.call_later(seconds, self.close)
 
     @property
-    def is_doubtful(self) -> bool:
+    def awaits_probe(self) -> bool:
         """True while the PING that was sent with the first request after an idle time is unanswered: the
         server may have been killed, or the path may drop packets."""
-        return self._doubt is not None and not self._doubt.done()
+        return self._probe is not None and not self._probe.done()
 
-    def _ask(self) -> None:
-        """Sends a PING beside the request. Only its answer proves that the server is alive: other datagrams,
-        and the answer to an earlier PING, may have waited in the socket since before the server died."""
+    def _send_probe(self) -> None:
+        """Sends a PING with a request. Only its acknowledgement proves that the server is alive: other
+        datagrams may have waited in the socket since before the server died."""
         if self.protocol is not None:
-            if self._doubt is not None:
-                self._doubt.cancel()
-            self._doubt = asyncio.ensure_future(self.protocol.ping())
-            # The requests of a connection that ends raise its error themselves.
-            self._doubt.add_done_callback(lambda doubt: doubt.cancelled() or doubt.exception())
+            if self._probe is not None:
+                self._probe.cancel()
+            self._probe = asyncio.ensure_future(self.protocol.ping())
+            # The result is read here, so that the loop does not report it. If the connection ends, its
+            # requests raise the error.
+            self._probe.add_done_callback(lambda probe: probe.cancelled() or probe.exception())
 
     @property
     def patience(self) -> float:
@@ -166,7 +167,8 @@ class PooledConnection:
 
     def _expire(self, timeout: float) -> None:
         if self.is_connecting:
-            # Closing it may take a while: requests with more time get another connection now.
+            # Closing may take a while, so the end is reported first, and requests with more time get another
+            # connection.
             self.error = ConnectTimeoutError(f"no connection within {timeout:g} s")
             self._retired = True
             self._ending.set()
@@ -178,7 +180,7 @@ class PooledConnection:
             await self._open_and_keep(configuration)
         except asyncio.CancelledError:
             if not isinstance(self.error, ConnectTimeoutError):
-                # The loop or the client is closing: no other connection is tried.
+                # The loop or the client is closing, so no other connection is tried.
                 self.is_cancelled = True
                 self.error = self.error or ConnectError("the connection was cancelled")
                 raise
@@ -186,10 +188,10 @@ class PooledConnection:
             self.error = self.error or exc
         finally:
             self.is_over = True
-            if self._doubt is not None:
-                self._doubt.cancel()
+            if self._probe is not None:
+                self._probe.cancel()
             if self.is_early and not self.is_established:
-                self._memory.forget()
+                self._resumption.forget()
             if self._timer is not None:
                 self._timer.cancel()
             self._notify()
@@ -197,15 +199,15 @@ class PooledConnection:
     async def _open_and_keep(self, configuration: QuicConfiguration) -> None:
         host, port = self.route.host, self.route.port
         if self.is_early:
-            assert self._memory.address is not None
-            host, port = self._memory.address
+            assert self._resumption.address is not None
+            host, port = self._resumption.address
         async with quic_connect(
             host,
             port,
             configuration=configuration,
             create_protocol=HTTP3ClientProtocol,
-            session_ticket_handler=self._memory.tickets.append,
-            token_handler=self._memory.keep_token,
+            session_ticket_handler=self._resumption.tickets.append,
+            token_handler=self._resumption.keep_token,
             wait_connected=not self.is_early,
         ) as protocol:
             protocol.on_change = self._notify
@@ -219,7 +221,7 @@ class PooledConnection:
             protocol.close(ErrorCode.H3_NO_ERROR)
 
     async def _wait_answer(self) -> None:
-        patience = max(ATTEMPT_DELAY, PATIENCE_ROUND_TRIPS * self._memory.rtt)
+        patience = max(ATTEMPT_DELAY, PATIENCE_ROUND_TRIPS * self._resumption.rtt)
         try:
             await within(self.wait_established(), patience)
         except asyncio.TimeoutError:
@@ -228,8 +230,8 @@ class PooledConnection:
     def _remember(self, protocol: HTTP3ClientProtocol) -> None:
         peer = protocol.get_extra_info("peername")
         if protocol.is_established and peer is not None:
-            self._memory.address = (peer[0], peer[1])
-            self._memory.rtt = protocol.stats()["rtt"]
+            self._resumption.address = (peer[0], peer[1])
+            self._resumption.rtt = protocol.stats()["rtt"]
 
     def _notify(self) -> None:
         self._changed.set()

@@ -11,7 +11,7 @@ __all__ = ["RequestTarget", "redirected"]
 
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
-# Fields with secrets of one origin, or its name: not sent to another origin.
+# Header fields with secrets or the name of an origin. They are not sent to another origin.
 CREDENTIALS = frozenset({"authorization", "cookie", "host", "proxy-authorization"})
 
 

@@ -24,11 +24,12 @@ Content = BytesLike | str | Iterable[BytesLike | str] | AsyncIterable[BytesLike 
 Headers = Iterable[tuple[str | bytes, str | bytes]] | Mapping[Any, Any]
 """Names and values as pairs, or a mapping. Of a multi-mapping ``multi_items`` is used."""
 
-# RFC 9110 section 9.2: safe methods change nothing, idempotent ones may be repeated.
+# Safe methods change nothing on the server, and idempotent ones may be repeated (RFC 9110 section 9.2).
 SAFE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 IDEMPOTENT = SAFE | {"PUT", "DELETE"}
 
-# Bytes of one part of a body given as bytes, which bounds the memory of a request that waits.
+# A body that is given as bytes is sent in parts of this many bytes, which bounds the memory of a waiting
+# request.
 PART_BYTES = 256 * 1024
 
 
@@ -49,7 +50,8 @@ class Request:
         protocol: bytes | None = None,
     ) -> None:
         if method == "CONNECT" and protocol is None:
-            # RFC 9114 section 4.4: a tunnel to a host and a port, for which there is no interface here.
+            # CONNECT asks for a tunnel to a host and a port (RFC 9114 section 4.4), for which this client has
+            # no interface.
             raise InvalidRequestError("method: CONNECT asks for a tunnel, not for a URL")
         self.method = method
         self.origin = origin
@@ -150,7 +152,7 @@ def pairs(headers: Headers) -> Iterable[tuple[str | bytes, str | bytes]]:
     if isinstance(headers, Mapping):
         given = getattr(headers, "multi_items", headers.items)()
     for pair in given:
-        # A text of two characters would pass as a pair.
+        # A string of two characters is no pair of a name and a value.
         if isinstance(pair, (str, bytes)) or len(pair) != 2:
             raise InvalidRequestError(f"headers: {pair!r} is no pair of a name and a value")
         name, value = pair

@@ -1,7 +1,8 @@
-"""Places where origins are served, and the state that connections leave for the next ones.
+"""The cache of session tickets, address tokens and addresses with which the next connection begins sooner.
 
-A session ticket for 0-RTT data, an address token (RFC 9000 section 8.1.3) and the address at which both are
-valid let the next connection begin sooner. Tickets and tokens are used once (RFC 8446 appendix C.4).
+A ticket permits 0-RTT data, and a token proves the client's address (RFC 9000 section 8.1.3). Both are used
+once (RFC 8446 appendix C.4), and only at the address of the connection that delivered them. The cache has an
+entry for each route: an origin and the place where it is served.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from uringcore.tls import AddressToken, SessionTicket
 
 __all__ = ["ResumptionCache", "ResumptionState", "Route"]
 
-# A server sends a few at the end of a handshake; older tickets are no better.
+# The maximum number of tickets of a route. A server sends a few at the end of a handshake.
 TICKETS_MAX = 4
 
 ROUTES_MAX = 1024
-"""Routes that are remembered; the least recently used one is removed first."""
+"""The maximum number of entries. The least recently used one is removed first."""
 
 
 @dataclass(frozen=True)
@@ -69,15 +70,15 @@ class ResumptionState:
 
 
 class ResumptionCache:
-    """The memories of the :data:`ROUTES_MAX` routes that were used last."""
+    """The states of the :data:`ROUTES_MAX` routes that were used last."""
 
     def __init__(self) -> None:
         self._by_route: OrderedDict[Route, ResumptionState] = OrderedDict()
 
     def of(self, route: Route) -> ResumptionState:
-        """The memory of a route, made if there is none."""
-        memory = self._by_route.setdefault(route, ResumptionState())
+        """Returns the state of a route, which is empty if there was none."""
+        state = self._by_route.setdefault(route, ResumptionState())
         self._by_route.move_to_end(route)
         if len(self._by_route) > ROUTES_MAX:
             self._by_route.popitem(last=False)
-        return memory
+        return state

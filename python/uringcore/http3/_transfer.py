@@ -168,7 +168,7 @@ class Transfer:
             return await within(stack.enter_async_context(connection), options.connect_timeout)
         except (asyncio.TimeoutError, TimeoutError) as exc:
             if isinstance(exc, QuicConnectionError):
-                raise  # the idle time-out is one of both kinds
+                raise  # QuicIdleTimeoutError is both a QuicError and a TimeoutError
             text = f"{url}: no answer within {options.connect_timeout:g} s"
             raise CommandFailure(TIMED_OUT, text) from None
         except (FileNotFoundError, PermissionError, ssl.SSLError) as exc:
@@ -301,7 +301,7 @@ def header_pair(text: str) -> tuple[str, str]:
     name, separator, value = text.partition(":")
     if not separator or not name.strip():
         raise CommandFailure(WRONG_USAGE, f"-H {text!r} is not of the form NAME:VALUE")
-    # The bytes of the command line: fields have no encoding.
+    # Header fields have no encoding, so the value has the bytes of the command line.
     return name.strip(), os.fsencode(value.strip()).decode("latin-1")
 
 

@@ -45,7 +45,7 @@ __all__ = [
 MAX_MESSAGE_BYTES = 1 << 20
 """The default bound of a received message, in bytes."""
 
-# RFC 6455 section 7.4.1.
+# Status codes of a close (RFC 6455 section 7.4.1).
 NORMAL, NO_CODE, ABNORMAL = 1000, 1005, 1006
 
 PING_BYTES_MAX = 125
@@ -170,7 +170,7 @@ class WebSocket:
         await self._end(code, reason)
 
     async def _messages(self) -> AsyncIterator[str | bytes]:
-        """Messages until the server's Close frame; any other end raises."""
+        """Yields messages until the server's Close frame. Any other end raises an exception."""
         while True:
             try:
                 yield await self.receive()
@@ -218,8 +218,8 @@ class WebSocket:
             closed = self._closed or WebSocketClosedError(ABNORMAL, "the server accepts no more")
             if self._exchange.failed:
                 self._closed = closed
-            # Otherwise STOP_SENDING has ended this direction only (RFC 9000 section 3.5): messages and the
-            # server's Close frame are still to be received.
+            # Unless the exchange has failed, STOP_SENDING has ended this direction only (RFC 9000 section
+            # 3.5). Messages and the server's Close frame can still be received.
             raise without_traceback(closed) from exc
 
     async def _end(self, code: int, reason: str) -> None:
@@ -254,7 +254,7 @@ async def opened(
         raise WebSocketRefusedError(None, [])
     exchange = connection.open(request)
     try:
-        # The request stays open, so that the time limit of requests does not begin.
+        # The request has no end, so `Timeouts.read` does not begin, and this wait has its own limit.
         await _within(answer, exchange.wait_headers())
         assert exchange.status is not None
         if not 200 <= exchange.status < 300:
@@ -284,5 +284,5 @@ def websocket_request(
     fields = [*pairs(headers), ("sec-websocket-version", "13")]
     if subprotocols:
         fields.append(("sec-websocket-protocol", ", ".join(subprotocols)))
-    # An empty body that does not end: frames follow the answer.
+    # The body is empty and has no end yet, because frames follow after the answer.
     return Request.to("CONNECT", url, fields, (), base=base, protocol=b"websocket")

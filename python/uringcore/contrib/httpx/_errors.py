@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["mapped"]
 
-# Ordered: the first class that fits applies.
+# The name of httpx's exception for each class of errors. The first class that fits applies.
 _KINDS: tuple[tuple[type[errors.HTTP3Error], str], ...] = (
     (errors.ConnectTimeoutError, "ConnectTimeout"),
     (errors.ReadTimeoutError, "ReadTimeout"),
@@ -42,7 +42,8 @@ def mapped(request: httpx.Request) -> Iterator[None]:
 
 def _kind(error: errors.HTTP3Error) -> str:
     if isinstance(error, errors.ConnectionLostError):
-        # A silent peer and an unreachable network do not violate the protocol.
+        # A peer that does not answer, or a network that is unreachable, is a network error and no violation
+        # of the protocol.
         network = isinstance(error.__cause__, (QuicIdleTimeoutError, QuicConnectionRefusedError))
         return "ReadError" if network else "RemoteProtocolError"
     return next(theirs for ours, theirs in _KINDS if isinstance(error, ours))

@@ -23,7 +23,7 @@ def installed() -> tuple[ModuleType, ...]:
             if exc.name != name:
                 raise
             continue
-        # After `httpx2.alias_httpx()` both names are one module.
+        # Checked because both names are one module after `httpx2.alias_httpx()`.
         if library not in found:
             found.append(library)
     if not found:

@@ -3,8 +3,8 @@
 HTTP/3 is implemented by :class:`uringcore.http3.Client`, TCP by another httpx transport. This module chooses
 between them, and converts httpx's objects.
 
-HTTP/3 gets a head start; requests are not raced. A request moves to the other side only if no byte of it was
-sent, or if it may be repeated.
+A request is first tried over HTTP/3, if an alternative is known, and never over both at a time. It is tried
+over TCP afterwards only if no byte of it was sent, or if it may be repeated.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ __all__ = ["AsyncHTTP3Transport"]
 
 MISDIRECTED = 421
 
-# Defaults: the maximum of connections of each side, and the seconds for which an idle one is kept.
+# Defaults: the maximum number of connections of HTTP/3, and of TCP; the seconds for which an idle one is
+# kept.
 MOST, KEPT_SECONDS = 100, 5.0
 
 
@@ -108,13 +109,13 @@ class AsyncHTTP3Transport(AsyncBaseTransport):
         self._always = http3 == "always"
         self._fallback_delay = fallback_delay
         self._given_tcp = tcp
-        # One for each library, unless one is given.
+        # A transport over TCP for each library. If the program passes one, both libraries use that.
         self._tcp: dict[Any, AsyncBaseTransport] = {}
         self._context: ssl.SSLContext | None = None
         self._configuration = configuration
         self._client: Client | None = None
         is_the_same = verify is not True or cert is not None
-        # Read here: reading the authorities may fail, and would block the loop at the first request.
+        # The authorities are read here, because that may fail, and because it blocks.
         self._trust = {
             library: self._read_trust(library, verify, cert, trust_env)
             for library in (LIBRARIES[:1] if is_the_same else LIBRARIES)
@@ -143,7 +144,8 @@ class AsyncHTTP3Transport(AsyncBaseTransport):
         return self._given_tcp is None and not self._always
 
     def _begin(self, library: Any) -> Client:
-        """Sets both sides up. If no authorities are named, it uses the defaults of ``library``."""
+        """Makes the transports of HTTP/3 and TCP. Without named authorities they trust those of
+        ``library``."""
         self._context, self._configuration = self._trust[library]
         self._trust.clear()
         if self._makes_tcp:
@@ -171,8 +173,8 @@ class AsyncHTTP3Transport(AsyncBaseTransport):
 
     @property
     def _trusts_other_hosts(self) -> bool:
-        # If the certificate is not verified, an alternative is trusted on the origin's own host only (RFC
-        # 7838 section 2.1).
+        # If certificates are not verified, an alternative is used only on the origin's own host (RFC 7838
+        # section 2.1).
         assert self._configuration is not None
         return self._configuration.verify_mode != ssl.CERT_NONE
 
@@ -210,7 +212,7 @@ class AsyncHTTP3Transport(AsyncBaseTransport):
             for tcp in [*given, *self._tcp.values()]:
                 await tcp.aclose()
 
-    # Ways
+    # Requests over each protocol
 
     async def _over_plain_tcp(self, request: httpx.Request) -> httpx.Response:
         library = library_of(request)
@@ -247,7 +249,7 @@ class AsyncHTTP3Transport(AsyncBaseTransport):
             return None
         self.alternatives.works(origin, alternative)
         if response.status_code == MISDIRECTED:
-            # RFC 7838 section 6: the alternative does not serve the origin.
+            # The status 421 means that the alternative does not serve the origin (RFC 7838 section 6).
             self.alternatives.forget(origin, alternative)
             if asked.is_whole:
                 await response.aclose()
@@ -316,7 +318,8 @@ class AsyncHTTP3Transport(AsyncBaseTransport):
 
     def _learn(self, origin: Origin, response: httpx.Response) -> None:
         fields = response.headers.get_list("alt-svc")
-        # RFC 7838 section 6: a 421 may come from a server other than the origin's.
+        # A 421 may come from another server than the origin's, so its Alt-Svc field is ignored (RFC 7838
+        # section 6).
         if fields and response.status_code != MISDIRECTED:
             age = response.headers.get("age", "")
             seconds = float(age) if age.isdecimal() else 0.0
@@ -340,7 +343,8 @@ class _Body(AsyncByteStream):
 
 
 class _NetworkStream:
-    """The information that httpcore's users read from a connection, without a byte stream."""
+    """httpcore's extension ``network_stream``: information about the connection. It cannot send or
+    receive."""
 
     _NAMES = {"server_addr": "peername", "client_addr": "sockname"}  # noqa: RUF012 - never changed
 
@@ -382,14 +386,14 @@ def _asked(request: httpx.Request, origin: Origin) -> Request:
         raise URLError(f"{str(request.url)!r}: the port must be from 1 to 65535")
     stream: Any = request.stream
     if isinstance(stream, library_of(request).ByteStream):
-        # A list can be sent twice.
+        # The parts are joined, because bytes can be sent again in a second try.
         stream = b"".join(stream) or None
     path = _text(request.extensions.get("target", request.url.raw_path))
     return Request(request.method, origin, path, request.headers.raw, stream)
 
 
 def _text(target: bytes) -> str:
-    """The request target as text: httpcore's ``target`` is sent unchanged."""
+    """Decodes the request target that httpcore's extension ``target`` sets, which is sent unchanged."""
     try:
         return target.decode("ascii")
     except UnicodeDecodeError:

@@ -1,6 +1,7 @@
 """The authorities that QUIC trusts: exactly those that TCP trusts.
 
-OpenSSL verifies with an SSL context, QUIC with the certificates themselves. The verification is elsewhere.
+OpenSSL verifies with an SSL context, and QUIC needs the certificates of the authorities. This module finds
+them; it verifies nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from uringcore.quic.configuration import QuicConfiguration
 
 __all__ = ["quic_configuration", "tls_context"]
 
-# The places of distributions' authorities, tried if OpenSSL's own paths do not exist: truststore's list.
+# Paths at which Linux distributions have their authorities (truststore's list). They are tried if OpenSSL's
+# own paths do not exist.
 BUNDLES = (
     "/etc/ssl/cert.pem",
     "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
@@ -79,8 +81,8 @@ def authorities(library: ModuleType, context: Any, verify: Verify) -> dict[str, 
     try:
         loaded = context.get_ca_certs(binary_form=True)
     except NotImplementedError:
-        # A truststore context: the system's authorities, and those that a program has loaded into its inner
-        # context.
+        # A truststore context trusts the system's authorities, and those that a program has loaded into its
+        # inner context.
         return {**system(reads_environment=True), **inside(context)}
     if verify is True and is_httpx2(library):
         return system(reads_environment=False)
