@@ -45,7 +45,7 @@ class Start:
         self._gone: asyncio.Future[None] = loop.create_future()
 
     @property
-    def unwanted(self) -> bool:
+    def is_unwanted(self) -> bool:
         """True if nothing waits for the child any more."""
         return self._unwanted or self.done.cancelled()
 
@@ -80,12 +80,12 @@ class Start:
         pid, pidfd, failure = self._process.spawn.finish()
         if failure is not None:
             error = self._process.failed(*failure)
-            if not self.unwanted:
+            if not self.is_unwanted:
                 self.done.set_exception(error)
             self._end_without_child()
             return
         self._process.started(pid)
-        if self.unwanted:
+        if self.is_unwanted:
             self._kill(pid, pidfd)
         else:
             self.done.set_result((pid, pidfd))
@@ -106,12 +106,12 @@ class Start:
 
     def _killed(self, pid: int, status: int | None) -> None:
         self._process.returncode = self._loop._UNKNOWN_STATUS if status is None else status
-        self._tell_gone()
+        self._report_end_without_child()
 
     def _end_without_child(self) -> None:
         close_pipes(self._process)
-        self._tell_gone()
+        self._report_end_without_child()
 
-    def _tell_gone(self) -> None:
+    def _report_end_without_child(self) -> None:
         if not self._gone.done() and not self._loop.is_closed():
             self._gone.set_result(None)

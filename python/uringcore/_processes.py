@@ -143,7 +143,7 @@ class ProcessMixin:
         self._children_starting -= 1
         while self._children_waiting and self._children_starting < _SPAWNS_AT_ONCE_MAX:
             start = self._children_waiting.popleft()
-            if start.unwanted:
+            if start.is_unwanted:
                 start.discard()
                 continue
             try:

@@ -46,14 +46,14 @@ class Plain(asyncio.Protocol):
         self.ended.set_result(exc)
         self.news.set()
 
-    async def hear(self, size: int) -> bytes:
+    async def receive(self, size: int) -> bytes:
         """Returns the next `size` bytes, or the data before the end."""
         while len(self.got) < size and not self.ended.done():
             self.news.clear()
             await self.news.wait()
-        heard = bytes(self.got[:size])
+        received = bytes(self.got[:size])
         del self.got[:size]
-        return heard
+        return received
 
 
 class Buffered(Plain, asyncio.BufferedProtocol):
@@ -100,7 +100,7 @@ async def say(peer: socket.socket, protocol: Plain, count: int = 8) -> None:
     loop = asyncio.get_running_loop()
     for _ in range(count):
         sending = loop.create_task(loop.sock_sendall(peer, MESSAGE))
-        assert await protocol.hear(len(MESSAGE)) == MESSAGE
+        assert await protocol.receive(len(MESSAGE)) == MESSAGE
         await sending
 
 
@@ -117,11 +117,11 @@ def test_every_byte_comes_and_the_end_behind_them(run: Runner, make: Any) -> Non
         loop = asyncio.get_running_loop()
         for number in range(60):
             await loop.sock_sendall(peer, b"%02d" % number)
-            assert await protocol.hear(2) == b"%02d" % number
+            assert await protocol.receive(2) == b"%02d" % number
         await say(peer, protocol)
         await loop.sock_sendall(peer, b"the last")
         peer.close()
-        assert await protocol.hear(8) == b"the last"
+        assert await protocol.receive(8) == b"the last"
         assert await protocol.ended is None
         assert protocol.has_eof
 
@@ -140,7 +140,7 @@ def test_a_paused_reader_gets_no_data(run: Runner) -> None:
             await asyncio.sleep(0.02)
             assert not protocol.got
             protocol.transport.resume_reading()
-            assert await protocol.hear(len(MESSAGE)) == MESSAGE
+            assert await protocol.receive(len(MESSAGE)) == MESSAGE
             await sending
         peer.close()
         assert await protocol.ended is None
@@ -246,8 +246,8 @@ def test_an_exit_out_of_get_buffer_leaves_the_bytes_where_they_are(run_ours: Run
     with pytest.raises(SystemExit):
         loop.run_until_complete(asyncio.sleep(60))
     peer.send(MESSAGE[:1000])
-    heard = loop.run_until_complete(asyncio.wait_for(protocol.hear(2000), 20))
-    assert heard == MESSAGE[:1000] * 2
+    received = loop.run_until_complete(asyncio.wait_for(protocol.receive(2000), 20))
+    assert received == MESSAGE[:1000] * 2
     peer.close()
     assert loop.run_until_complete(asyncio.wait_for(protocol.ended, 20)) is None
     loop.close()
@@ -319,15 +319,15 @@ def test_a_full_buffer_is_not_followed_by_another_while_its_reader_pauses(run: R
             # When reading resumes, all of it has arrived: the pieces have the buffer's size.
             peer.sendall(MESSAGE)
             protocol.transport.resume_reading()
-            for heard in protocol.pause_at:
+            for received in protocol.pause_at:
                 while not protocol.is_paused:
                     await asyncio.sleep(0)
                 for _ in range(5):
                     await asyncio.sleep(0)
-                assert protocol.got == MESSAGE[:heard]
+                assert protocol.got == MESSAGE[:received]
                 protocol.is_paused = False
                 protocol.transport.resume_reading()
-            assert await protocol.hear(len(MESSAGE)) == MESSAGE
+            assert await protocol.receive(len(MESSAGE)) == MESSAGE
             peer.shutdown(socket.SHUT_WR)
             await protocol.ended
             assert protocol.has_eof and not protocol.got
@@ -362,7 +362,7 @@ def test_callbacks_of_a_protocol_run_before_its_next_bytes(run: Runner, size: in
                 protocol.transport.pause_reading()
                 peer.sendall(MESSAGE)
                 protocol.transport.resume_reading()
-                assert await protocol.hear(len(MESSAGE)) == MESSAGE
+                assert await protocol.receive(len(MESSAGE)) == MESSAGE
             protocol.transport.abort()
             await protocol.ended
 
@@ -401,11 +401,11 @@ def test_a_protocol_may_end_or_leave_at_a_full_buffer(run: Runner, what: str) ->
         peer.sendall(MESSAGE)
         protocol.transport.resume_reading()
         if what == "end":
-            assert await protocol.hear(len(MESSAGE)) == MESSAGE
+            assert await protocol.receive(len(MESSAGE)) == MESSAGE
             assert await protocol.ended is None
             assert protocol.has_eof
         elif what == "set_protocol":
-            assert await successor.hear(len(MESSAGE) - 40_000) == MESSAGE[40_000:]
+            assert await successor.receive(len(MESSAGE) - 40_000) == MESSAGE[40_000:]
             assert protocol.got == MESSAGE[:40_000]
             peer.close()
             assert await successor.ended is None

@@ -31,7 +31,7 @@ from tests.support.certificates import local
 from tests.support.free_ports import free_port
 from tests.support.interpreter_roles import is_default_interpreter
 from uringcore.devcert import DevelopmentCertificate
-from uringcore.server._quic_listener import tell_room
+from uringcore.server._quic_listener import warn_about_small_buffers
 
 pytestmark = pytest.mark.skipif(
     not is_default_interpreter(), reason="a deployment does not depend on the interpreter"
@@ -211,7 +211,7 @@ def test_a_socket_with_small_buffers_causes_a_log_message(caplog):
         for option in (socket.SO_RCVBUF, socket.SO_SNDBUF):
             sock.setsockopt(socket.SOL_SOCKET, option, 212_992 // 2)
         with caplog.at_level("INFO", "uvicorn.error"):
-            tell_room(sock)
+            warn_about_small_buffers(sock)
     (said,) = caplog.messages
     for line in BLOCKS["/etc/sysctl.d/90-uringcore.conf"].splitlines()[1:]:
         setting, value = line.split(" = ")

@@ -134,11 +134,11 @@ class Puppet:
         self.is_serving = self.is_leaving = False
         self.began_at = 0.0
         self.exitcode = None
-        self.said = b""
+        self.messages = b""
         self.channel, self._other = os.pipe()
 
-    def hear(self):
-        return self.said
+    def read_messages(self):
+        return self.messages
 
     def ask(self):
         return 0
@@ -170,15 +170,15 @@ def puppets(monkeypatch):
         finally:
             supervisor._stop()
             await asyncio.sleep(0)
-            for worker in supervisor._everyone:
+            for worker in supervisor._all_workers:
                 supervisor._end(worker)
 
     return lambda main: asyncio.run(play(main))
 
 
 def serve(supervisor, worker):
-    worker.said = SERVING
-    supervisor._hear(worker)
+    worker.messages = SERVING
+    supervisor._read_messages(worker)
 
 
 def test_sighup_in_the_moment_in_which_a_successor_serves_leaves_no_worker_too_many(puppets):

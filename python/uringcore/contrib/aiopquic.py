@@ -109,7 +109,7 @@ class WebTransportSession:
         self._streams = NumberedStreams(state._link, _MESSAGE_MAKERS, _EVENTS_MAX)
         self._outboxes = Outboxes(self._streams, state._link.quic)
         self._streams.begin(state)
-        self._streams.spawn(self._tell_draining)
+        self._streams.spawn(self._report_draining)
 
     @property
     def is_client(self) -> bool:
@@ -367,7 +367,7 @@ class WebTransportSession:
             code, reason = error.code or WT_SESSION_GONE, error.reason
         return WebTransportSessionClosed(code, memoryview(reason.encode()))
 
-    async def _tell_draining(self) -> None:
+    async def _report_draining(self) -> None:
         await self.session.wait_draining()
         if not self.session.is_closed:
             self._streams.put(WebTransportSessionDraining())

@@ -124,8 +124,8 @@ __all__ = [
     "listen",
 ]
 
-# Imported on first use: the modules of this package import one another, and all of them import this one
-# first.
+# The modules of names that are imported at their first use. They cannot be imported here, because they import
+# each other and this package.
 _HOMES = {
     "_uringcore": {"BidirectionalStream", "ReceiveStream", "SendStream"},
     "quic.limits": {"ServerLimits"},
@@ -137,7 +137,8 @@ _HOMES = {
 }
 
 
-# Hidden from type checkers: for them a module with a `__getattr__` has every name, misspelt ones included.
+# Hidden from type checkers, which would accept every name of a module with a `__getattr__`, also misspelt
+# ones.
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> object:

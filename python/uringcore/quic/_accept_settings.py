@@ -65,7 +65,7 @@ class AcceptSettings:
         """
         before = self._given, self._retry, self._configuration
         if configuration.session_store is None and self._given.session_store is None:
-            # A copy, as other servers may have the configuration too.
+            # Copied, because other servers may use the configuration too.
             configuration = replace(configuration)
             self._given._sessions()
             configuration._own_sessions = self._given._own_sessions
@@ -83,14 +83,14 @@ class AcceptSettings:
         return key_list(self._effective().stateless_reset_key)
 
     def _effective(self) -> QuicConfiguration:
-        """The given configuration with the additions of the worker and of the factories."""
+        """Returns the configuration with the keys of the worker and the protocols of the factories."""
         configuration = self._given
         if self._worker is not None:
             configuration = _with_keys_of(self._worker, configuration)
         if isinstance(self._factory, Mapping):
             configuration = _offering(configuration, list(self._factory))
         if configuration is not self._given and self._given.session_store is None:
-            # The store of sessions in memory stays the same when the configuration is read again.
+            # The configuration's own session store is made here, so that all copies of it have this one.
             self._given._sessions()
             configuration._own_sessions = self._given._own_sessions
         return configuration

@@ -118,7 +118,7 @@ class PrivateNames(_Core):
     @property
     def _state(self) -> QuicConnectionState:
         event = self._close_event
-        # As in aioquic, a close counts from the packet that carries it.
+        # As in aioquic, a connection is closing once the packet with the close was made.
         if self.is_closed or (event is not None and not self._close_pending):
             if self.get_timer() is None:
                 return QuicConnectionState.TERMINATED

@@ -150,5 +150,5 @@ class Streams(Mapping[int, Stream]):
         return len(self._quic._stream_ids())
 
 
-# Beyond this number of abandoned streams, the oldest codes are dropped.
+# The maximum number of streams whose codes are stored. The oldest codes are dropped.
 _CODES_MAX = 256

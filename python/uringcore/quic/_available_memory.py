@@ -9,21 +9,21 @@ from pathlib import Path
 __all__ = ["CONNECTION_BYTES", "MEMORY_MAX", "MEMORY_MIN", "available_memory", "default_memory"]
 
 CONNECTION_BYTES = 32 << 10
-"""Bytes of the memory that one connection counts, without its data."""
+"""Bytes that a connection without data counts against the memory limit."""
 
 MEMORY_MIN = 4 << 20
-"""Room for 32 connections of one address, 64 in all, and four of their first windows. With less, a few busy
-clients would shut out all others."""
+"""The smallest memory limit in bytes: 64 connections in all, 32 of one address, and four of their first
+windows. With less, a few busy clients would exclude all others."""
 
 MEMORY_MAX = (1 << 62) - 1
 
 DEFAULT_SHARE = 4
 
 LEAST = 16 << 20
-"""The least default: with less, honest clients could not work."""
+"""The smallest default of the memory limit in bytes. With less, honest clients could not work."""
 
 UNKNOWN = 1 << 30
-"""The assumption for a machine without a readable ``MemTotal``."""
+"""The assumed memory in bytes of a machine whose ``MemTotal`` cannot be read."""
 
 
 @functools.cache
@@ -60,7 +60,8 @@ def cgroup_limits(root: Path) -> list[int]:
         else:
             continue
         own = mount / path.strip().lstrip("/")
-        # In a container the path may be the host's, while the mount is the container's own.
+        # In a container the path of the cgroup may be that on the host, while the mounted file system begins
+        # at the container's own. So all parent folders are tried.
         for folder in [own, *own.parents]:
             if not folder.is_relative_to(mount):
                 break

@@ -1,7 +1,8 @@
 """aioquic's ``quic.tls._server_handle_hello``, which programs replace to read a ClientHello before TLS.
 
-The handshake itself is in Rust and begins after the replacement has returned. An exception of the replacement
-comes out of ``receive_datagram`` and ends the connection. So a server needs no certificate before.
+The handshake itself is in Rust and begins after the replacement has returned. So the replacement may choose
+the server's certificate. ``receive_datagram`` raises an exception of the replacement, which ends the
+connection.
 
 Rust's TLS accepts only the ClientHello that the program has read.
 """
@@ -66,7 +67,7 @@ class HelloHook:
         hello = self._reader.client_hello()
         if hello is None:
             return None
-        # aioquic's buffers for output. Rust has its own.
+        # aioquic passes buffers for output here. Rust writes to its own.
         unused = [Buffer(capacity=_OUTPUT_BYTES) for _ in range(3)]
         self._handle_hello(Buffer(data=hello), *unused)
         self.hello = hello
@@ -83,7 +84,7 @@ def destination_of(datagram: bytes) -> bytes | None:
     return bytes(datagram[6 : 6 + datagram[5]])
 
 
-# Far above the need of the largest ClientHello, 16 KiB.
+# The maximum number of datagrams that are kept. The largest ClientHello (16 KiB) needs far fewer.
 _KEPT_MAX = 64
 _KEPT_BYTES_MAX = 1 << 17
 _OUTPUT_BYTES = 4096

@@ -10,7 +10,7 @@ import operator
 __all__ = ["CODE_BITS", "check_close", "check_code", "check_reason"]
 
 CODE_BITS = 62
-"""Of an error code of QUIC, a variable-length integer (RFC 9000 section 16)."""
+"""Bits of an error code, which is a variable-length integer (RFC 9000 section 16)."""
 
 
 def check_code(code: int, name: str = "code", bits: int = CODE_BITS) -> None:

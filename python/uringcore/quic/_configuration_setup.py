@@ -1,4 +1,4 @@
-"""Turns a :class:`~uringcore.quic.configuration.QuicConfiguration` into the state machine's setup.
+"""Converts a :class:`~uringcore.quic.configuration.QuicConfiguration` to the state machine's setup.
 
 It refuses unsupported values and converts each field. :mod:`uringcore.quic._credentials` reads certificates,
 keys and authorities; Rust checks ranges of numbers.
@@ -64,7 +64,8 @@ def server_setup(
     client_roots = None
     if configuration.verify_mode in (ssl.CERT_OPTIONAL, ssl.CERT_REQUIRED):
         client_roots = roots(configuration)
-        # As in aioquic, an optional certificate that no authority can verify is not requested.
+        # If a client's certificate is optional and there are no authorities to verify it, none is requested,
+        # as in aioquic.
         if client_roots is None and configuration.verify_mode == ssl.CERT_REQUIRED:
             raise QuicConfigurationError(
                 "cafile", "verify_mode on a server needs the authority of the clients"
@@ -85,7 +86,7 @@ def server_setup(
 
 
 def _made(kind: type[_Setup], **fields: Any) -> _Setup:
-    """Creates a setup of these fields; a value of the wrong type is refused with the field's name as well."""
+    """Creates a setup of these fields. The error about a value of a wrong type names the field."""
     try:
         return kind(**fields)
     except (TypeError, OverflowError) as exc:
@@ -214,7 +215,7 @@ def _common(configuration: ConfigurationFields) -> dict[str, Any]:
 def _seconds(configuration: ConfigurationFields, name: str) -> float | None:
     value = getattr(configuration, name)
     try:
-        # Text that float() would accept is refused: it came from a file of settings, for example.
+        # A string is refused although float() may accept it, because a number was probably not parsed.
         if isinstance(value, (str, bytes, bytearray, bool)):
             raise TypeError(f"{type(value).__name__} is no number")
         return None if value is None else float(value)

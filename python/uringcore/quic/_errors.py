@@ -208,8 +208,8 @@ _CERTIFICATE_ALERTS = frozenset(
 )
 
 
-# Our own verifier's messages begin with this, whatever their alert: a wrong signature, for example, is a
-# decrypt_error (RFC 8446 section 6.2).
+# The beginning of all error messages about certificates. Their alerts differ: a wrong signature, for example,
+# is a decrypt_error (RFC 8446 section 6.2).
 _OUR_VERIFIER = "certificate verification failed"
 
 

@@ -28,7 +28,7 @@ __all__ = ["ForeignDriver", "OwnConnection", "SansIo", "say_what_is_faster"]
 
 
 class SansIo(Protocol):
-    """The driven object: an endpoint, or a connection without one."""
+    """The object that a driver drives: an endpoint, or a connection without one."""
 
     def receive_datagram(self, data: bytes, addr: Any, now: float, socket: int = 0) -> None: ...
     def datagrams_to_send(self, now: float) -> list[tuple[bytes, Any]]: ...
@@ -42,19 +42,19 @@ class SansIo(Protocol):
 
 
 class Way:
-    """A datagram transport as a driver sends through it."""
+    """A datagram transport, and the form of address with which a driver sends through it."""
 
     def __init__(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.DatagramTransport, transport)
-        # A transport remembers the form of address that its socket needs.
+        # An IPv6 socket needs addresses with four fields.
         name = transport.get_extra_info("sockname")
         self._maps_v4 = name is not None and len(name) == 4
-        # The address that its socket is connected to, or None.
+        # The address to which the socket is connected; None if it is not.
         self.peer: Any = transport.get_extra_info("peername")
 
     def send(self, data: bytes, addr: Any) -> None:
         if self.peer is not None:
-            # A connected socket cannot reach other addresses: drop the packet as if it were lost.
+            # A connected socket cannot send to another address, so the packet is dropped, as if it were lost.
             if addr[:2] == self.peer[:2]:
                 self.transport.sendto(data)
             return
@@ -95,7 +95,8 @@ class ForeignDriver(asyncio.DatagramProtocol):
         self._numbers = itertools.count(1)
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at: float | None = None
-        # Receivers may send, which must not deliver later events before earlier ones.
+        # True while events are delivered. A receiver of an event may send, which must not deliver further
+        # events before this delivery has ended.
         self._pumping = False
         self._again = False
         self._ending = False
@@ -109,9 +110,10 @@ class ForeignDriver(asyncio.DatagramProtocol):
     def error_received(self, exc: Exception) -> None:
         peer = self.peer
         if peer is None or not isinstance(exc, OSError) or exc.errno not in _UNREACHABLE:
-            # The error names no peer, so only the handshake's time-out ends the connection.
+            # The error does not name the peer, so it cannot be assigned to a connection.
             return
-        # This may be called inside `sendto`, in the middle of the delivery of events.
+        # The error is reported in the next iteration, because `sendto` may call this method while events are
+        # delivered.
         self._loop.call_soon(self._report_unreachable, peer, exc.errno)
 
     def _report_unreachable(self, peer: Any, number: int) -> None:
@@ -224,11 +226,11 @@ class ForeignDriver(asyncio.DatagramProtocol):
 
 
 class OwnConnection:
-    """A connection without an endpoint, in the form that a driver can drive."""
+    """Adapts a connection without an endpoint to the interface that a driver drives."""
 
     def __init__(self, quic: QuicConnection, is_connected: bool) -> None:
         self._quic = quic
-        # The socket reaches one peer only, which the endpoint cannot detect.
+        # A connected socket reaches one peer only, so the connection must not move to another address.
         self._is_to_keep_to_peer = is_connected
         self.datagrams_to_send = quic.datagrams_to_send
         self.get_timer = quic.get_timer
@@ -258,7 +260,7 @@ class OwnConnection:
             endpoint.unreachable(addr, errno, now)
 
     def deliver_events(self) -> None:
-        # With a receiver set, `next_event` delivers all of them.
+        # If the connection has a receiver, `next_event` passes all events to it.
         self._quic.next_event()
 
 
@@ -275,10 +277,10 @@ def say_what_is_faster(loop: asyncio.AbstractEventLoop) -> None:
 
 
 _said = False
-# uringcore's loop has this limit too.
+# The maximum number of further sockets, which is also that of uringcore's loop.
 _FURTHER_MAX = 63
-# Errors of the network if there is no peer (RFC 1122 section 3.2.2.1), and this machine's errors for an
-# unreachable address.
+# Errors that mean an unreachable peer: those of ICMP messages (RFC 1122 section 3.2.2.1), and those of this
+# machine for an address without a route.
 _UNREACHABLE = frozenset(
     {
         errno.ECONNREFUSED,

@@ -192,7 +192,7 @@ def _joined(errors: Sequence[OSError]) -> OSError:
     ends = [error for error in errors if isinstance(error, QuicConnectionError)]
     if not ends:
         return OSError(message)
-    # An address that this machine cannot send to is no evidence about the server.
+    # Errors of this machine are left out if there are others, because they say nothing about the server.
     ends = [error for error in ends if error.errno not in _OUR_OWN] or ends
     args = (ends[0].error_code, ends[0].frame_type, ends[0].reason_phrase, message)
     kinds = {type(error) for error in ends}
@@ -201,5 +201,5 @@ def _joined(errors: Sequence[OSError]) -> OSError:
     return kinds.pop()(*args) if len(kinds) == 1 else QuicConnectionError(*args)
 
 
-# This machine's errors for an address that it cannot send to.
+# Errors that this machine raises because it cannot send to an address.
 _OUR_OWN = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT, errno.EINVAL, errno.ENETUNREACH})

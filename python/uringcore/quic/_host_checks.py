@@ -1,4 +1,4 @@
-"""Checks of hosts and ports, before a look-up, whose errors name no argument.
+"""Checks of hosts and ports before a name is looked up, because errors of the look-up name no argument.
 
 ``_udp_sockets`` looks names up, and ``_happy_eyeballs`` chooses among their addresses.
 """
@@ -41,7 +41,8 @@ def _check_port(port: Any, least: int, prefix: str = "") -> None:
 
 
 class PortRangeError(ValueError, OverflowError):
-    """No port has this number. ``OverflowError`` is what sockets raise, and aioquic with them."""
+    """The number is not that of a port. It is also an ``OverflowError``, which sockets, and so aioquic,
+    raise."""
 
 
 def number_of(port: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The life of one connection: its handshake, its pings, its moves and its end, and the waits for them.
+"""The lifecycle of a connection: its handshake, pings, migrations and end, and the calls that wait for them.
 
 The connections of the typed API and of WebTransport use it, and so does aioquic's ``QuicConnectionProtocol``.
 Streams, datagrams and the source of the events are elsewhere.
@@ -50,12 +50,14 @@ class ConnectionLife:
         self.is_closed: bool = False
         "True if the connection is over."
         self.needs_flush: bool = False
-        "True if packets leave only when :meth:`flush` is called."
-        # Attributes, because both are used for each write: a method or a property would be a frame more.
+        "True if queued data is sent only when :meth:`flush` is called."
+        # `flush` and `needs_flush` are attributes, because each write uses them: a method would cost a
+        # further frame.
         self.flush: Callable[[], None] = quic._written
-        "Sends what is queued. Where packets leave by themselves, it sends sooner only in long turns."
+        "Sends queued data. On uringcore's loop that also happens at the end of each iteration."
         self._migrator: Migrator | None = None
-        # The event that each future waits for: the handshake, the end, or the answer to the PING of a number.
+        # The futures of waiting calls, by what they wait for: the handshake, the end, or the number of a
+        # PING.
         self._waiting: _Waiting | None = None
 
     def transmit(self) -> None:
@@ -100,7 +102,7 @@ class ConnectionLife:
         uid = next(_ping_numbers)
         waiting, waiter = self._waiter_for(uid)
         try:
-            # Sending may deliver the end of the connection at once, so the waiter is registered first.
+            # The waiter is registered first, because sending may report the end of the connection at once.
             self.quic.send_ping(uid)
             self.transmit()
             await waiter
@@ -110,7 +112,8 @@ class ConnectionLife:
     async def migrate(self, local_addr: Any, timeout: float) -> None:
         """Moves a client to a new socket (RFC 9000 section 9), as ``Connection.migrate`` explains."""
         if not self.quic._path[1]:
-            # The handshake is confirmed with the server's next packets.
+            # A client can migrate when the handshake is confirmed (RFC 9001 section 4.1.2). The answer to a
+            # PING comes after the server's HANDSHAKE_DONE.
             await self.ping()
         self.raise_if_closed()
         if self.sockets is None:
@@ -178,6 +181,7 @@ class ConnectionLife:
 
 
 _CONNECTED, _CLOSED = "connected", "closed"
-# One counter for all connections, above the small numbers that programs choose, whose answers are events as
-# well. A cancelled wait may still be answered.
+# The numbers of PINGs, from one counter for all connections. They are above the small numbers that programs
+# choose for their own PINGs. A number is never reused, because the answer may arrive after the wait was
+# cancelled.
 _ping_numbers = itertools.count(1 << 32)

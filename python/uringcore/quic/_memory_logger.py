@@ -50,7 +50,7 @@ def hexdump(data: bytes) -> str:
 
 
 class QuicLoggerTrace:
-    """The trace of one connection: its first 1,024 events, and the newest of 65,536."""
+    """The trace of one connection. Of more than 65,536 events the first 1,024 and the newest are kept."""
 
     def __init__(self, *, is_client: bool, odcid: bytes) -> None:
         self._odcid = odcid
@@ -255,7 +255,7 @@ class QuicLoggerTrace:
 
     @property
     def _events(self) -> list[dict[str, Any]]:
-        """The events so far, a new list each time: programs for aioquic search it for packets."""
+        """The recorded events, as a new list: programs for aioquic search it for packets."""
         self._take_packets()
         return self._all_events()
 
@@ -270,7 +270,8 @@ class QuicLoggerTrace:
     def _begin(
         self, packet_log: PacketLog | None, versions: Iterable[int], chosen: int, alpns: list[str]
     ) -> None:
-        """Starts the trace of a connection; on a client with these versions and application protocols."""
+        """Starts the trace of a connection. A client's trace begins with its versions and application
+        protocols."""
         self._packet_log = packet_log
         if self._vantage_point["type"] == "client":
             data = {"client_versions": list(versions), "chosen_version": chosen}
@@ -328,7 +329,7 @@ class QuicLogger:
 
     @property
     def _traces(self) -> list[QuicLoggerTrace]:
-        """aioquic's list of traces: a new one each time."""
+        """aioquic's name for the list of traces, which is a new list each time."""
         return list(self._kept)
 
     def end_trace(self, trace: QuicLoggerTrace) -> None:
@@ -369,7 +370,8 @@ class QuicFileLogger(QuicLogger):
         content = trace.to_dict()
         path = os.path.join(self.path, content["common_fields"]["ODCID"] + ".qlog")
         document = {"qlog_format": "JSON", "qlog_version": QLOG_VERSION, "traces": [content]}
-        # A peer chooses the connection id, so no existing file may be written to.
+        # The peer has chosen the connection ID, which is the file's name. So the trace is written to a new
+        # file with a random name, which then replaces a file of that name.
         unfinished = os.path.join(self.path, f"{secrets.token_hex(8)}.part")
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         descriptor = os.open(unfinished, flags, 0o600)
@@ -394,7 +396,7 @@ def _direction(is_unidirectional: bool) -> str:
 
 
 def _fields(headers: Headers) -> list[dict[str, str]]:
-    # Field values may be any bytes; qlog is JSON.
+    # qlog is JSON, and field values may be any bytes, so bytes that are not text are replaced.
     return [
         {"name": name.decode("utf8", "replace"), "value": value.decode("utf8", "replace")}
         for name, value in headers

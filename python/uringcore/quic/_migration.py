@@ -64,8 +64,8 @@ class Migrator:
         self._loop = loop
         self._quic = quic
         self._waiter: asyncio.Future[bool] | None = None
-        # The waiter of the migration that the core has begun, and the function that settles its sockets.
-        # Its caller may have been cancelled, and another caller may be making a socket.
+        # The waiter of the migration that the core has begun, and the function that closes the unused socket
+        # at its end. `migrate` may have been cancelled since, and called again.
         self._under_way: tuple[asyncio.Future[bool], Callable[[bool], None]] | None = None
 
     async def migrate(
@@ -82,7 +82,7 @@ class Migrator:
         try:
             number, name = await transport._add_socket(local_addr, peer)
             old = self._quic._path[0]
-            # The connection may have ended while the socket was made.
+            # Checked because the connection may have ended while the socket was made.
             if not waiter.done():
                 self._quic._migrate(number, timeout)
                 settle = functools.partial(self._settle, transport, number, name, old, timeout)
@@ -91,7 +91,7 @@ class Migrator:
             succeeded = await waiter
         except BaseException:
             self._waiter = None
-            # A cancelled caller does not stop the migration, which settles the sockets at its end.
+            # If the caller is cancelled, the migration continues, and closes the unused socket at its end.
             is_lost = not has_begun or self._has_ended(waiter)
             if number is not None and is_lost and self._quic._path[0] != number:
                 transport._remove_socket(number)
@@ -120,7 +120,7 @@ class Migrator:
         """Closes the socket that the connection no longer uses."""
         if succeeded:
             transport._moved(name)
-            # Packets to the old address may still arrive for a while.
+            # The old socket stays open for a while, because packets to it may still arrive.
             self._loop.call_later(timeout, transport._remove_socket, old)
         else:
             transport._remove_socket(number)
@@ -138,7 +138,7 @@ class Migrator:
             self._waiter.set_exception(error)
         number = self._quic._path[0]
         if number and transport is not None:
-            # The close has to be sent first, and may have to be repeated.
+            # The socket stays open for a while, because the close is sent through it and may be repeated.
             self._loop.call_later(_CLOSING_MAX, transport._remove_socket, number)
 
 
@@ -146,5 +146,5 @@ def _text(address: Any) -> str:
     return f"{address[0]} port {address[1]}"
 
 
-# The engine repeats a close for this long.
+# Seconds for which the engine repeats a close.
 _CLOSING_MAX = 3.0

@@ -134,10 +134,10 @@ async def begin_at(
     family, address = target
     sock = None
     if not isinstance(loop, LoopCore):
-        # On other loops than uringcore's, only a connected socket reports that there is no server.
+        # On a loop that is not uringcore's, only a connected socket gets the error that the port is closed.
         sock = await bound_socket(loop, local_addr, family)
         with contextlib.suppress(OSError):
-            # If there is no route, the handshake reports it.
+            # A failure is ignored here, because the first packet of the handshake fails with the same error.
             sock.connect(address)
     return await create_quic_endpoint(
         loop,

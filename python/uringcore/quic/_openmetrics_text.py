@@ -23,7 +23,7 @@ class Family:
     help: str
     unit: str = ""
     samples: list[tuple[str, dict[str, str], float]] = field(default_factory=list)
-    """Suffix, labels and value of each."""
+    """The suffix, the labels and the value of each sample."""
 
     @property
     def full_name(self) -> str:

@@ -53,15 +53,15 @@ _LONG_TYPES = (
     QuicPacketType.HANDSHAKE,
     QuicPacketType.RETRY,
 )
-"By their two bits in version 1; version 2 counts from one further (RFC 9369 section 3.2)."
+"Types of long headers, by their bits in version 1. The bits of version 2 are greater by one (RFC 9369, 3.2)."
 
 
 @dataclass
 class QuicHeader:
-    """One packet's header, up to where protection begins."""
+    """The unprotected part of a packet's header."""
 
     version: int | None
-    "``None`` for a short header; 0 for Version Negotiation."
+    "The version; ``None`` for a short header, 0 for Version Negotiation."
     packet_type: QuicPacketType
     packet_length: int
     "Bytes of the whole packet, the header included."
@@ -69,11 +69,11 @@ class QuicHeader:
     source_cid: bytes
     "Empty for a short header."
     token: bytes = b""
-    "Of Initial and Retry packets."
+    "The token of an Initial or Retry packet."
     integrity_tag: bytes = b""
-    "Of Retry packets."
+    "The integrity tag of a Retry packet."
     supported_versions: list[int] = field(default_factory=list)
-    "Of Version Negotiation packets."
+    "The versions that a Version Negotiation packet lists."
 
 
 def is_long_header(first_byte: int) -> bool:
@@ -93,7 +93,8 @@ def pull_quic_header(buf: Buffer, host_cid_length: int | None = None) -> QuicHea
     first = buf.pull_uint8()
     if not is_long_header(first):
         if host_cid_length is None:
-            # The checks have aioquic's order: a program passes first packets, which may be anything.
+            # The checks are in aioquic's order, so that any bytes cause the exception that aioquic would
+            # raise.
             if not first & PACKET_FIXED_BIT:
                 raise ValueError("Packet fixed bit is zero")
             raise TypeError("host_cid_length is needed to read a short header")

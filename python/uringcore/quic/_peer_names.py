@@ -20,11 +20,11 @@ class PeerNames:
 
     def __init__(self) -> None:
         self.plain: Any = object()
-        "The IP address that came last, which is its own name. Nothing is equal to the first value."
-        # By the program's name, the address.
+        "The latest address that needs no mapping: an IP address. The initial object equals no address."
+        # The address of each of the program's names, least recently used first.
         self._addresses: OrderedDict[Any, tuple[str, int]] = OrderedDict()
         self.names: dict[tuple[str, int], Any] = {}
-        "The program's names by their addresses. Empty if the program uses IP addresses."
+        "The program's name of each address. Empty if the program uses IP addresses."
         self._server: tuple[str, int] | None = None
         self._made = 0
 
@@ -44,8 +44,8 @@ class PeerNames:
             return name
         if _is_ip(name):
             if self._server is not None:
-                # The server's name was not an IP address: packets from any address count as its own, because
-                # they are authenticated.
+                # The client named its server by something else than an IP address. Packets from any address
+                # count as the server's, because they are authenticated.
                 return self._server
             self.plain = name
             return name
@@ -85,7 +85,7 @@ class PeerNames:
 
     def outward(self, datagrams: list[tuple[bytes, Any]]) -> list[tuple[bytes, Any]]:
         """Returns datagrams with the program's names in place of addresses."""
-        # Datagrams for a removed name are dropped, as if they were lost.
+        # The name was removed meanwhile, so its datagrams are dropped, as if they were lost.
         return [
             (data, self.name_of(address))
             for data, address in datagrams
@@ -100,11 +100,11 @@ def _is_ip(name: Any) -> bool:
         address = ipaddress.ip_address(name[0])
     except ValueError:
         return False
-    # Addresses with that prefix are mapped too, so that none is mistaken for a mapped one.
+    # Real addresses with the prefix of mapped ones count as names, so that none is mistaken for a mapped one.
     return not str(address).startswith(_PREFIX)
 
 
-# RFC 6666, in the spelling that Rust produces.
+# The discard prefix (RFC 6666), as Rust prints it.
 _PREFIX = "100::"
-# A connection has few paths at a time.
+# The maximum number of names. A connection has few paths at a time.
 _NAMES_MAX = 64

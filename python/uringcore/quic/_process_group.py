@@ -74,26 +74,26 @@ class ProcessGroup:
                     place.start()
                 while waiting := [place for place in self._places if not place.is_done]:
                     if stopping:
-                        # A process that was started while the signal arrived.
+                        # A process may have started after the signal was passed to the others.
                         stop(signal.SIGTERM, None)
                     elif turns:
-                        # Messages that processes sent before the signal still count.
-                        self._hear()
+                        # Processes may have sent messages before the signal arrived.
+                        self._read_messages()
                         if any(place.is_failing for place in waiting):
                             turns.clear()
                         elif all(place.is_settled for place in waiting):
                             turns.popleft().replace()
                     _wait_for_one(waiting, self._news)
-                    # A process that has ended sends no more messages: read them before its successor begins.
+                    # The messages of processes that have ended are read before their successors start.
                     for place in waiting:
                         place.notice()
-                    self._hear()
+                    self._read_messages()
                     for place in waiting:
                         place.look(may_start=not stopping)
             finally:
                 stop(signal.SIGTERM, None)
 
-    def _hear(self) -> None:
+    def _read_messages(self) -> None:
         for index in _received(self._news):
             self._places[index].serves()
 
@@ -136,7 +136,7 @@ class _Place:
     def start(self) -> None:
         self._began_at = time.monotonic()
         if not self._tells:
-            # Its target may serve without sending the message.
+            # The process runs, although it has not reported that it serves: its target need not report that.
             self._mark(self._index, serving=True)
         process: BaseProcess = self._context.Process(  # type: ignore[attr-defined]
             target=_begin, args=self._args
@@ -191,9 +191,9 @@ class _Place:
 
 
 def _begin(target: Callable[..., object], worker: Worker, *args: Any) -> None:
-    """Runs in the child: a forked one inherits the parent's handlers, which act on the parent's children."""
+    """Runs ``target`` in the child, without the signal handlers that a forked child inherits."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    # A terminal sends these signals to all processes; the parent decides about them.
+    # A terminal sends SIGINT to all processes. The parent handles it and ends its children.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     target(worker, *args)
@@ -223,12 +223,12 @@ def _handling(
     before = {number: signal.getsignal(number) for number in handlers}
     try:
         for number, handler in handlers.items():
-            # A program that ignores SIGHUP (nohup) continues to ignore it.
+            # If the program ignores SIGHUP (nohup), it continues to do so.
             if number != signal.SIGHUP or before[number] != signal.SIG_IGN:
                 signal.signal(number, handler)
         yield
     finally:
         for number, old in before.items():
-            # None means a handler that was not set from Python and cannot be restored.
+            # A handler that was not set from Python is None here, and cannot be restored.
             if old is not None:
                 signal.signal(number, old)

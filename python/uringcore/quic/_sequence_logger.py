@@ -32,19 +32,19 @@ class TraceLimits:
     """The maximum sizes of traces. Raises ``ValueError``, which names the field."""
 
     trace_bytes: int = 16 * 1024 * 1024
-    """Of one trace, 64 KiB or more. It ends there, with a ``loglevel:warning``, and nothing more is recorded
-    of its connection."""
+    """The maximum size of a trace in bytes, 64 KiB or more. A trace that reaches it ends with a
+    ``loglevel:warning``, and further events of its connection are not recorded."""
 
     total_bytes: int = 1024 * 1024 * 1024
-    """Of all traces in the folder, those of earlier runs included. The oldest are removed when they are above
-    it. It holds within a sixteenth for each process."""
+    """The maximum size in bytes of all traces in the folder, including those of earlier runs. The oldest
+    traces are removed beyond it. Each process may exceed it by a sixteenth."""
 
     traces: int = 1000
-    """Of traces in the folder, likewise."""
+    """The maximum number of traces in the folder, including those of earlier runs. The oldest are removed."""
 
     open_traces: int = 128
-    """Connections that are traced at once, each of which takes a descriptor; never more than an eighth of the
-    process's (RLIMIT_NOFILE). Further connections have no trace."""
+    """The maximum number of connections that are traced at a time. Each needs a descriptor, so there are
+    never more than an eighth of the process's limit (RLIMIT_NOFILE). Further connections have no trace."""
 
     def __post_init__(self) -> None:
         for name, least in (
@@ -88,7 +88,7 @@ class QuicSequenceLogger(QuicLogger):
         self._folder = TraceFolder(path, **{**asdict(limits), "open_traces": open_traces})
         self._warned_at: float | None = None
         super().__init__()
-        # The thread ends with the process, even if it still has data to write.
+        # At the end of the process this waits a moment until the thread has written its data.
         weakref.finalize(self, self._folder.flush, _LAST_FLUSH_SECONDS)
 
     def start_trace(self, is_client: bool, odcid: bytes) -> QuicLoggerTrace:
@@ -131,7 +131,7 @@ class QuicSequenceLogger(QuicLogger):
             self._warn(error)
 
     def _warn(self, error: str) -> None:
-        """At most one line a minute: a full disk fails every trace."""
+        """Logs an error, at most once a minute, because a full disk fails every trace."""
         now = time.monotonic()
         if self._warned_at is None or now - self._warned_at >= _SECONDS_BETWEEN_WARNINGS:
             self._warned_at = now
@@ -180,7 +180,7 @@ class _WrittenTrace(QuicLoggerTrace):
         super()._begin(packet_log, versions, chosen, alpns)
 
     def _append(self, event: dict[str, Any]) -> None:
-        """Writes an event of a trace without a connection."""
+        """Writes an event, with its own time, if the trace belongs to no connection."""
         if self._file is not None:
             seconds = event["time"] / self.encode_time(1)
             self._file.write(seconds, event["name"], json.dumps(event["data"]))

@@ -20,7 +20,8 @@ __all__ = ["StoreThread"]
 
 Sessions = list[tuple[bytes, bytes]]
 Answer = Callable[[bool, Sessions, list[BaseException]], object]
-"""``(is_new, found, errors)``: whether the token may be used, sessions by their tickets."""
+"""``(is_new, found, errors)``: True if the token was not used before; the sessions, by their tickets;
+exceptions of the store."""
 
 
 class _Store(Protocol):
@@ -55,7 +56,7 @@ class StoreThread:
         """Returns the thread of ``store``: one for all servers of the process, so that calls keep their
         order.
         """
-        # The id cannot be reused, because the thread in the table keeps the store alive.
+        # An ID of a store is not reused, because the thread object in the table keeps the store alive.
         known = cls._by_store.get(id(store))
         return cls._by_store.setdefault(id(store), cls(store)) if known is None else known
 
@@ -69,7 +70,7 @@ class StoreThread:
 
         def look() -> None:
             if time.monotonic() < deadline:
-                answer(*self._look(tickets, token))
+                answer(*self._take_sessions(tickets, token))
             else:
                 answer(token is None, [], [])
 
@@ -86,7 +87,7 @@ class StoreThread:
 
         return self._submit(keep)
 
-    def _look(
+    def _take_sessions(
         self, tickets: list[bytes], token: bytes | None
     ) -> tuple[bool, Sessions, list[BaseException]]:
         found: Sessions = []
@@ -110,7 +111,7 @@ class StoreThread:
     def _begin(self) -> None:
         self._changed = threading.Condition()
         self._queue: deque[Callable[[], None]] = deque()
-        # The last thread that was started; it may be about to end.
+        # The thread that was started last. It may be about to end.
         self._thread: threading.Thread | None = None
         self._is_running = False
         self._is_over = False
@@ -120,7 +121,8 @@ class StoreThread:
             if self._is_over or len(self._queue) >= _QUEUE_MAX:
                 return False
             if not self._is_running:
-                # A daemon, because a process must not wait at its end for another process's lock.
+                # The thread is a daemon, because a store may wait for another process's lock, which must not
+                # delay the end of this process.
                 thread = threading.Thread(
                     target=self._run, name="uringcore-session-store", daemon=True
                 )
@@ -139,11 +141,11 @@ class StoreThread:
                     self._is_running = False
                     return
                 job = self._queue[0]
-            # It does not raise: an exception of the store is part of the answer.
+            # A job raises no exception, because exceptions of the store are part of its answer.
             job()
             del job
             with self._changed:
-                # Removed only now, because another thread may wait for an empty queue.
+                # The job is removed only after it has run, because `_drain` waits until the queue is empty.
                 self._queue.popleft()
                 self._changed.notify_all()
 
@@ -161,13 +163,13 @@ class StoreThread:
 
 
 def _forget_in_child() -> None:
-    """A forked child has no such threads, so it forgets them and their queued calls."""
+    """Removes all threads and their queued calls in a forked child, in which the threads do not run."""
     for thread in list(StoreThread._all):
         thread._begin()
 
 
 def _finish() -> None:
-    # The idle threads must end before their interpreter.
+    # Idle threads must end before the interpreter does.
     at = time.monotonic() + _LAST_MOMENT
     for thread in list(StoreThread._all):
         thread._end(at)

@@ -148,7 +148,7 @@ class QuicTransport(asyncio.BaseTransport):
             return
         endpoint = self._need_endpoint()
         if reset_keys:
-            # First, because it may raise.
+            # This is the first step, because it may raise an exception.
             endpoint.set_reset_keys(reset_keys, self._name_for_keys())
         endpoint.set_server(setup)
 
@@ -301,7 +301,8 @@ class QuicTransport(asyncio.BaseTransport):
                 for address in preferred:
                     await self._receive_at(address)
             except BaseException:
-                # The engine returns the socket first, or owns it; the caller closes nothing.
+                # The caller does not close the socket: the engine has returned it, and `close` closes it, or
+                # owns it.
                 self.close()
                 raise
             return
@@ -407,5 +408,5 @@ class QuicTransport(asyncio.BaseTransport):
             self._closed.set_result(None)
 
 
-# The engine waits this long for peers that may not have received a close.
+# Seconds for which the engine keeps a socket open to repeat closes.
 _CLOSING_MAX = 3.0

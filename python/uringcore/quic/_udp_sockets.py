@@ -44,7 +44,7 @@ def bind_udp(
     sock = socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
     try:
         if family == socket.AF_INET6:
-            # aioquic's sockets do this too; an address other than "::" cannot be dual-stack.
+            # Only a socket that is bound to "::" receives IPv4 too, as with aioquic.
             only_v6 = only_v6 or address[0] != "::"
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, only_v6)
         if reuse_port:
@@ -66,7 +66,7 @@ async def resolve(
     """
     numeric = numeric_family(addr[0])
     port = number_of(addr[1])
-    # The system resolves a service's name.
+    # If the port is the name of a service, the system resolves it.
     if numeric and family in (0, numeric) and not isinstance(port, str):
         return [(numeric, (addr[0], port, *addr[2:]))]
     infos = await loop.getaddrinfo(addr[0], addr[1], family=family, type=socket.SOCK_DGRAM)
@@ -84,7 +84,7 @@ async def bound_socket(
     """Returns a bound UDP socket for QUIC; without a host in ``local_addr``, on all addresses."""
     host, port = (None, 0) if local_addr is None else local_addr[:2]
     check_bound(host, port)
-    # asyncio's servers use the empty host for all addresses.
+    # An empty host means all addresses, as for asyncio's servers.
     if not host or local_addr is None:
         family = family or socket.AF_INET
         every = "::" if family == socket.AF_INET6 else "0.0.0.0"
@@ -149,13 +149,13 @@ def name_of(sock: Any) -> bytes:
     """
     with socket.socket(fileno=os.dup(sock.fileno())) as own:
         host, port, *more = own.getsockname()
-        # The scope of an address is a separate number.
+        # The scope is added to the name as a number, below.
         address = ipaddress.ip_address(host.partition("%")[0])
         mapped = getattr(address, "ipv4_mapped", None)
         scope = more[1] if more else 0
         device = own.getsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, _DEVICE_NAME_MAX)
     packed = (mapped or address).packed
-    # The length distinguishes an IPv4 address from an IPv6 address.
+    # The name begins with the length of the address, so that IPv4 and IPv6 addresses give different names.
     return struct.pack("!BHI", len(packed), port, scope) + packed + device.rstrip(b"\0")
 
 
@@ -203,7 +203,7 @@ def make_room(sock: socket.socket) -> None:
     holds some 270 small datagrams, and further ones are lost. The system may permit less
     (``net.core.rmem_max``).
     """
-    # The kernel doubles the requested size, for its own overhead.
+    # The kernel reports twice the requested size, for its own overhead.
     if sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) < 2 * _RECEIVE_BUFFER:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER)
 

@@ -1,14 +1,13 @@
-"""The state of each place on a port that several processes share, readable in all of them.
+"""The states of the workers that share a UDP port, in memory that all of their processes can read.
 
-The states are bytes in a memory file without a name. The process that observes a worker's state writes its
-byte; the endpoint of every worker reads it before it answers a packet for another worker's connection
-(``src/py/quic/endpoint_settings.rs``): a stateless reset ends a connection, so none may leave while the other
-worker lives (RFC 9000 section 21.11).
+The states are bytes of a file in memory. The process that observes a worker writes its byte. If a packet for
+a worker's connection arrives at another worker, that one reads the byte before it answers with a stateless
+reset (``src/py/quic/endpoint_settings.rs``). A reset ends the connection, so none may be sent while the
+connection's worker lives (RFC 9000 section 21.11). Such packets arrive although the kernel selects the worker
+by the connection ID: the selection does not apply to broadcast addresses, nor after another program has
+replaced it.
 
 Not here: the choice of the worker that gets a place's packets (:mod:`uringcore.quic.workers`).
-
-The kernel's steering alone is no protection: it does not hold for a broadcast address, or after another
-program has steered the port.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from typing import Any
 __all__ = ["ABSENT", "ACCEPTING", "ENDING", "WorkerStates"]
 
 ABSENT, ACCEPTING, ENDING = range(3)
-"""No process; one that takes new clients; one that lets its last connections end."""
+"""States of a worker: there is no process; it accepts new clients; it only lets its connections end."""
 
 
 class WorkerStates:
@@ -65,11 +64,11 @@ class WorkerStates:
 
 def _unnamed_file() -> int:
     """Returns the descriptor of an unnamed file, in memory if Python supports it."""
-    # A Python that was built with a glibc older than 2.27 lacks this function.
+    # A CPython that was built with a glibc older than 2.27 lacks this function.
     if hasattr(os, "memfd_create"):
         return os.memfd_create("uringcore-places")
     with tempfile.TemporaryFile() as file:
-        # Not inheritable (PEP 446).
+        # The duplicate is not inheritable (PEP 446).
         return os.dup(file.fileno())
 
 
@@ -77,7 +76,7 @@ def _received(handle: Any, count: int) -> WorkerStates:
     """Called in a process that received the states as an argument at its start."""
     states = WorkerStates.__new__(WorkerStates)
     fd = handle.detach()
-    # The descriptor is inheritable in a started process: its own children would keep the file open.
+    # In a started process the descriptor is inheritable. Its own children must not keep the file open.
     os.set_inheritable(fd, False)
     states._hold(fd, count)
     return states

@@ -165,7 +165,8 @@ class QuicConfiguration(ConfigurationFields):
                     )
                 )
             except QuicConfigurationError as exc:
-                # The extension has one source of authorities; here there are three.
+                # The extension has one field for authorities, and a configuration has three, so the error
+                # names the one that is set.
                 if exc.field == "cafile" and self.cafile is None:
                     field = "cadata" if self.cadata is not None else "capath"
                     raise QuicConfigurationError(field, exc.message) from None
@@ -174,7 +175,8 @@ class QuicConfiguration(ConfigurationFields):
         return self._setup[1]
 
     def __getstate__(self) -> dict[str, Any]:
-        """The fields without their converted form: a copy converts them again, and has its own sessions."""
+        """Returns the fields without their converted form. A copy converts them again and has its own
+        sessions."""
         return {**self.__dict__, "_setup": None, "_own_sessions": None}
 
     def __deepcopy__(self, memo: dict[int, Any]) -> QuicConfiguration:
@@ -188,7 +190,7 @@ class QuicConfiguration(ConfigurationFields):
         return copied
 
     def _named(self, server_name: str) -> QuicConfiguration:
-        """A copy for one server. The original may be used for many, so it is not changed."""
+        """Returns a copy with the name of a server. The original may be used for many servers."""
         self.setup()
         named = replace(self, server_name=server_name)
         named._setup = self._setup
@@ -203,10 +205,11 @@ class QuicConfiguration(ConfigurationFields):
         return replace(self, session_ticket=None, token=b"")
 
     def _fingerprint(self) -> tuple[Any, ...]:
-        # Objects are compared by identity: the tuple keeps them alive, so an id cannot be reused.
+        # Objects are compared by identity. The tuple keeps them alive, so that no later object gets the ID of
+        # one.
         values: list[Any] = []
         for name in ConfigurationFields.__dataclass_fields__:
-            # The server's name belongs to a connection, not to what all connections share.
+            # The server's name is a connection's own, so it is not part of the shared form.
             if name != "server_name":
                 value = getattr(self, name)
                 values.append(tuple(value) if isinstance(value, list) else value)
@@ -215,11 +218,12 @@ class QuicConfiguration(ConfigurationFields):
     def _sessions(self) -> MemorySessionStore | SessionStore:
         if self.session_store is not None:
             return self.session_store
-        # Kept when the configuration changes, so that a new certificate ends no session.
+        # The store stays when the configuration changes, so that sessions can be resumed after a new
+        # certificate.
         if self._own_sessions is None:
             self._own_sessions = MemorySessionStore()
         return self._own_sessions
 
 
-# Fields that refer to something outside of the configuration.
+# Fields with objects that a deep copy shares.
 _SHARED = ("quic_logger", "secrets_log_file", "session_store")

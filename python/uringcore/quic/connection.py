@@ -95,7 +95,7 @@ __all__ = [
 ]
 
 logger: logging.Logger = logging.getLogger("quic")
-"aioquic's logger. uringcore itself says little here; programs log through ``_logger``."
+"aioquic's logger. uringcore logs little here; programs log through a connection's ``_logger``."
 
 UDP_HEADER_SIZE = 8
 "Bytes of a UDP header, which ``max_datagram_size`` does not count."
@@ -105,15 +105,14 @@ QuicTokenHandler = Callable[[bytes], None]
 
 
 class _HttpConnection(Protocol):
-    """An HTTP/3 object on top of a connection, which is notified of streams that were abandoned directly in
-    QUIC.
-    """
+    """An HTTP/3 object on top of a connection. It is notified if the program resets or stops a stream in
+    QUIC."""
 
     def _given_up(self, stream_id: int, reset: bool) -> None: ...
 
 
 class QuicConnectionAdapter(_LoggerAdapter):
-    """Puts the connection's id in front of log messages."""
+    """Adds the connection's ID to log messages."""
 
     def process(
         self, msg: str, kwargs: MutableMapping[str, Any]
@@ -144,7 +143,8 @@ def stream_is_unidirectional(stream_id: int) -> bool:
     return bool(stream_id & 2)
 
 
-# The methods of the core that are called for each datagram. `super()` would search the bases at each call.
+# Methods of the core that are called for each datagram. They are stored here, because `super()` would search
+# the base classes at each call.
 _receive_datagram = QuicConnectionCore.receive_datagram
 _datagrams_to_send = QuicConnectionCore.datagrams_to_send
 _next_event = QuicConnectionCore.next_event
@@ -186,11 +186,11 @@ class QuicConnection(PrivateNames, QuicConnectionCore):
         self._hello_hook: HelloHook | None = None
         self._is_initialized = False
         self._peer_names = PeerNames()
-        # The handshake has begun, and nothing but the peer's address precedes the next datagrams.
+        # True once the handshake has begun: then a datagram needs only the conversion of the peer's address.
         self._takes_datagrams = False
         self._codes = StreamCodes()
         self._ended: events.ConnectionTerminated | None = None
-        # Set by the object that moves the datagrams on a socket, where host names are resolved.
+        # True if an endpoint moves the datagrams; False if the program does. An endpoint resolves host names.
         self._is_on_socket = False
         self._set_side(configuration.is_client)
         if configuration.is_client:
@@ -230,8 +230,8 @@ class QuicConnection(PrivateNames, QuicConnectionCore):
         self._start_trace()
 
     def _initialize(self, peer_cid: bytes) -> None:
-        """aioquic's step before a connection's first packet, for programs that replace it. It is called once,
-        on a client right after ``connect``, and does nothing by itself.
+        """Does nothing. It is called once before a connection's first packet, on a client right after
+        ``connect``, for programs that replace this method of aioquic's.
         """
 
     def receive_datagram(self, data: bytes, addr: NetworkAddress, now: float) -> None:
@@ -274,7 +274,7 @@ class QuicConnection(PrivateNames, QuicConnectionCore):
             code, reason = QuicErrorCode.INTERNAL_ERROR, "the ClientHello was not accepted"
             self._end_unbegun(events.ConnectionTerminated(code, 6, reason, kind="local"))
             raise
-        # The program may have closed the connection in the meantime.
+        # Checked because the program may have closed the connection meanwhile.
         if kept is not None and self._hello_hook is hook:
             for datagram in kept:
                 self._take_datagram(*datagram)
@@ -463,7 +463,7 @@ class QuicConnection(PrivateNames, QuicConnectionCore):
 
     @property
     def _logger(self) -> QuicConnectionAdapter:
-        """The logger under aioquic's name, which programs use: it puts the connection's id in front."""
+        """aioquic's name of the logger that adds the connection's ID to messages."""
         if self._log_adapter is None:
             odcid = self.original_destination_connection_id
             self._log_adapter = QuicConnectionAdapter(logger, {"id": dump_cid(odcid or b"")})
@@ -507,7 +507,7 @@ class QuicConnection(PrivateNames, QuicConnectionCore):
             return
         trace.log_quic_event(event)
         if isinstance(event, events.ConnectionTerminated):
-            # The close is still to be sent: the trace is written after that.
+            # The packet with the close was not sent yet. The trace is written after that.
             try:
                 asyncio.get_running_loop().call_soon(self._end_trace)
             except RuntimeError:

@@ -25,7 +25,7 @@ RetryPolicy = bool | Literal["auto"]
 _COUNT_MAX = (1 << 32) - 1
 
 _PER_ADDRESS_MAX = 8192
-# One address may have this fraction of all connections: one of so many parts.
+# One address may have one part in this many of all connections.
 _PER_ADDRESS_PARTS = 4
 
 
@@ -46,7 +46,7 @@ class ServerLimits:
     """
 
     max_connections: int = 65536
-    """Connections at a time. More are refused."""
+    """The maximum number of connections at a time. Further ones are refused."""
 
     max_connections_per_address: int | Literal["auto"] | None = "auto"
     """Connections at a time from one IPv4 address, or from one IPv6 /64. A connection counts at the
@@ -77,18 +77,18 @@ class ServerLimits:
     ``held_bytes``, and counts ``credit_withheld``, ``streams_shed`` and ``connections_shed``."""
 
     accept_rate: float | None = None
-    """Connections accepted in a second, after a burst of ``accept_burst``. More are ignored. With
-    ``retry="auto"`` those in the second half of a burst get a Retry first."""
+    """The number of connections accepted per second, after a burst of ``accept_burst``. Further ones are
+    ignored. With ``retry="auto"`` those in the second half of a burst get a Retry first."""
 
     accept_burst: int | None = None
-    """Connections accepted at once after a quiet time; ``None`` stands for one second's worth."""
+    """The number of connections accepted at once after a quiet time; ``None`` means that of one second."""
 
     max_handshakes: int = 4096
-    """Handshakes under way at a time, with those that wait for the program's session store. More are
-    refused."""
+    """The maximum number of handshakes at a time, including those that wait for the program's session store.
+    Further ones are refused."""
 
     retry_handshakes: int | None = None
-    """Handshakes under way from which on ``retry="auto"`` sends Retries; ``None`` stands for half of
+    """The number of handshakes at a time from which on ``retry="auto"`` sends Retries; ``None`` means half of
     ``max_handshakes``."""
 
     handshake_timeout: float = 10.0
@@ -153,7 +153,8 @@ class ServerLimits:
         return min(math.ceil(self.max_connections / _PER_ADDRESS_PARTS), _PER_ADDRESS_MAX)
 
     def _beyond_memory(self) -> dict[str, int]:
-        """Returns the limits of connections that exceed the room in ``memory``, with the possible values."""
+        """Returns the limits of connections for which ``memory`` is too small, each with the highest possible
+        value."""
         options = self._options()
         in_all = options["memory"] // 2 // CONNECTION_BYTES
         rooms = {"max_connections": in_all, "max_connections_per_address": in_all // 2}

@@ -45,7 +45,7 @@ def openmetrics(
     return exposition(families)
 
 
-# For each source: its labels and its counters.
+# The labels and the counters of each source.
 _Taken = list[tuple[dict[str, str], Any]]
 
 
@@ -58,7 +58,8 @@ def _taken(label: str, sources: Mapping[str, _Source] | None) -> _Taken:
     return [({label: name}, source.stats()) for name, source in (sources or {}).items()]
 
 
-# A family: its name, unit ("" for none), type, help, and its sources: `(key of stats, labels)`.
+# A family of metrics: its name, unit ("" for none), type and help, and the key of `stats()` and the labels of
+# each sample.
 _Family = tuple[str, str, str, str, list[tuple[str, dict[str, str]]]]
 
 

@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Protocol
 
 from uringcore._private_files import check_private, make_private
 
-# Imported early: a running loop imports nothing.
+# Imported here and not at its use, because a running loop imports no modules.
 from uringcore.tls import (
     _MAX_EARLY_DATA,
     CipherSuite,
@@ -176,7 +176,8 @@ class SharedSessionStore:
             self._path, timeout=_BUSY, isolation_level=None, check_same_thread=False
         )
         try:
-            # A crash of the machine may lose sessions, which costs a full handshake each.
+            # Without waits for the disk a crash of the machine may lose sessions, each of which costs a full
+            # handshake.
             (mode,) = database.execute("PRAGMA journal_mode = WAL").fetchone()
             database.execute("PRAGMA synchronous = OFF")
             database.execute(
@@ -188,13 +189,13 @@ class SharedSessionStore:
                 "CREATE TABLE IF NOT EXISTS tokens "
                 "(token BLOB PRIMARY KEY, expires REAL NOT NULL) WITHOUT ROWID"
             )
-            # SQLite removes two of them when the last process closes the database, or when the database is
-            # empty, and makes new ones: another user may have made them in between. No session is written
-            # yet.
+            # Checked again before a session is written. SQLite removes two of the files when the last process
+            # closes the database, and makes new ones. Another user may have made files of these names in
+            # between.
             check_private(journal)
             check_private(self._path, is_open=True)
             for path in self._files()[1:]:
-                # Where the file system has no shared memory, SQLite uses neither and keeps a journal.
+                # On a file system without shared memory SQLite has neither of these two files, but a journal.
                 check_private(path, is_open=mode == "wal")
         except BaseException:
             database.close()
@@ -218,7 +219,8 @@ class SharedSessionStore:
         database.execute("COMMIT")
 
     def _sweep(self, database: sqlite3.Connection) -> None:
-        """Removes old sessions, once for a sixteenth of the capacity: a ``put`` costs little on average."""
+        """Removes the oldest sessions beyond the capacity. It does so only once for many calls of ``put``:
+        after a sixteenth of the capacity."""
         self._until_sweep = self._capacity // 16
         database.execute("DELETE FROM sessions WHERE expires <= ?", (time.time(),))
         keep = self._capacity - self._until_sweep
@@ -288,7 +290,8 @@ class _TicketCallbacks:
 
 
 def _server_ticket(ticket: bytes, session: bytes) -> SessionTicket:
-    """A server's own view of a ticket; ``_session`` has everything that resumption needs."""
+    """Makes the ticket object that a server's handler gets. Its ``_session`` has all data for the
+    resumption."""
     now = datetime.now(timezone.utc)
     return SessionTicket(
         age_add=0,

@@ -20,42 +20,42 @@ class QuicConnectionStats(TypedDict):
     min_rtt: float
     """The smallest sample in seconds."""
     rtt_variance: float
-    """How much the samples vary, in seconds (``rttvar`` of RFC 9002 section 5.3, without the peer's
-    delay taken off the samples)."""
+    """The variation of the samples in seconds: ``rttvar`` of RFC 9002 section 5.3, computed without
+    subtracting the peer's ACK delay."""
 
     congestion_window: int
-    """Bytes that may be in flight."""
+    """The congestion window in bytes."""
     bytes_in_flight: int
-    """Bytes sent, and neither acknowledged nor lost: exact after each acknowledgement; until the next
-    one packets of less than 600 bytes are left out."""
+    """Bytes sent, and neither acknowledged nor lost. The number is exact after each acknowledgement; packets
+    of less than 600 bytes that were sent since are not included."""
     ssthresh: int | None
     """Bytes at which slow start ends; ``None`` before the first loss, and with BBR."""
     congestion_events: int
-    """How often the window was cut, for a loss or an ECN mark."""
+    """The number of times that the congestion window was reduced, because of a loss or an ECN mark."""
 
     packets_sent: int
     packets_lost: int
     bytes_lost: int
     datagrams_sent: int
-    """UDP datagrams."""
+    """UDP datagrams that were sent."""
     datagrams_received: int
     bytes_sent: int
-    """UDP payload."""
+    """Bytes of UDP payload that were sent."""
     bytes_received: int
 
     path_mtu: int
-    """UDP payload bytes that a packet may have now."""
+    """The maximum UDP payload in bytes on the present path."""
     mtu_probes_sent: int
     mtu_probes_lost: int
     black_holes_detected: int
-    """How often the path turned out to carry less than it had."""
+    """The number of times that the path carried only smaller packets than before."""
 
     ect0_sent: int
-    """Datagrams sent as capable of ECN; it stops when the path does not carry the marks."""
+    """Datagrams sent with the ECT(0) mark. None are sent once the path has proved not to carry such marks."""
     ect0_received: int
     ect1_received: int
     ce_received: int
-    """Datagrams received with the mark of congestion (RFC 3168)."""
+    """Datagrams received with the congestion mark (CE, RFC 3168)."""
 
     stream_frames_sent: int
     stream_frames_received: int
@@ -64,21 +64,21 @@ class QuicConnectionStats(TypedDict):
     datagram_frames_dropped: int
     """DATAGRAM frames that were queued and never sent."""
     connection_ids_received: int
-    """NEW_CONNECTION_ID frames, repeated ones as well."""
+    """NEW_CONNECTION_ID frames that were received, including repeated ones."""
     connection_ids_retired: int
-    """RETIRE_CONNECTION_ID frames, repeated ones as well."""
+    """RETIRE_CONNECTION_ID frames that were received, including repeated ones."""
 
     streams_open: int
-    """Streams that are not over, in either direction."""
+    """Streams of which at least one direction has not ended."""
     send_queue_bytes: int
     """Bytes that wait in the streams' send queues."""
 
     key_updates: int
-    """How often the packet keys were changed, by whichever side."""
+    """The number of changes of the packet keys, by either side."""
     version: int
     """The QUIC version on the wire."""
     cipher_suite: int | None
     """The TLS cipher suite's number (RFC 8446 section B.4), once agreed."""
     group: int | None
-    """The number of the group that keys were exchanged in (RFC 8446 section 4.2.7), once agreed:
-    :class:`uringcore.tls.Group` has the supported ones."""
+    """The number of the group of the key exchange (RFC 8446 section 4.2.7), once it is negotiated.
+    :class:`uringcore.tls.Group` has the supported groups."""

@@ -68,19 +68,20 @@ class PortWorker:
     _parent: _Socket = field(repr=False)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Makes the sockets of a spawned process not inheritable: its children would keep the port."""
+        """Makes the sockets of a spawned process not inheritable, because its children would keep the port
+        open."""
         self.__dict__.update(state)
         for sock in (self.socket, self._parent):
             sock.set_inheritable(False)
 
     @property
     def _place(self) -> tuple[int, int, int]:
-        """The index, the number of workers, and the descriptor of the file with their states."""
+        """The worker's index, the number of workers, and the descriptor of the file with their states."""
         return self.index, self.count, self._states.fileno()
 
     def _notify_serving(self) -> None:
         """Reports to :meth:`PortGroup.run` that this worker serves. ``serve(workers=...)`` calls it."""
-        # Nothing reads it if the program does not use `run`, or when the parent is dead.
+        # The message has no reader if the program does not use `run`, or if the parent has died.
         with contextlib.suppress(BlockingIOError, ConnectionError):
             self._parent.send(bytes([self.index]))
 
@@ -123,8 +124,8 @@ class PortGroup:
         self._states = WorkerStates(workers)
         try:
             for _ in range(workers):
-                # The first one binds the port exclusively: with sockets of another program on it, datagrams
-                # would be steered to the wrong ones.
+                # The first socket binds the port exclusively. If another program had sockets on the port too,
+                # datagrams would be steered to the wrong sockets.
                 is_further = bool(self._sockets)
                 sock = bind_udp(family, address, reuse_port=is_further, only_v6=only_v6)
                 self._sockets.append(sock)
@@ -190,9 +191,10 @@ class PortGroup:
 
     def _steer(self) -> None:
         if len(self._sockets) == 1:
-            # A single socket gets everything without steering.
+            # A single socket receives all datagrams without steering.
             return
-        # Another process may change states meanwhile: the last one to steer has read all changes.
+        # Another process may change a state and steer meanwhile. So this is repeated until the states did not
+        # change: the process that steers last has read the newest states.
         states = None
         while states != (states := self._states.all()):
             steer_by_connection_id(self._sockets[0].fileno(), _stand_ins(states))
@@ -220,7 +222,8 @@ class PortGroup:
 def _stand_ins(states: bytes) -> bytes:
     """Returns, for each worker, the index of the socket that gets its packets."""
     sockets = bytearray(range(len(states)))
-    # If no process accepts new clients, draining processes refuse them, which is better than silence.
+    # If no process accepts new clients, they are steered to draining processes, which refuse them: a client
+    # then fails at once instead of timing out.
     for state in (ACCEPTING, ENDING):
         if there := [index for index in sockets if states[index] == state]:
             absent = [index for index in sockets if states[index] == ABSENT]
@@ -231,17 +234,17 @@ def _stand_ins(states: bytes) -> bytes:
 
 
 def _drop_received(sock: socket.socket) -> None:
-    """Drops datagrams that arrived before the port was steered, and may be another worker's.
+    """Drops datagrams that arrived before the port was steered, because they may be for another worker.
 
-    At most a full queue, so that the loop ends while datagrams arrive.
+    Drops at most as many as a full queue has, so that the loop ends although datagrams arrive.
     """
     for _ in range(_QUEUE_MAX):
         try:
-            # The socket's own blocking mode may have been changed by a worker's loop.
+            # MSG_DONTWAIT, because a worker's loop may have changed the socket's blocking mode.
             sock.recv(1, socket.MSG_DONTWAIT)
         except BlockingIOError:
             return
 
 
 _QUEUE_MAX = 4096
-"Datagrams that a socket's receive buffer may hold, of the least size that the kernel counts."
+"The maximum number of datagrams that a socket's receive buffer may hold, if all have the smallest size."

@@ -17,7 +17,8 @@ EXTENSIONS: dict[str, dict[str, Any]] = {
     "http.response.zerocopysend": {},
 }
 
-# Only at the level DEBUG, because it makes applications send more than a response needs.
+# Extensions that are offered only at the log level DEBUG, because applications then send more than a response
+# needs.
 DEBUG_EXTENSIONS: dict[str, dict[str, Any]] = {"http.response.debug": {}}
 
 TLS_1_3 = 0x0304  # The only version that QUIC uses (RFC 9001 section 4.2).
@@ -55,7 +56,7 @@ class TLSExtension:
     def renew(self, server_certificate_pem: str | None) -> None:
         """Sets the certificate of connections from now on."""
         self._server_certificate_pem = server_certificate_pem
-        # For clients without a certificate, by cipher suite; they share one value.
+        # The values for clients without a certificate, by cipher suite. Such clients share one value.
         self._anonymous: dict[int | None, dict[str, Any]] = {}
 
     def extension(self, connection: _Connection) -> dict[str, Any]:
@@ -73,7 +74,7 @@ class TLSExtension:
             "server_cert": self._server_certificate_pem,
             "client_cert_chain": [ssl.DER_cert_to_PEM_cert(certificate) for certificate in chain],
             "client_cert_name": subject(chain[0]) if chain else None,
-            # A certificate that fails verification ends the handshake.
+            # Always None, because a certificate that fails verification ends the handshake.
             "client_cert_error": None,
             "tls_version": TLS_1_3,
             "cipher_suite": suite,

@@ -1,6 +1,7 @@
 """The subject of a certificate as text (RFC 4514), for ASGI's ``tls`` extension.
 
-Parses as much of DER (ITU-T X.690) as that needs. The handshake has verified the certificates before.
+Parses only the parts of DER (ITU-T X.690) that a subject needs. The handshake has verified the certificate
+before.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from collections.abc import Iterator
 
 __all__ = ["subject"]
 
-# RFC 4514 section 3, by encoded object identifier.
+# The names of attributes (RFC 4514 section 3), by encoded object identifier.
 NAMES = {
     b"\x55\x04\x03": "CN",
     b"\x55\x04\x07": "L",
@@ -22,7 +23,7 @@ NAMES = {
     bytes.fromhex("0992268993f22c640101"): "UID",
 }
 
-# Universal tags of the string types: UTF8String, PrintableString, TeletexString, IA5String,
+# The encodings of string types, by universal tag: UTF8String, PrintableString, TeletexString, IA5String,
 # UniversalString, BMPString.
 ENCODINGS = {12: "utf-8", 19: "ascii", 20: "latin-1", 22: "ascii", 28: "utf-32-be", 30: "utf-16-be"}
 
@@ -35,7 +36,8 @@ def subject(certificate: bytes) -> str | None:
         ((_, body),) = elements(certificate)
         (_, to_be_signed), *_ = elements(body)
         fields = [content for tag, content in elements(to_be_signed) if tag != EXPLICIT_VERSION]
-        # serialNumber, signature, issuer, validity, subject (RFC 5280 section 4.1).
+        # The parts before the subject are serialNumber, signature, issuer and validity (RFC 5280 section
+        # 4.1).
         parts = [relative_name(content) for _, content in elements(fields[4])]
     except (IndexError, UnicodeError, ValueError):
         return None

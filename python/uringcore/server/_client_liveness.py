@@ -10,14 +10,15 @@ from uringcore.quic.connection import QuicConnection
 __all__ = ["ClientLiveness"]
 
 SILENCE_SECONDS = 1.0
-"""Interval of the checks. If nothing arrives from a client within one interval, the client is gone and the
-wait ends. At least three probe timeouts."""
+"""The shortest interval of the checks in seconds. If nothing arrives from a client within an interval, the
+client has left, and the wait ends. An interval is at least three probe timeouts long."""
 
 BUSY_SILENCES = 3
-"""Number of silent intervals in a row that mean so while an application is working on a request."""
+"""The number of silent intervals in a row after which the client has left while an application works on a
+request."""
 
 LINGER_MAX_SECONDS = 10.0
-"""Time that a live client has for the rest of its responses after all have been sent."""
+"""Seconds that a live client has to acknowledge its responses after all were sent."""
 
 
 class ClientLiveness:
@@ -43,7 +44,7 @@ class ClientLiveness:
         self._there = there
         self._silences = 0
         self._linger_until: float | None = None
-        self._look_again()
+        self._schedule_check()
 
     def all_answered(self) -> None:
         """Starts :data:`LINGER_MAX_SECONDS`, unless it runs already. A late request stops it."""
@@ -54,16 +55,16 @@ class ClientLiveness:
         """Stops the checks, because the connection has ended."""
         self._timer.cancel()
 
-    def _look_again(self) -> None:
+    def _schedule_check(self) -> None:
         stats = self._quic.stats()
         self._datagrams_received = stats["datagrams_received"]
-        # A probe timeout is about three round trips while the estimate is new, plus the client's
-        # acknowledgement delay (RFC 9002 section 6.2.1).
+        # A probe timeout is about three round trips while the estimate is new, plus the client's maximum ACK
+        # delay (RFC 9002 section 6.2.1).
         seconds = max(SILENCE_SECONDS, 3 * (3 * stats["rtt"] + 0.025))
-        self._timer = self._loop.call_later(seconds, self._look)
+        self._timer = self._loop.call_later(seconds, self._check)
 
-    def _look(self) -> None:
-        """Runs one check: a live client has acknowledged by now all that was sent before the last one."""
+    def _check(self) -> None:
+        """Checks the client: a live one has acknowledged everything that was sent before the last check."""
         heard = self._quic.stats()["datagrams_received"] != self._datagrams_received
         self._silences = 0 if heard else self._silences + 1
         if self._is_busy():
@@ -76,4 +77,4 @@ class ClientLiveness:
             self._gone()
         else:
             self._there()
-            self._look_again()
+            self._schedule_check()

@@ -29,7 +29,8 @@ from uringcore.server._uvicorn_options import PLACES, idle_options, option_name
 
 __all__ = ["command"]
 
-# uvicorn's own command converts these from command-line values to the arguments of Config.
+# Options that the command line gives as tuples and Config takes as lists or None, as in uvicorn's own
+# command.
 LISTS = ("reload_dirs", "reload_includes", "reload_excludes")
 
 SAID = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
@@ -78,7 +79,7 @@ UNSAID = {
     "memory": "a quarter of the memory, divided by --workers",
     "accept_burst": "one second of --http3-accept-rate",
 }
-"""The effective bounds of limits whose default is not a number."""
+"""The default in words, for limits whose default is not a number."""
 
 TRACE_HELP = {
     "trace_bytes": "Bytes of one trace, which ends at this size.",
@@ -315,15 +316,15 @@ def start(app: str, **options: Any) -> None:
                     keys[kind] = options[name].name
                     options[name] = options[name].read()
             if options.get("log_config") is None:
-                # The command's default is uvicorn's; None would leave logging unconfigured.
+                # Without the option uvicorn's configuration is used. None would leave logging unconfigured.
                 options.pop("log_config", None)
             for name in UNSAID:
                 if options[f"http3_{name}"] is None:
-                    # Not given. In a program None may mean that there is no limit.
+                    # The option was not given. It is removed, because None may mean that there is no limit.
                     del options[f"http3_{name}"]
             options["headers"] = [header_pair(text) for text in options.get("headers") or ()]
             config = Config(app, **options)
-            # Not for keys that are read from standard input.
+            # SIGHUP reads these files again, but not keys from standard input.
             config.keys.files = {kind: path for kind, path in keys.items() if os.path.isfile(path)}
             for path in config.keys.files.values():
                 warn_if_exposed(path, logger)

@@ -57,18 +57,21 @@ LOOP = "uringcore:new_event_loop"
 EARLY_DATA = ("safe", "refuse", "off")
 """Values of ``http3_early_data``."""
 
-# HTTP/3 needs three (RFC 9114 section 6.2), and some clients open one of a reserved type.
+# The number of unidirectional streams that a client may open. HTTP/3 needs three (RFC 9114 section 6.2), and
+# some clients open one of a reserved type.
 MAX_STREAMS_UNI = 8
 MAX_STREAM_BYTES = 1024 * 1024
 MAX_CONNECTION_BYTES = 8 * 1024 * 1024
-# RFC 9221 section 3 recommends 65535: any frame that fits a packet.
+# The announced limit of DATAGRAM frames. 65,535 means any frame that fits into a packet (RFC 9221 section 3).
 MAX_DATAGRAM_FRAME_BYTES = 65535
 
-# For one response. CONNECTION_QUEUE_HIGH bounds all responses of a connection together.
+# Queued bytes of one response at which `send` waits. CONNECTION_QUEUE_HIGH bounds all responses of a
+# connection together.
 SEND_BUFFER_HIGH = 128 * 1024
 SEND_BUFFER_LOW = 32 * 1024
 
-# Sessions shared by several processes, about 1 KiB each: a container has little space in /dev/shm.
+# The number of TLS sessions that several processes share, about 1 KiB each. A container has little space in
+# /dev/shm.
 SHARED_SESSIONS = 16384
 
 logger = logging.getLogger("uvicorn.error")
@@ -131,14 +134,14 @@ class Config(UvicornConfig):
       limit.
     """
 
-    # uvicorn's, changed here.
+    # An attribute of uvicorn's that this class changes.
     encoded_headers: list[tuple[bytes, bytes]]
     http_protocol_class: type[asyncio.Protocol]
     lifespan_class: Any
     loaded_app: Any
     ssl_certfile: str | os.PathLike[str] | None
     ssl_keyfile: str | os.PathLike[str] | None
-    # Older ones of uvicorn have no such option.
+    # A default for older versions of uvicorn, which have no such option.
     ssl_context_factory: Any = None
 
     def __init__(
@@ -171,10 +174,10 @@ class Config(UvicornConfig):
         options.setdefault("loop", LOOP)
         if options["loop"] == "auto":
             options["loop"] = LOOP
-        # uvicorn's default is to wait without limit.
+        # Without the option uvicorn would wait without limit.
         if options.get("timeout_graceful_shutdown") is None:
             options["timeout_graceful_shutdown"] = 30
-        # None leaves logging as the program has set it up, as uvicorn's.
+        # As in uvicorn, None leaves logging as the program has set it up.
         if options.get("log_config", LOGGING_CONFIG) is LOGGING_CONFIG:
             options["log_config"] = log_config(log_format)
         elif log_format != "text":
@@ -186,7 +189,7 @@ class Config(UvicornConfig):
         if backend is not None:
             if backend not in ("uring", "epoll"):
                 raise StartupError(f"backend must be 'uring' or 'epoll', not {backend!r}")
-            # Set in the environment, since uvicorn's worker processes make their own loops.
+            # Passed by the environment, because worker processes make their own loops.
             os.environ["URINGCORE_BACKEND"] = backend
         try:
             found = limits_from(options)
@@ -216,7 +219,7 @@ class Config(UvicornConfig):
         self.metrics_port = metrics_port
         self.metrics_host = metrics_host
         self.metrics_sockets: list[socket.socket] = []
-        """Bound; worker processes inherit them from their parent."""
+        """The bound sockets of the metrics port, which worker processes inherit from their parent."""
         self.status_page = status_page
         self.status_on_metrics_port = status_on_metrics_port
         self.observer: MetricsMiddleware | None = None
@@ -226,11 +229,11 @@ class Config(UvicornConfig):
         self.session_store: SessionStore | None = None
         self._shared_folders: list[SharedFolder] = []
         self._cleanup = contextlib.ExitStack()
-        # Needed by programs that do not call `cleanup`.
+        # The finalizer cleans up for programs that do not call `cleanup`.
         weakref.finalize(self, close_in, os.getpid(), self._cleanup)
         check_environment(options)
         super().__init__(app, **options)
-        # WSGI has no scope for sessions.
+        # Sessions need ASGI; a WSGI application cannot serve them.
         self.http3_webtransport: bool = http3_webtransport and self.interface != "wsgi"
         check_options(self)
         one_port = metrics_port is None or status_on_metrics_port
@@ -292,8 +295,8 @@ class Config(UvicornConfig):
         try:
             super().load()
         except OSError:
-            # The error comes from the certificate, if its files have changed since they were checked, or from
-            # the application.
+            # If the certificate's files have changed since they were checked, this raises an error about
+            # them. Otherwise the error comes from the application.
             self._check_certificate()
             raise
         finally:
@@ -330,8 +333,8 @@ class Config(UvicornConfig):
             ]
 
     def _offer_http1(self, context: ssl.SSLContext) -> None:
-        """Sets ALPN to "http/1.1". Without it a handshake with "h3" and "h2" only would succeed, and the
-        connection would fail afterwards.
+        """Sets ALPN to "http/1.1". Otherwise a handshake with a client that offers only "h3" and "h2" would
+        succeed, and the connection would fail afterwards.
 
         An HTTP implementation with more protocols sets ``alpn_protocols`` for uvicorn itself.
         """
@@ -339,7 +342,8 @@ class Config(UvicornConfig):
             context.set_alpn_protocols(["http/1.1"])
 
     def _with_alpn(self, make_context: ContextFactory) -> ContextFactory:
-        """Wraps a user's factory, so that its default context offers our ALPN; the factory may change it."""
+        """Wraps a user's factory of SSL contexts. The default context that the factory gets has the server's
+        ALPN."""
 
         def make(config: UvicornConfig, default: Callable[[], ssl.SSLContext]) -> ssl.SSLContext:
             def offering() -> ssl.SSLContext:
@@ -365,13 +369,13 @@ class Config(UvicornConfig):
             raise StartupError(str(exc)) from None
 
     def __getstate__(self) -> dict[str, Any]:
-        """For a child process: the cleanup remains with the parent."""
+        """Returns the state for a child process, which must not clean up: the parent does."""
         return {**self.__dict__, "_cleanup": contextlib.ExitStack(), "dev_certificate": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         if self.is_ssl and self.ssl_context_factory is None:
-            # The first process has logged the warning.
+            # The first process has logged the warning about the key, so this one does not repeat it.
             was_warned_of(self._key_file)
 
     @property
@@ -383,7 +387,7 @@ class Config(UvicornConfig):
 
     def share_sessions(self) -> None:
         """Keeps TLS sessions in a folder that this server's processes share; the first one removes it."""
-        # In memory if /dev/shm is writable, otherwise in the system's temporary directory.
+        # The folder is in memory if /dev/shm is writable, and otherwise in the system's temporary directory.
         memory = "/dev/shm" if os.access("/dev/shm", os.W_OK | os.X_OK) else None
         folder = self._shared_folder("sessions", memory)
         self.session_store = SharedSessionStore(
@@ -470,7 +474,7 @@ class Config(UvicornConfig):
         # The certificate also names the served host, if it differs.
         others = {self.host} - {None, "", "0.0.0.0", "::", *LOCALHOST}
         self.dev_certificate = DevelopmentCertificate.make((*LOCALHOST, *others))
-        # uvicorn accepts files only.
+        # The certificate is written to files, because uvicorn accepts only files.
         folder = self._shared_folder("dev-cert")
         self.ssl_certfile, self.ssl_keyfile = self.dev_certificate.write(folder)
 

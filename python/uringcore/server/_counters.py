@@ -41,19 +41,21 @@ class Counters:
 
     def __init__(self) -> None:
         self.requests: Counter[tuple[str, str, str]] = Counter()
-        """By HTTP version, method and status; the number of keys is bounded, whatever clients send."""
+        """Ended requests by HTTP version, method and status. The number of keys is bounded, whatever clients
+        send."""
         self.requests_open: Counter[str] = Counter()
-        """By HTTP version."""
+        """Open requests by HTTP version."""
         self.durations: dict[str, Histogram] = {}
-        """In seconds, until the response's last message, by HTTP version."""
+        """Seconds until the last message of a response, by HTTP version."""
         self.websockets = 0
         self.websockets_open = 0
         self.given_up: Counter[str] = Counter()
-        """Responses over HTTP/3 that were given up, by why: ``nothing_taken`` or ``little_taken``."""
+        """Responses over HTTP/3 that were cancelled because the client read nothing (``nothing_taken``) or
+        too slowly (``little_taken``)."""
         self.lag: Histogram = Histogram(LAG_BOUNDS)
-        """Seconds by which the loop came too late to what was due, looked at ten times a second."""
+        """Seconds by which a timer of the loop ran too late, measured ten times a second."""
         self.lag_now: float = 0.0
-        # Sums of ended QUIC connections.
+        # Sums over QUIC connections that have ended.
         self.packets_sent = 0
         self.packets_lost = 0
         self.bytes_lost = 0

@@ -13,8 +13,8 @@ import sys
 __all__ = ["DESCRIPTORS_MAX", "open_standard_streams", "raise_limit"]
 
 DESCRIPTORS_MAX = 1 << 19
-"""systemd's hard limit. Where the limit is unlimited, as in some containers, some child programs would
-loop over a thousand million descriptors to close inherited ones."""
+"""The maximum to which the limit is raised: systemd's hard limit. In some containers the hard limit is a
+thousand million, and some child programs would loop over as many numbers to close inherited descriptors."""
 
 logger = logging.getLogger("uvicorn.error")
 
@@ -45,7 +45,7 @@ def open_standard_streams() -> None:
         try:
             os.fstat(number)
         except OSError:
-            # open() returns the lowest free number, which is this one.
+            # open() returns the lowest free number, which is that of the missing stream.
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
     for name, number in (("stdin", 0), ("stdout", 1), ("stderr", 2)):
         if getattr(sys, name) is None:

@@ -1,6 +1,6 @@
-"""A signature of files that changes when they do.
+"""The signature of a set of files, which changes when a file changes.
 
-_certificate_reload.py compares signatures.
+_certificate_reload.py compares signatures to detect a renewed certificate.
 """
 
 from __future__ import annotations

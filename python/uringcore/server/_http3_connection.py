@@ -31,11 +31,11 @@ from uringcore.webtransport._session_state import SessionState
 
 __all__ = ["HTTP3ServerProtocol"]
 
-# The purposes of pings, used as their uid.
+# The numbers of the PINGs that a connection sends, by purpose.
 KEEP_ALIVE_PING, ANNOUNCED_PING, GOAWAY_PING = 0, 1, 2
 
 CROSSING_SECONDS_MAX = 3.0
-"""Time for which new requests are accepted after the first GOAWAY, if the client does not acknowledge
+"""Seconds for which new requests are accepted after the first GOAWAY, if the client does not acknowledge
 it."""
 
 
@@ -47,11 +47,11 @@ class HTTP3ServerProtocol(QuicConnectionProtocol):
         self._service = service
         self._http: Http3Connection | None = None
         self._is_going_away = False
-        # Runs while requests that cross the first GOAWAY are accepted.
+        # The timer that ends the time in which requests are accepted after the first GOAWAY.
         self._crossing: asyncio.TimerHandle | None = None
         self._goaway_arrived = False
         self._sessions: set[SessionState] = set()
-        # While stopping.
+        # Checks the client while the connection is stopping.
         self._watch: ClientLiveness | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -77,7 +77,8 @@ class HTTP3ServerProtocol(QuicConnectionProtocol):
         connections: set[Any] = service.state.connections
         connections.add(self)
         if service.stopping:
-            # Its handshake was in progress when the other connections were shut down.
+            # The server is stopping already: the handshake was in progress when other connections were shut
+            # down.
             self.shutdown()
 
     def quic_event_received(self, event: QuicEvent) -> None:
@@ -174,8 +175,8 @@ class HTTP3ServerProtocol(QuicConnectionProtocol):
         self._is_going_away = True
         for link in list(self._sessions):
             link.drain()
-        # RFC 9114 section 5.2: once the ping is acknowledged, the GOAWAY before it has arrived, and so
-        # have the requests that had left their client by then.
+        # The PING is acknowledged. So the first GOAWAY has arrived at the client, and requests that the
+        # client sent before that have arrived here (RFC 9114 section 5.2).
         self._http.announce_end()
         self._quic.send_ping(ANNOUNCED_PING)
         self._crossing = self._loop.call_later(CROSSING_SECONDS_MAX, self._end_crossing)
@@ -185,7 +186,7 @@ class HTTP3ServerProtocol(QuicConnectionProtocol):
             self._quic,
             is_busy=lambda: self.is_busy,
             gone=lambda: self.close(ErrorCode.H3_NO_ERROR),
-            # A ping makes the client acknowledge when nothing else is under way.
+            # If no other packet is in flight, a PING makes the client acknowledge something.
             there=self.ping_if_busy,
         )
 
@@ -204,11 +205,12 @@ class HTTP3ServerProtocol(QuicConnectionProtocol):
         self._crossing.cancel()
         self._crossing = None
         if self._service.stopping:
-            # Sessions that began after the first GOAWAY.
+            # Sessions may have begun after the first GOAWAY.
             self._http.close_sockets()
             self._end_sessions()
         self._http.go_away()
-        # Closing drops queued frames. The acknowledgement of this ping confirms that the GOAWAY has arrived.
+        # A close drops queued frames, so the connection stays open until this PING is acknowledged: then the
+        # GOAWAY has arrived.
         self._quic.send_ping(GOAWAY_PING)
         self.transmit()
 

@@ -34,7 +34,7 @@ class HTTP3Service:
     http3_limits: Http3Limits
     tls: TLSExtension
     report: Callable[[str, str, Any], object]
-    """Called with errors, as by ``AsgiService``."""
+    """Logs errors of sessions, with the arguments that ``AsgiService`` passes to it."""
     sessions: SessionService | None = None
     """Runs WebTransport sessions, if they are enabled."""
     ended: Callable[[Any], None] | None = None

@@ -16,7 +16,7 @@ __all__ = ["JSONFormatter"]
 
 ACCESS_FIELDS = ("client", "method", "path", "http_version", "status")
 
-# The attributes of every record, and uvicorn's message for terminals.
+# Attributes that are not items of `extra`: those of every record, and uvicorn's message for terminals.
 USUAL = frozenset({*vars(logging.makeLogRecord({})), "message", "asctime", "color_message"})
 
 
@@ -44,5 +44,5 @@ class JSONFormatter(logging.Formatter):
         for name, value in vars(record).items():
             if name not in USUAL and name not in line:
                 line[name] = value
-        # str() of values that JSON cannot represent.
+        # Values that JSON cannot represent are converted by str().
         return json.dumps(line, default=str, ensure_ascii=False)

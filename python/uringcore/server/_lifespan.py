@@ -38,7 +38,7 @@ class Lifespan(LifespanOn):
         if self._is_abandoned or self._task is None or self._task.done():
             return
         self._is_abandoned = True
-        # The waiting shutdown() reports a failure.
+        # With this `shutdown()`, which waits for the application, reports a failure.
         self.shutdown_failed = True
         self.startup_event.set()
         self.shutdown_event.set()
@@ -89,7 +89,8 @@ class Lifespan(LifespanOn):
         try:
             await app(scope, self.receive, self.send)
         except KeyboardInterrupt:
-            # Raised by the handler of a second SIGINT in this task, while the application blocks the loop.
+            # The handler of a second SIGINT raises this in the running task, if the application blocks the
+            # loop.
             self.error_occurred = True
             task.add_done_callback(asyncio.Task.exception)
             raise
@@ -108,7 +109,7 @@ class Lifespan(LifespanOn):
         had_started = self.startup_event.is_set()
         has_said_so = self.startup_failed or self.shutdown_failed
         self.error_occurred = True
-        # Cancelled because the loop is being closed: a forced stop.
+        # A forced stop cancels this task when it closes the loop.
         is_cancelled = isinstance(error, asyncio.CancelledError)
         if has_said_so or (is_cancelled and had_started):
             return

@@ -41,7 +41,8 @@ real clients costs each one round trip."""
 SESSION_LIMIT_MAX = 1 << 32
 
 SESSION_STREAMS_MAX = 1 << 16
-"""QUIC allocates a place for each stream that a client may open."""
+"""The maximum number of streams of a session. QUIC allocates memory for each stream that a client may
+open."""
 
 
 @dataclass(frozen=True)

@@ -30,14 +30,14 @@ __all__ = [
     "bind_metrics_or_exit",
     "close_metrics",
     "listen_or_exit",
+    "log_addresses",
+    "log_metrics_address",
     "remove_unix",
-    "tell_metrics",
-    "tell_where",
 ]
 
 logger = logging.getLogger("uvicorn.error")
 
-# Attempts when the system chooses the port: it must be free for UDP and TCP on every address.
+# The number of attempts if the system chooses the port. It must be free for UDP and TCP on every address.
 PORT_ATTEMPTS = 16
 
 SHARED_PORT = (
@@ -53,10 +53,10 @@ class ServerSockets:
     """The sockets that one server listens on. Either list may be empty."""
 
     tcp: list[socket.socket] = field(default_factory=list)
-    """Stream sockets, Unix ones too; bound, and perhaps listening already."""
+    """Bound stream sockets, TCP or Unix. They may be listening already."""
 
     udp: list[socket.socket] = field(default_factory=list)
-    """Bound and non-blocking."""
+    """Bound, non-blocking UDP sockets."""
 
     are_given: bool = False
     """True if the sockets were passed in."""
@@ -69,7 +69,7 @@ class ServerSockets:
     """
 
     @classmethod
-    def told_apart(cls, sockets: Iterable[socket.socket]) -> ServerSockets:
+    def by_kind(cls, sockets: Iterable[socket.socket]) -> ServerSockets:
         """Sorts bound sockets by their types. Raises ``OSError`` for one that a server cannot use."""
         found = cls(are_given=True)
         for sock in sockets:
@@ -98,7 +98,7 @@ def listen(config: Config) -> ServerSockets:
 
     Raises ``OSError`` with a one-line text if a socket is not available.
     """
-    found = ServerSockets.told_apart(activation_sockets())
+    found = ServerSockets.by_kind(activation_sockets())
     found.are_given = any(found)
     try:
         if config.fd is not None:
@@ -110,7 +110,8 @@ def listen(config: Config) -> ServerSockets:
             found.udp = [socket_of(config.http3_fd, "--http3-fd", socket.SOCK_DGRAM)]
         if config.keys.reset and any(map(shares_port, found.udp)):
             raise OSError(SHARED_PORT)
-        # First, and listening: otherwise both servers could bind one port, and neither could listen there.
+        # The metrics port is bound first, and listens at once. Otherwise two servers could bind it, and only
+        # one could listen there.
         bind_metrics(config)
         bind_missing(found, config)
         return found
@@ -204,7 +205,7 @@ def bind_all(
     for family, (host, _, *rest) in addresses:
         if udp_port is not None:
             with naming(f"UDP {host}:{udp_port} for HTTP/3"):
-                # asyncio's create_server does this for TCP: IPv4 gets a separate socket.
+                # IPv4 gets a separate socket, as asyncio's create_server does for TCP.
                 sock = bind_udp(family, (host, udp_port, *rest), only_v6=True)
             sockets.udp.append(sock)
             chosen = sock.getsockname()[1]
@@ -224,7 +225,7 @@ def bind_unix(path: str) -> socket.socket:
         with naming(f"--uds {path}"):
             mode = remove_unix(path) or 0o666
             sock.bind(path)
-            # As uvicorn does: the new socket gets the permissions of the previous one.
+            # The new socket gets the permissions of the previous one, as in uvicorn.
             change_mode(path, mode)
     except BaseException:
         sock.close()
@@ -264,7 +265,7 @@ def socket_of(fd: int, option: str, kind: socket.SocketKind) -> socket.socket:
         sock.close()
         wanted = "stream" if kind == socket.SOCK_STREAM else "UDP"
         raise OSError(f"cannot listen on {option} {fd}: it is not a {wanted} socket")
-    return next(iter(ServerSockets.told_apart([sock])))
+    return next(iter(ServerSockets.by_kind([sock])))
 
 
 def bind_tcp(family: socket.AddressFamily, address: tuple[Any, ...]) -> socket.socket:
@@ -286,7 +287,7 @@ def addresses_of(host: str | None) -> list[Address]:
         answers = socket.getaddrinfo(
             host or None, 0, type=socket.SOCK_DGRAM, flags=socket.AI_PASSIVE
         )
-    # In the resolver's order, without duplicates: /etc/hosts often lists an address twice.
+    # Duplicates are removed, because /etc/hosts often lists an address twice. The order is the resolver's.
     return list(dict.fromkeys((family, address) for family, _, _, _, address in answers))
 
 
@@ -298,7 +299,7 @@ def at(sock: socket.socket) -> str:
     return os.fsdecode(name)
 
 
-def tell_where(config: Config, sockets: ServerSockets) -> None:
+def log_addresses(config: Config, sockets: ServerSockets) -> None:
     """Logs the addresses of the server."""
     scheme = "https" if config.is_ssl else "http"
     host, port = config.host or "0.0.0.0", config.port
@@ -312,10 +313,10 @@ def tell_where(config: Config, sockets: ServerSockets) -> None:
     else:
         where = f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
     logger.info("Uvicorn running on %s (Press CTRL+C to quit)", where)
-    tell_metrics(config)
+    log_metrics_address(config)
 
 
-def tell_metrics(config: Config) -> None:
+def log_metrics_address(config: Config) -> None:
     """Logs the address of the metrics, if they have a port, and of the status page on it."""
     for sock in config.metrics_sockets:
         logger.info("Metrics on http://%s%s", at(sock), config.metrics_path or METRICS_PATH)

@@ -1,11 +1,10 @@
-"""Observation of a server from outside: an application in front of the application, which counts requests
-and serves the pages that the options name.
+"""An ASGI middleware that counts requests and serves the pages of metrics and status.
 
-HTTP/1.1 and HTTP/3 are counted in one place, by their ASGI messages. _metrics.py and _status_page.py make
+It counts requests of HTTP/1.1 and HTTP/3 alike, by their ASGI messages. _metrics.py and _status_page.py make
 the pages, and _snapshot.py collects their data.
 
-The observer is added only if an option needs it. A report reads a few hundred connections in each iteration
-of the loop, and all callers within a second share it. A connection is counted at its end.
+The middleware is added only if an option needs it. A report reads a few hundred connections in each iteration
+of the loop, and all callers within a second share it. The counters of a connection are added when it ends.
 """
 
 from __future__ import annotations
@@ -74,12 +73,14 @@ class MetricsMiddleware:
     ) -> None:
         self.counts: Counters = Counters()
         self.sources: Sources = Sources()
-        # The first answers other processes, the second scrapes and the status page.
+        # `_own` has the report of this process, for other processes; `_all` those of all processes, for the
+        # pages.
         self._own = SharedResult(self._report)
         self._all = SharedResult(self._gathered)
         self._worker_reports: WorkerReports | None = None
         if folder is not None:
-            # Not the number of the place: two processes have one while the second replaces the first.
+            # The process ID and not the number of the place: while a worker is replaced, two processes have
+            # one place.
             self.sources.worker = str(os.getpid())
             self._worker_reports = WorkerReports(folder, self._own.get)
         self._application: Application | None = None
@@ -221,7 +222,7 @@ class Passing:
         self._version: str = scope["http_version"]
         self._send = send
         self._began_at = time.perf_counter()
-        # The server's answer if the application sends none.
+        # The status that the server sends if the application sends none.
         self._status = 500
         self._is_open = True
         counts.requests_open[self._version] += 1

@@ -28,7 +28,7 @@ REQUEST_BYTES_MAX = 8192
 
 
 class _Pages(Protocol):
-    """The pages of an observer."""
+    """The object that makes the pages: ``MetricsMiddleware``."""
 
     async def port_page(
         self, path: str, method: str, query: bytes

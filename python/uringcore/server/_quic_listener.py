@@ -20,14 +20,15 @@ from uringcore.quic.workers import PortWorker
 from uringcore.server._http3_connection import HTTP3ServerProtocol
 from uringcore.server._http3_service import HTTP3Service
 
-__all__ = ["HTTP3Listener", "tell_room"]
+__all__ = ["HTTP3Listener", "warn_about_small_buffers"]
 
 logger = logging.getLogger("uvicorn.error")
 
-# How often connections are checked for timeouts.
+# Seconds between two checks of the connections' time limits.
 TICK_SECONDS = 1.0
 
-# The buffer size that a QUIC socket requests from the kernel, each way, and the size that suffices.
+# The size of the buffers that a QUIC socket requests from the kernel, and the size below which a warning is
+# logged.
 ROOM_WANTED, ROOM_ENOUGH = 4 << 20, 1 << 20
 
 
@@ -56,7 +57,8 @@ class HTTP3Listener:
     ) -> None:
         """Starts an endpoint on each socket, which it owns then, or on a duplicate of a worker's socket."""
         loop = asyncio.get_running_loop()
-        # Called when the application protocol is negotiated: an incomplete handshake creates no protocol.
+        # A mapping, so that a protocol object is made only when the application protocol is negotiated, and
+        # none for a handshake that fails before.
         create_protocol = {"h3": functools.partial(HTTP3ServerProtocol, service=self.service)}
         for place in places:
             worker = place if isinstance(place, PortWorker) else None
@@ -70,8 +72,8 @@ class HTTP3Listener:
                 retry=retry,
             )
             self._transports.append(transport)
-        tell_room(self._transports[0].get_extra_info("socket"))
-        # Two pings may be lost before the idle timeout.
+        warn_about_small_buffers(self._transports[0].get_extra_info("socket"))
+        # A third of the idle timeout, so that two PINGs may be lost before it.
         self._keep_alive_seconds = configuration.idle_timeout / 3
         self._keep_alive = loop.call_later(self._keep_alive_seconds, self._ping)
         self._tick = loop.call_later(TICK_SECONDS, self._look_at_clock)
@@ -87,7 +89,8 @@ class HTTP3Listener:
             transport.reload()
 
     def _ping(self) -> None:
-        """Runs until the server's end, because a graceful stop may take longer than the idle timeout."""
+        """Sends PINGs until the end of the server, because a graceful stop may take longer than the idle
+        timeout."""
         loop = asyncio.get_running_loop()
         self._keep_alive = loop.call_later(self._keep_alive_seconds, self._ping)
         for connection in list(self.service.connections):
@@ -95,7 +98,7 @@ class HTTP3Listener:
 
     def _look_at_clock(self) -> None:
         loop = asyncio.get_running_loop()
-        # First, so that an exception in one connection does not stop the timer.
+        # The timer is started first, so that an exception of a connection does not end it.
         self._tick = loop.call_later(TICK_SECONDS, self._look_at_clock)
         for connection in list(self.service.connections):
             try:
@@ -133,9 +136,9 @@ class HTTP3Listener:
         self._transports = []
 
 
-def tell_room(sock: socket.socket) -> None:
+def warn_about_small_buffers(sock: socket.socket) -> None:
     """Logs a line if the kernel gives a socket smaller buffers than requested."""
-    # The kernel doubles the value for its own overhead (socket(7)).
+    # The kernel reports twice the size, for its own overhead (socket(7)).
     receiving, sending = (
         sock.getsockopt(socket.SOL_SOCKET, option) // 2
         for option in (socket.SO_RCVBUF, socket.SO_SNDBUF)

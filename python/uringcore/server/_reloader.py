@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from uringcore.server._config import Config
 from uringcore.server._startup_errors import STARTUP_FAILURE
-from uringcore.server._supervisor import DELAY_SECONDS_MAX, DELAY_SECONDS_MIN, HASTY_SECONDS
+from uringcore.server._supervisor import DELAY_SECONDS_MAX, DELAY_SECONDS_MIN, SHORT_LIFE_SECONDS
 from uringcore.server._worker import Stoppable, stop_orphan
 
 if TYPE_CHECKING:
@@ -33,8 +33,8 @@ else:
 
 __all__ = ["Reloader", "ReloaderLink"]
 
-# The exit statuses of a failed start, from uvicorn and from an exception: only a change of the files helps.
-# A child that has served may end with them as well.
+# The exit statuses of a failed start, by uvicorn and by an exception. A child that failed to start is started
+# again only after a change of the files. A child that has served may end with these statuses, too.
 NO_START = (STARTUP_FAILURE, 1)
 
 logger = logging.getLogger("uvicorn.error")
@@ -58,12 +58,12 @@ class ReloaderLink:
     def serving(self, server: Stoppable) -> None:
         """Reports that ``server`` accepts clients from now on."""
         self._server = server
-        # The parent may be gone; the watching thread detects that.
+        # The parent may have ended, which the watching thread detects.
         with contextlib.suppress(OSError):
             self._report.send(os.getpid())
 
     def _watch(self) -> None:
-        # With no events requested, poll() returns when the other end is closed.
+        # No events are requested, so poll() returns only when the other end is closed.
         watched = select.poll()
         watched.register(self._report, 0)
         watched.poll()
@@ -82,7 +82,7 @@ class Reloader(ChangeReload):
     """
 
     def __init__(self, config: Config, target: Callable[..., None], sockets: list[socket]) -> None:
-        # A pipe has no lock that a child could die with.
+        # A pipe and not a queue: a child that is killed could leave a queue's lock held.
         self._reports, report = multiprocessing.get_context("spawn").Pipe(duplex=False)
         super().__init__(config, functools.partial(target, report=report), sockets)
         self._server_pid = 0
@@ -124,7 +124,7 @@ class Reloader(ChangeReload):
         if sig != signal.SIGINT:
             return
         self._interrupts += 1
-        # The first one ends run(), which stops the child.
+        # The first SIGINT ends run(), which stops the child.
         if self._interrupts > 1 and self.process.is_alive():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(
@@ -139,7 +139,7 @@ class Reloader(ChangeReload):
         return self._server_pid == self.process.pid
 
     def _read_reports(self) -> None:
-        # Read at each restart, because an unread pipe fills up.
+        # All reports are read, because a pipe that nobody reads fills up.
         while self._reports.poll():
             self._server_pid = self._reports.recv()
 
@@ -160,7 +160,7 @@ class Reloader(ChangeReload):
         if self._due_at is None:
             logger.error("Child process [%d] died (%s)", self.process.pid, how)
             doubled = min(DELAY_SECONDS_MAX, max(DELAY_SECONDS_MIN, self._delay * 2))
-            self._delay = doubled if now - self._began_at < HASTY_SECONDS else 0.0
+            self._delay = doubled if now - self._began_at < SHORT_LIFE_SECONDS else 0.0
             self._due_at = now + self._delay
         if now >= self._due_at:
             self.restart()

@@ -48,7 +48,7 @@ class RequestLog(ClientLog):
         if scope["query_string"]:
             path += "?" + quote(scope["query_string"], safe=LOGGABLE)
         if scope["type"] == "websocket":
-            # uvicorn's logger and wording.
+            # The line has uvicorn's logger and wording.
             outcome = "[accepted]" if status == 200 else str(status)
             logger.info('%s - "WebSocket %s" %s', address, path, outcome)
             return
@@ -91,7 +91,7 @@ def log_config(form: str) -> dict[str, Any]:
     for handler in config["handlers"].values():
         handler["class"] = "uringcore.server._request_log.LogHandler"
     if sys.stdout is None:
-        # uvicorn's formatters call its isatty().
+        # The stream is set in the formatters too, because uvicorn's call its isatty().
         for formatter in config["formatters"].values():
             formatter["use_colors"] = False
     config["loggers"]["uringcore"] = {"handlers": ["default"], "level": "INFO", "propagate": False}

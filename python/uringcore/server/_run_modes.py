@@ -14,7 +14,7 @@ from multiprocessing.connection import Connection
 
 from uringcore.server._config import Config
 from uringcore.server._descriptors import raise_limit
-from uringcore.server._listening_sockets import listen_or_exit, remove_unix, tell_where
+from uringcore.server._listening_sockets import listen_or_exit, log_addresses, remove_unix
 from uringcore.server._reloader import Reloader, ReloaderLink
 from uringcore.server._server import Server
 from uringcore.server._startup_errors import STARTUP_FAILURE, StartupError, undisturbed
@@ -64,7 +64,7 @@ def serve_here(config: Config) -> None:
 def serve_in_children(config: Config) -> None:
     """Serves in processes that are replaced, on sockets that stay."""
     sockets = listen_or_exit(config)
-    tell_where(config, sockets)
+    log_addresses(config, sockets)
     with contextlib.closing(sockets):
         if config.should_reload:
             config.keys.share()

@@ -52,8 +52,8 @@ from uringcore.server._listening_sockets import (
     bind_metrics_or_exit,
     close_metrics,
     listen_or_exit,
-    tell_metrics,
-    tell_where,
+    log_addresses,
+    log_metrics_address,
 )
 from uringcore.server._metrics_port import MetricsPort
 from uringcore.server._quic_listener import HTTP3Listener
@@ -72,13 +72,14 @@ __all__ = ["Server"]
 
 ALT_SVC_MAX_AGE_SECONDS = 86400
 
-# Time for which a server that is being replaced serves all clients as before.
+# Seconds for which a server that is being replaced still serves all clients.
 HAND_OVER_SECONDS_MIN = 1.0
 
-# Time that applications have to end after a forced stop has cancelled them.
+# Seconds that applications have to end after a forced stop has cancelled them.
 CANCELLED_SECONDS_MAX = 1.0
 
-# Minimum time for an application's shutdown after a cancellation, if the time for requests is shorter.
+# The minimum number of seconds for an application's shutdown after a cancellation, if the time for requests
+# is shorter.
 LIFESPAN_SECONDS_MIN = 5.0
 
 logger = logging.getLogger("uvicorn.error")
@@ -119,9 +120,9 @@ class Server(UvicornServer):
         self._is_retiring = False
         self._is_hung_up = False
         self._loop: asyncio.AbstractEventLoop | None = None
-        # The Alt-Svc field that this server adds; not a user's.
+        # The Alt-Svc field that this server adds; the user's own fields are elsewhere.
         self._alternative: tuple[bytes, bytes] | None = None
-        # The exception that ended the service, if not a request to stop.
+        # The exception that ended the service; None after a request to stop.
         self._failure: BaseException | None = None
         self._had_terminal = has_terminal()
         self.on_serving: Callable[[], object] | None = None
@@ -129,7 +130,8 @@ class Server(UvicornServer):
 
     def run(self, sockets: list[socket.socket] | None = None) -> None:
         """Serves on its own loop until a signal ends it."""
-        # Before the coroutine is made: it would never be awaited if the loop cannot be created.
+        # Checked before the coroutine is made, because it would never be awaited if the loop cannot be
+        # created.
         self.config.check_loop()
         super().run(sockets)
 
@@ -152,7 +154,7 @@ class Server(UvicornServer):
         await super().serve(sockets)
         failure, self._failure = self._failure, None
         if failure is not None:
-            # Reset, because the stop was internal: a second serve() must not end at once.
+            # Reset, because the server has ended itself: a second serve() must not end at once.
             self.should_exit = self.force_exit = False
             raise failure
 
@@ -161,14 +163,15 @@ class Server(UvicornServer):
         self._loop = asyncio.get_running_loop()
         self._failure = None
         if sockets is not None:
-            mine = ServerSockets.told_apart(sockets)
-            # uvicorn closes given sockets when it begins to stop; QUIC connections need them longer.
+            mine = ServerSockets.by_kind(sockets)
+            # Duplicated, because uvicorn closes the sockets when it begins to stop, and QUIC connections need
+            # them longer.
             mine.udp = [sock.dup() for sock in mine.udp]
             if self._slot is not None:
                 mine.tcp = [self._mine(sock) for sock in mine.tcp]
             if not self.config.metrics_sockets:
                 bind_metrics_or_exit(self.config)
-                tell_metrics(self.config)
+                log_metrics_address(self.config)
         else:
             mine = listen_or_exit(self.config)
             add_own_listeners(self._loop, mine.own_tcp)
@@ -186,7 +189,7 @@ class Server(UvicornServer):
                 await self._end_startup()
             raise
         if sockets is None:
-            tell_where(self.config, mine)
+            log_addresses(self.config, mine)
         if self._slot is not None:
             self._slot.serving(self)
         if self.on_serving is not None:
@@ -207,7 +210,7 @@ class Server(UvicornServer):
         try:
             await super().startup(sockets.tcp)
         except OSError as exc:
-            # Another process has bound the port meanwhile.
+            # Another process may listen on the port now.
             logger.error("cannot listen on TCP: %s", exc.strerror or exc)
             await self.lifespan.shutdown()
             sys.exit(STARTUP_FAILURE)
@@ -223,7 +226,8 @@ class Server(UvicornServer):
             await self._metrics.start([self._mine(sock) for sock in config.metrics_sockets])
 
     def _mine(self, sock: socket.socket) -> socket.socket:
-        """Duplicates a socket that other processes accept on as well: uvicorn closes it at the end."""
+        """Duplicates a socket on which other processes accept too, because uvicorn closes its sockets at the
+        end."""
         return sock if self._slot is None else sock.dup()
 
     def _announce(self, port: int) -> None:
@@ -326,9 +330,10 @@ class Server(UvicornServer):
         try:
             await super().main_loop()
         except (Exception, asyncio.CancelledError) as exc:  # noqa: BLE001 - raised again by serve()
-            # uvicorn would leave its sockets listening and its connections open.
+            # The exception is stored and raised after the stop. Without that uvicorn would leave sockets and
+            # connections open.
             self._failure = exc
-            # Programs that replace handle_exit, and those that poll should_exit, end endless responses.
+            # Programs that replace handle_exit or poll should_exit end their endless responses then.
             self.handle_exit(signal.SIGTERM, None)
 
     async def on_tick(self, counter: int) -> bool:
@@ -359,7 +364,7 @@ class Server(UvicornServer):
 
     def _look_at_certificate(self, certificate: CertificateReloader, is_asked: bool) -> None:
         if (certificate.has_changed() or is_asked) and certificate.renew(self._listener):
-            # The file may be gone again; the next check reports that.
+            # The file may have been removed again, which the next check reports.
             with contextlib.suppress(OSError):
                 self._tls.renew(self.config.server_certificate_pem)
 
@@ -384,7 +389,7 @@ class Server(UvicornServer):
 
         def interrupt(cause: asyncio.CancelledError) -> None:
             self._failure, self.force_exit = cause, True
-            # Not before the first step of the task, which closes the ports.
+            # The cancellation comes after the first step of the task, which closes the ports.
             asyncio.get_running_loop().call_soon(stopping.cancel)
 
         with one_traceback():
@@ -394,7 +399,7 @@ class Server(UvicornServer):
             try:
                 stopping.result()
             except asyncio.CancelledError as exc:
-                # This also covers a task that cancels all tasks of the loop.
+                # The stop may be cancelled by a second SIGINT, or by code that cancels all tasks of the loop.
                 self._failure, self.force_exit = self._failure or exc, True
             if self.force_exit:
                 await self._drop()
@@ -418,7 +423,7 @@ class Server(UvicornServer):
             if tasks:
                 await asyncio.wait(tasks, timeout=CANCELLED_SECONDS_MAX)
         finally:
-            # Before the next wait: the loop itself may be about to end.
+            # Done before the next wait, because the loop may be about to end.
             self._force()
             if self._listener is not None:
                 self._listener.abort()
@@ -434,7 +439,8 @@ class Server(UvicornServer):
             if isinstance(transport, asyncio.Transport):
                 transport.abort()
         for server in self.servers:
-            # CPython 3.13 and later. It also ends connections whose TLS handshake is in progress.
+            # CPython 3.13 and later have this method. It also ends connections whose TLS handshake is in
+            # progress.
             if hasattr(server, "abort_clients"):
                 server.abort_clients()
         if isinstance(self.lifespan, Lifespan):
@@ -457,7 +463,7 @@ class Server(UvicornServer):
             with shut_down_late(connections), end_handshakes(self.servers, connections):
                 await super().shutdown(sockets)
         if self._listener is not None:
-            # Again, because uvicorn skips this step when its time limit has expired.
+            # Waited for again, because uvicorn skips this step when its time limit has passed.
             await self._listener.wait_closed()
         if self._request_log is not None:
             self._request_log.close()
@@ -492,7 +498,7 @@ class Server(UvicornServer):
                 loop.remove_reader(sock)
         if self._listener is not None:
             self._listener.stop_accepting()
-        # Clients that have just connected get time for their handshake and their first request.
+        # Clients that have just connected get this time for their handshake and their first request.
         await asyncio.sleep(HAND_OVER_SECONDS_MIN)
         # Programs that replace handle_exit end their endless responses.
         self.handle_exit(signal.SIGTERM, None)

@@ -38,7 +38,8 @@ class SharedFolder:
         _remove_left(parent, prefix)
         self._lock: int | None = None
         while self._lock is None:
-            # Until the lock is held, another server that starts may remove the folder as an orphan.
+            # Repeated, because another server that starts may remove the folder before this one has locked
+            # it.
             self.path = tempfile.mkdtemp(prefix=prefix, suffix=SUFFIX, dir=parent)
             self._hold()
 
@@ -75,7 +76,7 @@ def _remove_left(parent: str, prefix: str) -> None:
     try:
         names = os.listdir(parent)
     except OSError:
-        # mkdtemp() reports the error.
+        # If the folder cannot be read, mkdtemp() reports the error.
         return
     for name in names:
         path = os.path.join(parent, name)
@@ -96,10 +97,11 @@ def _remove_if_left(path: str) -> None:
     try:
         lock = os.open(os.path.join(path, LOCK), os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
-        # A folder that is being made has no lock yet and is not an orphan.
+        # A folder without a lock file is just being made by another server.
         return
     try:
-        # Held until the end: a server that is about to lock the folder waits, and then finds it removed.
+        # The lock is held during the removal. A server that is about to lock the folder waits, and then finds
+        # it removed.
         with contextlib.suppress(BlockingIOError):
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(path, ignore_errors=True)

@@ -48,6 +48,7 @@ class SharedResult(Generic[T]):
 
     def _done(self, task: asyncio.Task[T]) -> None:
         self._task = None
-        # Retrieved here, because all callers may have been cancelled: asyncio would log a lost exception.
+        # The exception is read here, because all callers may have been cancelled, and asyncio would log it as
+        # lost.
         if not task.cancelled() and task.exception() is None:
             self._result = self._clock(), task.result()

@@ -112,7 +112,8 @@ async def make_report(counts: Counters, sources: Sources) -> Report:
     for number, connection in enumerate(connections, 1):
         if number % AT_ONCE == 0:
             await asyncio.sleep(0)
-        # A connection that has ended meanwhile keeps its final statistics, and `counts` does not include it.
+        # If a connection has ended meanwhile, its final statistics are added here, because `counts` lacks
+        # them.
         stats = connection.stats()
         rtts.append(stats["rtt"])
         report.streams_open += stats["streams_open"]

@@ -29,18 +29,18 @@ __all__ = [
 ]
 
 TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-"""RFC 9110 section 5.6.2."""
+"""The syntax of a token (RFC 9110 section 5.6.2)."""
 
 ELSEWHERE = {
     "websocket": "served without",
     "webtransport": "not available through this option",
     "webtransport-h3": "not available through this option",
-    # RFC 9484 section 4.7: addresses and routes travel in capsules, which ASGI has no messages for.
+    # Addresses and routes are sent in capsules (RFC 9484 section 4.7), for which ASGI has no messages.
     "connect-ip": "not supported: ASGI has no message for its capsules",
 }
 
 UDS_BYTES_MAX = 107
-"""unix(7): 108 bytes with the terminating zero."""
+"""The maximum length of the path of a Unix socket: 108 bytes with the terminating zero (unix(7))."""
 
 
 def check_environment(options: Mapping[str, Any]) -> None:
@@ -65,7 +65,7 @@ def check_options(config: Config) -> None:
         raise StartupError("--uds and --fd: both set the address, so only one of them can be given")
     if config.uds is not None:
         check_uds(config.uds)
-    # Since uvicorn 0.53.
+    # uvicorn has the option `http2` from 0.53 on.
     if getattr(config, "http2", False) and config.http != "zttp":
         raise StartupError("--http2 needs --http zttp (pip install zttp)")
     check_protocol("--http", config.http, HTTP_PROTOCOLS.get(str(config.http)))

@@ -36,11 +36,11 @@ __all__ = ["Supervisor"]
 
 logger = logging.getLogger("uvicorn.error")
 
-# A worker that ends sooner after its start delays the next one.
-HASTY_SECONDS = 10.0
+# If a worker ends sooner than this after its start, the start of the next one is delayed.
+SHORT_LIFE_SECONDS = 10.0
 DELAY_SECONDS_MIN, DELAY_SECONDS_MAX = 0.25, 30.0
 
-# The interval of health checks.
+# Seconds between two health checks.
 ASK_SECONDS = 1.0
 ANSWER_SECONDS_MAX = 5
 
@@ -61,7 +61,7 @@ class Supervisor:
         self._target = target
         self._ports = Ports(self._shared(sockets), config, workers=config.workers)
         self._count = config.workers
-        # Workers that serve or start, oldest first, and workers that were asked to end.
+        # Workers that start or serve, oldest first. Workers that must end are in a list of their own.
         self._workers_now: list[Worker] = []
         self._leaving: list[Worker] = []
         self._status = 0
@@ -77,7 +77,7 @@ class Supervisor:
 
     def run(self) -> None:
         """Runs until all workers have ended. Raises ``SystemExit`` with status 3 if none can start."""
-        # asyncio's loop: nothing here is performance-critical, and the process stays small.
+        # asyncio's loop is used, because nothing here is performance-critical, and the process stays smaller.
         loop = asyncio.SelectorEventLoop()
         try:
             loop.run_until_complete(self._run())
@@ -108,7 +108,7 @@ class Supervisor:
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
         handlers = {
-            signal.SIGCHLD: self._look,
+            signal.SIGCHLD: self._children_ended,
             signal.SIGHUP: self._hang_up,
             signal.SIGINT: self._interrupt,
             signal.SIGTERM: self._terminate,
@@ -116,7 +116,7 @@ class Supervisor:
             signal.SIGTTOU: self._fewer,
         }
         if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
-            # nohup ignores SIGHUP on purpose.
+            # SIGHUP is ignored under nohup, and stays ignored.
             del handlers[signal.SIGHUP]
         logger.info("Started parent process [%d]", os.getpid())
         try:
@@ -124,20 +124,20 @@ class Supervisor:
                 loop.add_signal_handler(number, handler)
             self._fill()
             self._tick()
-            while self._everyone or not self._is_stopping:
+            while self._all_workers or not self._is_stopping:
                 self._has_ended.clear()
                 await self._has_ended.wait()
         finally:
             for number in handlers:
                 loop.remove_signal_handler(number)
-            for worker in self._everyone:
+            for worker in self._all_workers:
                 worker.kill()
                 worker.ended()
             self._ports.close()
         logger.info("Stopping parent process [%d]", os.getpid())
 
     @property
-    def _everyone(self) -> list[Worker]:
+    def _all_workers(self) -> list[Worker]:
         return [*self._workers_now, *self._leaving]
 
     # Workers begin ---------------------------------------------------------------------------------
@@ -168,24 +168,24 @@ class Supervisor:
             logger.error("A worker process cannot be started: %s", exc.strerror or exc)
             return None
         loop = asyncio.get_running_loop()
-        loop.add_reader(worker.channel, self._hear, worker)
+        loop.add_reader(worker.channel, self._read_messages, worker)
         self._fates[worker] = loop.create_future()
         self._workers_now.append(worker)
         return worker
 
-    def _hear(self, worker: Worker) -> None:
-        said = worker.hear()
-        if not said:
-            # The process is gone; SIGCHLD reports its end.
+    def _read_messages(self, worker: Worker) -> None:
+        messages = worker.read_messages()
+        if not messages:
+            # The process has ended, which SIGCHLD reports.
             asyncio.get_running_loop().remove_reader(worker.channel)
-        if SERVING in said:
+        if SERVING in messages:
             worker.is_serving = True
             self._ports.mark(worker.places, accepting=not worker.is_leaving)
             self._settle(worker, True)
-        if USED_UP in said:
+        if USED_UP in messages:
             self._replace_soon(self._replace_used_up(worker))
-        if ENDING in said and worker in self._workers_now:
-            # A signal from outside has stopped it.
+        if ENDING in messages and worker in self._workers_now:
+            # The worker reports that it stops, because of a signal from elsewhere.
             self._leave(worker)
             self._fill()
 
@@ -204,7 +204,8 @@ class Supervisor:
         if worker.is_serving:
             self._ports.mark(worker.places, accepting=False)
         else:
-            # uvicorn handles a signal after start-up, which may never complete.
+            # uvicorn handles a signal only after start-up, which may never complete, so the worker has a time
+            # limit.
             limit = self._config.timeout_graceful_shutdown or 0
             asyncio.get_running_loop().call_later(limit, self._give_up, worker)
 
@@ -213,13 +214,13 @@ class Supervisor:
             logger.error("Child process [%d] is still starting and is killed", worker.pid)
             worker.kill()
 
-    def _look(self) -> None:
+    def _children_ended(self) -> None:
         """Handles SIGCHLD."""
-        for worker in self._everyone:
+        for worker in self._all_workers:
             if worker.exitcode is not None:
                 self._end(worker)
         if os.getpid() == 1:
-            reap_orphans({worker.pid for worker in self._everyone})
+            reap_orphans({worker.pid for worker in self._all_workers})
 
     def _end(self, worker: Worker) -> None:
         asyncio.get_running_loop().remove_reader(worker.channel)
@@ -235,7 +236,7 @@ class Supervisor:
         if worker.is_serving:
             logger.error("Child process [%d] died (%s)", worker.pid, how_it_ended(worker))
         elif not any(one.is_serving for one in self._workers_now):
-            # The application cannot be imported, for example: another worker would fail as well.
+            # Another worker would fail too, for example because the application cannot be imported.
             logger.error(
                 "Child process [%d] failed to start, stopping the parent process.", worker.pid
             )
@@ -246,16 +247,16 @@ class Supervisor:
             logger.error(
                 "Child process [%d] failed to start (%s)", worker.pid, how_it_ended(worker)
             )
-        is_hasty = time.monotonic() - worker.began_at < HASTY_SECONDS
+        was_short = time.monotonic() - worker.began_at < SHORT_LIFE_SECONDS
         doubled = min(DELAY_SECONDS_MAX, max(DELAY_SECONDS_MIN, self._delay * 2))
-        self._delay = doubled if is_hasty else 0.0
+        self._delay = doubled if was_short else 0.0
         self._fill_later(self._delay)
 
     def _tick(self) -> None:
         asyncio.get_running_loop().call_later(ASK_SECONDS, self._tick)
         # Older versions of uvicorn have no such option.
         limit = getattr(self._config, "timeout_worker_healthcheck", ANSWER_SECONDS_MAX)
-        for worker in self._everyone:
+        for worker in self._all_workers:
             if worker.is_serving and worker.ask() * ASK_SECONDS > limit:
                 logger.error("Child process [%d] does not answer and is killed", worker.pid)
                 worker.kill()
@@ -265,7 +266,7 @@ class Supervisor:
     def _interrupt(self) -> None:
         logger.info("Received SIGINT, exiting.")
         if self._is_stopping:
-            for worker in self._everyone:
+            for worker in self._all_workers:
                 if self._is_hurried or not worker.is_serving:
                     worker.kill()
                 else:
@@ -285,8 +286,8 @@ class Supervisor:
         for worker in list(self._workers_now):
             self._leave(worker)
             worker.stop()
-        # Workers have their own. If one were open here, the kernel would accept clients until the last worker
-        # has ended, and they would get no answer.
+        # The parent closes its copies of the sockets. Otherwise the kernel would accept clients until the
+        # last worker has ended, and they would get no answer.
         for sock in self._sockets:
             sock.close()
         close_metrics(self._config)
@@ -332,7 +333,7 @@ class Supervisor:
         try:
             return await self._fates[new]
         finally:
-            # A cancellation may come even at the moment in which the new worker begins to serve.
+            # The cancellation may have come at the moment in which the new worker began to serve.
             if new in self._workers_now and (
                 not new.is_serving or len(self._workers_now) > self._count
             ):

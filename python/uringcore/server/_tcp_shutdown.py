@@ -62,7 +62,7 @@ def end_handshakes(servers: Iterable[object], connections: Iterable[object]) -> 
 
 def has_transports(server: object) -> bool:
     """True if an asyncio server has a TCP connection, also one with an incomplete TLS handshake."""
-    # Before CPython 3.13 asyncio's servers count them.
+    # Before CPython 3.13 asyncio's servers have the number of their transports, in another attribute.
     return bool(getattr(server, "_clients", None) or getattr(server, "_active_count", 0))
 
 
@@ -110,7 +110,7 @@ async def close_when_idle(connections: Iterable[object]) -> None:
             if not isinstance(transport, asyncio.Transport) or not transport.is_closing():
                 continue
             if transport.get_write_buffer_size():
-                # The client is still reading its response.
+                # The client is still reading its response, so its time has not begun.
                 closed_at.pop(transport, None)
             elif loop.time() - closed_at.setdefault(transport, loop.time()) >= SILENCE_SECONDS:
                 transport.abort()
@@ -124,7 +124,8 @@ async def abort_handshakes(servers: Iterable[object], connections: Iterable[obje
     complete: set[asyncio.Transport] = set()
     while True:
         others = [one for server in servers for one in transports_of(server) if one not in complete]
-        # Descriptors take microseconds each: they are compared only for connections that are not known yet.
+        # Comparing descriptors takes microseconds each, so it is done only for connections that are not known
+        # yet.
         ours = others and {
             socket_of(transport)
             for connection in connections

@@ -83,8 +83,8 @@ PLACES: dict[str, str | None] = {
     "reset_contextvars": None,
     "factory": None,
 }
-"""By uvicorn's name: the reason why an option applies to TCP alone, in half a line; ``None`` if it applies
-to HTTP/3 as well, or to the process."""
+"""The reason why an option of uvicorn's applies to TCP alone, in half a line; ``None`` if the option applies
+to HTTP/3 too, or to the process."""
 
 SPELLINGS = {
     "headers": "--header",

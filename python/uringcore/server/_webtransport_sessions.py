@@ -62,21 +62,22 @@ class SessionService:
         task.add_done_callback(self._state.tasks.discard)
 
     async def _run(self, session: AsgiSession, link: SessionState) -> None:
-        # Before the application, or a proxy middleware, can change it.
+        # Read now, because the application or a proxy middleware may change it.
         client = session.scope.get("client")
         try:
             await session.run(self._application)
         except Exception as error:  # noqa: BLE001 - an application may raise anything
             if session.is_untouched:
-                self._tell_foreign(error)
+                self._log_application_error(error)
             elif session.was_over and is_only(error, QuicError):
-                # The usual exception after a client has disconnected.
+                # An application gets this exception if its client has disconnected, so it is not logged.
                 pass
             elif session.was_abandoned:
                 text = "Exception in ASGI application after its client had gone"
                 self._report("departure", text, (client, error))
             elif is_only(error, DatagramSendError):
-                # A client announces the size of datagrams that it accepts, which may be almost zero.
+                # A client can cause this exception: it announces the size of datagrams that it accepts, which
+                # may be almost zero.
                 text = "Exception in ASGI application, whose client takes no such datagram"
                 self._report("departure", text, (client, error))
             else:
@@ -90,7 +91,7 @@ class SessionService:
         if status is not None and self._log_access is not None:
             self._log_access({**session.scope, "method": "CONNECT"}, status)
 
-    def _tell_foreign(self, error: Exception) -> None:
+    def _log_application_error(self, error: Exception) -> None:
         if not self._is_foreign_told:
             self._is_foreign_told = True
             logger.info("WebTransport sessions are refused: the application raised %r.", error)

@@ -37,10 +37,10 @@ __all__ = [
 
 SPAWN = multiprocessing.get_context("spawn")
 
-# The messages on the socket, a byte each.
+# The messages on the socket between the supervisor and a worker. Each is one byte.
 ASK, ANSWER, SERVING, USED_UP, ENDING, RETIRE = b"?", b"!", b"S", b"U", b"E", b"R"
 
-# The supervisor handles them, also if a terminal sends them to all its processes.
+# Signals that only the supervisor handles. A terminal sends them to its workers, too, which ignore them.
 FOR_THE_PARENT = (signal.SIGINT, signal.SIGHUP)
 
 
@@ -121,7 +121,7 @@ class WorkerSlot:
                 return
 
     def _send(self, word: bytes) -> None:
-        # The supervisor may be gone; the listening thread detects that.
+        # The supervisor may have ended, which the listening thread detects.
         with contextlib.suppress(OSError):
             self._channel.send(word)
 
@@ -129,7 +129,7 @@ class WorkerSlot:
 def stop_orphan(config: Config, server: Stoppable | None) -> None:
     """Stops this child process like SIGTERM, because its parent has died and cannot stop it."""
     if server is None:
-        # Start-up may never complete, and it serves no client.
+        # The start-up may never complete, and the worker serves no client, so it ends at once.
         config.remove_shared_folders()
         os._exit(STARTUP_FAILURE)
     server.handle_exit(signal.SIGTERM, None)
@@ -163,7 +163,8 @@ class Worker:
                 target=begin,
                 args=(target, config, sockets, WorkerSlot(places, theirs), stdin_fileno()),
             )
-            # Started before the mask is set, because its own start would unblock the signals.
+            # multiprocessing's resource tracker is started before the signals are blocked, because its start
+            # would unblock them.
             resource_tracker.ensure_running()
             before = signal.pthread_sigmask(signal.SIG_BLOCK, FOR_THE_PARENT)
             try:
@@ -183,7 +184,7 @@ class Worker:
     def exitcode(self) -> int | None:
         return self._process.exitcode
 
-    def hear(self) -> bytes:
+    def read_messages(self) -> bytes:
         """Returns the worker's messages, a byte each; empty if the process is gone."""
         self._unanswered = 0
         try:
@@ -223,7 +224,7 @@ class Worker:
         self.channel.close()
 
     def _send(self, word: bytes) -> None:
-        # The supervisor detects a process that is gone or does not read.
+        # If the process has ended or does not read, the supervisor detects that elsewhere.
         with contextlib.suppress(OSError):
             self.channel.send(word)
 
@@ -237,11 +238,11 @@ def begin(
 ) -> None:
     """Runs in the child process."""
     for number in FOR_THE_PARENT:
-        # Not SIG_IGN, which programs started by this process would inherit.
+        # A handler that does nothing, because programs that this process starts would inherit SIG_IGN.
         signal.signal(number, lambda sig, frame: None)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, FOR_THE_PARENT)
     if stdin is not None:
-        # Debuggers need it, as in uvicorn: multiprocessing gives child processes no standard input.
+        # multiprocessing closes the standard input of child processes, and debuggers need it, as in uvicorn.
         sys.stdin = os.fdopen(stdin)
     slot.keep_from_children([*sockets, *config.metrics_sockets])
     slot.take(config)

@@ -13,7 +13,7 @@ from uringcore.server._config import Config
 
 __all__ = ["WORKERS_MAX", "Ports"]
 
-# On one UDP port; the first byte of a connection ID selects the place.
+# The maximum number of places on a UDP port. The first byte of a connection ID selects the place.
 PLACES_MAX = 252
 WORKERS_MAX = PLACES_MAX // 4
 

@@ -18,20 +18,20 @@ from uringcore.server._snapshot import Report
 
 __all__ = ["WorkerReports"]
 
-PATIENCE_SECONDS = 2.0
-"""Time limit of one process's report. The report of a process that is stuck is left out."""
+REPORT_SECONDS_MAX = 2.0
+"""Seconds that a process has for its report. The report of a process that is stuck is left out."""
 
 
 class WorkerReports:
-    """Collects the reports of all processes. ``tell`` makes this process's own report."""
+    """Collects the reports of all processes. ``make_report`` makes this process's own report."""
 
-    def __init__(self, folder: str, tell: Callable[[], Awaitable[Report]]) -> None:
-        # A socket's path has 107 bytes at most (unix(7)), and the folder's path may be longer. Its path by
-        # descriptor is short.
+    def __init__(self, folder: str, make_report: Callable[[], Awaitable[Report]]) -> None:
+        # The path of a socket has at most 107 bytes (unix(7)), and that of the folder may be longer. So the
+        # socket is reached by a path that names the folder's descriptor, which is short.
         self._place = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         self._folder = Path(f"/proc/self/fd/{self._place}")
         self._own = self._folder / str(os.getpid())
-        self._tell = tell
+        self._make_report = make_report
         self._server: asyncio.Server | None = None
 
     async def start(self) -> None:
@@ -50,20 +50,20 @@ class WorkerReports:
     async def reports(self) -> list[Report]:
         """Returns the reports of all processes that answer, this one's first."""
         others = [path for path in sorted(self._folder.glob("[0-9]*")) if path != self._own]
-        answers = await asyncio.gather(*(self._ask(path) for path in others))
-        return [await self._tell(), *(answer for answer in answers if answer is not None)]
+        answers = await asyncio.gather(*(self._request(path) for path in others))
+        return [await self._make_report(), *(answer for answer in answers if answer is not None)]
 
-    async def _ask(self, path: Path) -> Report | None:
-        """Returns ``None`` if the process has ended or is stuck."""
+    async def _request(self, path: Path) -> Report | None:
+        """Returns the report of another process; ``None`` if the process has ended or is stuck."""
         try:
-            return await within(fetch(path), PATIENCE_SECONDS)
+            return await within(fetch(path), REPORT_SECONDS_MAX)
         except (OSError, EOFError, asyncio.TimeoutError):
             return None
 
     async def _asked(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        # The client process may have gone.
+        # The process that requested the report may have ended.
         with contextlib.closing(writer), contextlib.suppress(ConnectionError):
-            writer.write(pickle.dumps(await self._tell()))
+            writer.write(pickle.dumps(await self._make_report()))
             await writer.drain()
 
 

@@ -52,7 +52,8 @@ APPLICATION_FAILED = 1
 
 
 def _stream_message(kind: str, *names: str) -> Callable[..., Message]:
-    """A function that makes messages of one type from a stream's number and the values of ``names``."""
+    """Returns a function that makes messages of type ``kind`` from a stream's number and the values of
+    ``names``."""
     names = ("stream", *names)
     kind = f"webtransport.stream.{kind}"
     return lambda *values: {"type": kind, **dict(zip(names, values, strict=True))}
@@ -110,7 +111,7 @@ class AsgiSession:
                 self.was_abandoned = self._link.is_abandoned
             await self._close(0, "")
         except BaseException:
-            # ASGI: an application raises for a scope of an unknown type.
+            # ASGI requires that an application raises an exception for a scope type that it does not support.
             self._link.refuse(501 if self.is_untouched else 500)
             if self._link.is_open:
                 self._link.close(APPLICATION_FAILED, "")
@@ -162,7 +163,7 @@ class AsgiSession:
             return
         if self.session is None:
             if self._link.is_closed:
-                # The client was gone before the session was accepted.
+                # The client has closed the session before it was accepted.
                 return
             raise RuntimeError(
                 f"expected 'webtransport.accept' or 'webtransport.close', got {kind!r}"
@@ -175,10 +176,10 @@ class AsgiSession:
         except StreamClosedError as error:
             raise RuntimeError(str(error)) from None
         except DatagramSendError:
-            # This class is a ValueError too, so it comes first.
+            # Handled first, because this class is also a ValueError.
             raise
         except QuicError:
-            # The stream or session has ended: a message reports it.
+            # The stream or the session has ended, which another message reports.
             return
 
     async def _accept(self, message: Message) -> None:
@@ -194,7 +195,7 @@ class AsgiSession:
             self.request.refuse(message.get("status", 403))
         else:
             code, reason = message.get("code", 0), message.get("reason") or ""
-            # Before the wait for acknowledgements.
+            # Invalid arguments raise before the wait for acknowledgements.
             check_close(code, reason)
             await self._close(code, reason)
 

@@ -74,7 +74,7 @@ def connect(
 
 
 def _read(url: str) -> tuple[str, int, str, str]:
-    """Host, port, authority and path."""
+    """Parses the URL of a session. Returns host, port, authority and path."""
     try:
         parts = urlsplit(url)
         given_port = parts.port
@@ -105,7 +105,7 @@ async def _connect(
 
 
 async def _reach(address: tuple[str, int], config: ClientConfig, delay: float | None) -> _Life:
-    """A new connection without a session."""
+    """Makes a connection without a session."""
     loop = asyncio.get_running_loop()
     check_target(*address)
     configuration = quic_configuration(config)
@@ -114,7 +114,8 @@ async def _reach(address: tuple[str, int], config: ClientConfig, delay: float | 
     lives: dict[int, _Life] = {}
 
     def prepare(quic: QuicConnection) -> None:
-        # Before the connection begins: streams in its first packets must not become events.
+        # Made before the connection starts, so that a stream in the server's first packets goes to this
+        # object.
         lives[id(quic)] = _Life(quic, config)
 
     def of(quic: QuicConnection) -> _Life:
@@ -138,7 +139,7 @@ class _Life(BaseConnectionProtocol):
     def __init__(self, quic: QuicConnection, config: ClientConfig) -> None:
         super().__init__(quic, close_timeout=config.close_timeout)
         self._sessions: set[SessionState] = set()
-        """Requested, open, or closed and not yet acknowledged by the server."""
+        """Sessions that are requested or open, or whose close the server has not acknowledged yet."""
         self._closing: asyncio.Task[None] | None = None
         self._ticking: asyncio.TimerHandle | None = None
         self._client = WebTransportClient(
@@ -155,7 +156,7 @@ class _Life(BaseConnectionProtocol):
         try:
             await link.wait_answered()
         except BaseException:
-            # The caller is gone; the session may be open by now.
+            # The caller was cancelled. The session may be open already, so it is closed.
             link.close(0, "")
             raise
         return link
@@ -177,7 +178,7 @@ class _Life(BaseConnectionProtocol):
             on_change=self._session_changed,
             connection=self,
         )
-        # A request that the SETTINGS forbid has ended by now.
+        # If the SETTINGS forbid the request, it has ended at once.
         if not link.released.is_set():
             self._sessions.add(link)
         return link
@@ -215,5 +216,5 @@ class _Life(BaseConnectionProtocol):
             session.connection_lost(make_error)
 
 
-# RFC 9114 section 8.1.
+# Error codes (RFC 9114 section 8.1).
 H3_NO_ERROR, H3_REQUEST_CANCELLED = 0x100, 0x10C

@@ -1,4 +1,4 @@
-"""Header fields as programs give them."""
+"""Conversion of header fields between the forms that programs pass and bytes."""
 
 from __future__ import annotations
 

@@ -47,14 +47,14 @@ class MessageMakers(Generic[_Message]):
 
 @dataclass
 class _Kept:
-    """A stream with ``directions`` that have not ended."""
+    """A stream of which at least one direction has not ended."""
 
     stream: Stream
     directions: int = 0
     gate: asyncio.Event | None = None
-    """Holds its reader while the stream is paused."""
+    """The reading task waits for this event while the program has paused the stream."""
     is_unread: bool = False
-    """True if the program has not read it to its end."""
+    """True if the program has not read the stream to its end."""
     is_stopped: bool = False
     """True if the peer has sent STOP_SENDING."""
 
@@ -76,11 +76,12 @@ class NumberedStreams(Generic[_Message]):
         self._places = places
         self._messages: deque[_Message] = deque()
         self._taken = 0
-        # Tasks whose message is beyond the first places, with its number; and all other waiters.
+        # Tasks that wait until their message is one of the first `places`, each with the number of the
+        # message.
         self._held_back: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._waiters: set[asyncio.Future[None]] = set()
         self._streams: dict[int, _Kept] = {}
-        # The highest number so far of each type of RFC 9000 section 2.1.
+        # The highest number of a stream so far, for each of the four types of streams (RFC 9000 section 2.1).
         self._highest = [-1] * 4
         self._tasks: set[asyncio.Task[None]] = set()
         self.is_over = False
@@ -215,7 +216,8 @@ class NumberedStreams(Generic[_Message]):
         while True:
             while len(self._messages) >= MESSAGES_HIGH:
                 await self._wait()
-            # No variable keeps the stream alive during the wait for the next one.
+            # The stream is not stored in a variable, which would keep it alive during the wait for the next
+            # one.
             self._begun(await accept())
 
     async def _take_datagrams(self, session: Session) -> None:
@@ -273,7 +275,8 @@ class NumberedStreams(Generic[_Message]):
         try:
             await stream.wait_finished()
         except StreamStoppedError as error:
-            # Before the message: the program may send as soon as it has received it.
+            # Set before the message is queued, because the program may send as soon as it has received the
+            # message.
             kept.is_stopped = True
             self._notify_over(stream.id)
             await self._queue(self._makers.stopped(stream.id, error.code))
@@ -303,7 +306,7 @@ class NumberedStreams(Generic[_Message]):
 
 
 async def _while_open(work: _Work, *args: Any) -> None:
-    # The end of the session, or of a stream by this side, is reported elsewhere.
+    # Errors are ignored, because the end of the session and ends of streams are reported elsewhere.
     with contextlib.suppress(QuicError):
         await work(*args)
 

@@ -19,12 +19,13 @@ from uringcore.webtransport._numbered_streams import NumberedStreams
 __all__ = ["Outbox", "Outboxes"]
 
 PIECE_MAX = 16 << 10
-"""Bytes handed to QUIC at once. QUIC takes a piece whole, and does not report whether its end waits for the
-session's credit."""
+"""The maximum number of bytes that are passed to QUIC at a time. QUIC takes a whole piece, and does not
+report whether the end of it waits for the session's credit."""
 
 
 class Outbox:
-    """Bytes that QUIC has no room for yet: at most ``places``; more raise ``BufferError``."""
+    """Data of one stream for which QUIC has no room yet. At most ``places`` bytes may be queued; more raise
+    ``BufferError``."""
 
     def __init__(self, stream: SendStream) -> None:
         self._stream = stream
@@ -43,7 +44,7 @@ class Outbox:
 
     def put(self, data: bytes, end: bool, places: int) -> bool:
         """Queues all of the data or nothing. True if :meth:`send` has to be started."""
-        # A copy, because the program may change its buffer.
+        # Copied, because the program may change its buffer.
         data = contiguous_bytes(data, "data")
         size = len(data)
         if size > places:
@@ -110,7 +111,7 @@ class Outboxes:
         self._streams = streams
         self._quic = quic
         self._of: dict[int, Outbox] = {}
-        # An upper bound of the bytes that wait: the last count, and all that was queued since.
+        # An upper bound of the waiting bytes: those at the last count, and those that were queued since.
         self._queued_at_most = 0
         streams.on_over = self._let_go
 
@@ -152,11 +153,11 @@ class Outboxes:
             full = [outbox for outbox in self._of.values() if outbox.used]
             if sum(outbox.used for outbox in full) > most // 2:
                 await full[0].wait(*full[1:])
-            # QUIC has no event for a shrinking queue.
+            # Counted repeatedly, because QUIC has no event for a queue that shrinks.
             await asyncio.sleep(LOOK_SECONDS)
 
     def _count(self) -> int:
-        """The bytes that wait, here or with QUIC."""
+        """Returns the number of bytes that wait in the outboxes and in QUIC's queues."""
         of_quic = self._quic.get_send_buffer_size
         waiting = (outbox.used + of_quic(number) for number, outbox in self._of.items())
         self._queued_at_most = sum(waiting)
@@ -168,5 +169,5 @@ class Outboxes:
             outbox.discard()
 
 
-# Seconds between two looks at QUIC's queues.
+# Seconds between two counts of the bytes in QUIC's queues.
 LOOK_SECONDS = 0.002

@@ -16,7 +16,7 @@ from uringcore.quic.configuration import QuicConfiguration
 
 __all__ = ["client_config", "server_config"]
 
-# Fields of a QuicConfiguration, and the fields of ClientConfig and ServerConfig that replace them.
+# The fields of ClientConfig and ServerConfig that replace fields of a QuicConfiguration.
 FIELDS = {
     "congestion_control_algorithm": "congestion",
     "idle_timeout": "idle_timeout",
@@ -29,10 +29,10 @@ FIELDS = {
     "secrets_log_file": "key_log",
     "send_buffer_high": "send_buffer",
 }
-# Fields with another source, or with one value for all of WebTransport.
+# Fields that are ignored: WebTransport determines their value, or another argument does.
 SILENT = {"alpn_protocols", "is_client", "max_datagram_frame_size", "reset_stream_at"}
 CLIENTS = {"cafile", "server_name", "verify_mode"}
-# A server's certificate and key are given as files.
+# Fields that must not be set on a server, whose certificate and key are arguments.
 SERVERS = {"certificate", "certificate_chain", "private_key", "server_name"}
 
 
@@ -52,7 +52,8 @@ def client_config(
         return ClientConfig(
             server_name=sni or bare.server_name,
             verify=verify,
-            # Programs may name authorities and switch the verification off.
+            # A QuicConfiguration may name authorities and switch the verification off; a ClientConfig may
+            # not.
             authorities=authorities if verify else None,
             **fields,
         )
@@ -66,7 +67,8 @@ def server_config(given: QuicConfiguration | None, cert_file: str, key_file: str
 
 
 def _fields(given: QuicConfiguration, *, is_client: bool) -> dict[str, Any]:
-    """The replaced fields. Raises ``ValueError`` for a field that is set and not supported."""
+    """Returns the values of the fields in :data:`FIELDS`. Raises ``ValueError`` for a field that is set and
+    not supported."""
     known = FIELDS.keys() | SILENT | (CLIENTS if is_client else SERVERS)
     bare = QuicConfiguration()
     for field in dataclasses.fields(given):
@@ -79,7 +81,8 @@ def _fields(given: QuicConfiguration, *, is_client: bool) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _program_names(**more: str) -> Iterator[None]:
-    """Gives errors the names that the program has used; ``more`` are further names by our fields."""
+    """Replaces the names of fields in errors by those that the program has used. ``more`` are further such
+    names."""
     names = {ours: theirs for theirs, ours in FIELDS.items()} | more
     try:
         yield

@@ -159,7 +159,7 @@ def serve(
 
 @dataclasses.dataclass(frozen=True)
 class _Allowed:
-    """The paths and origins that may have sessions."""
+    """The paths and origins for which the server accepts sessions."""
 
     paths: frozenset[str] | None
     origins: frozenset[str] | None
@@ -389,14 +389,14 @@ class Server(ClosedOnExit):
         try:
             session = accepted(link, self._protocols)
         except (WebTransportError, ValueError):
-            # The client is gone, or offers none of the protocols.
+            # The client has left, or offers none of the protocols.
             link.refuse(500)
             return
         async with session:
             try:
                 await handler(session)
             except QuicError as error:
-                # The end of the session is no fault of the handler.
+                # An exception because the session has ended is no fault of the handler.
                 if not session.is_closed:
                     self._failed(session, link, error)
             except Exception as error:  # noqa: BLE001 - a handler may raise anything
@@ -404,7 +404,7 @@ class Server(ClosedOnExit):
 
     def _failed(self, session: Session, link: SessionState, error: Exception) -> None:
         if link.is_abandoned or isinstance(error, DatagramSendError):
-            # Clients cause these exceptions, so the log bounds them.
+            # Clients can cause these exceptions, so their number in the log is limited.
             why = "after its client had gone" if link.is_abandoned else "by its client's limit"
             text = f"Exception in the handler of {session!r}, {why}"
             self._log.report("departure", text, (session.peer_address, error))
@@ -414,7 +414,7 @@ class Server(ClosedOnExit):
 
 
 def _service(loop: asyncio.AbstractEventLoop, log: ClientLog) -> AsgiService:
-    """The service for requests that are not for a session."""
+    """Makes the service that answers requests which are not for a session."""
     return AsgiService(
         not_found,
         event_loop=loop,
@@ -432,5 +432,5 @@ def _service(loop: asyncio.AbstractEventLoop, log: ClientLog) -> AsgiService:
 LOG_LINES = 10
 # Seconds between two checks of time limits.
 TICK_SECONDS = 1.0
-# RFC 9114 section 8.1.
+# The error code of an orderly end (RFC 9114 section 8.1).
 H3_NO_ERROR = 0x100

@@ -152,7 +152,7 @@ class Session(DeliveredOnExit, RequestAttributes, ConnectionBase):
         try:
             peer = self.peer_address
         except RuntimeError:
-            # Only the loop's thread may read it.
+            # The address can be read only on the loop's thread.
             peer = None
         return f"<{type(self).__name__} {state} path={self.path!r} peer={peer}>"
 
@@ -170,7 +170,8 @@ def opening(
     """
 
     async def make(origin: str | None) -> Session:
-        # Within the time limit: a session that comes too late is forgotten, and closes itself.
+        # Nothing refers to a session that is opened after the time limit, so it is closed when it is
+        # collected.
         link = await ask()
         link.made_at = origin
         return Session(link)
@@ -189,5 +190,5 @@ async def within(
     try:
         return await _time_limit.within(work, seconds)
     except asyncio.TimeoutError:
-        # Another class than the built-in one before CPython 3.11.
+        # Before CPython 3.11 asyncio.TimeoutError is not the built-in TimeoutError.
         raise TimeoutError(f"{missed} within {seconds} seconds") from None

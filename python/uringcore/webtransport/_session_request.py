@@ -95,7 +95,7 @@ class SessionRequest(RequestAttributes):
     def _answer(self, answer: Callable[..., _Result], *args: object) -> _Result:
         if self._is_answered:
             raise RuntimeError("the request has been answered")
-        # An answer that raises leaves the request unanswered.
+        # If this raises, the request is still unanswered.
         result = answer(*args)
         self._is_answered = True
         return result
@@ -104,6 +104,6 @@ class SessionRequest(RequestAttributes):
         return f"<{type(self).__name__} path={self.path!r} origin={self.origin!r}>"
 
     def __del__(self) -> None:
-        # An object whose constructor failed has no attributes.
+        # If the constructor has failed, the object has no attributes.
         if not self.__dict__.get("_is_answered", True):
             on_loop(self._link.loop, self._link.refuse, 500)

@@ -1,5 +1,7 @@
-"""The life of one session: its answer, its drain and its end, which are all that Rust reports to Python.
-Not here: the program's interface (``_session``); streams and datagrams, which are in Rust.
+"""``SessionState``: the state of a session, from its request to its end.
+
+Rust calls it for the answer, the drain and the end of the session. Not here: the program's interface
+(``_session``); streams and datagrams, which are in Rust.
 """
 
 from __future__ import annotations
@@ -82,7 +84,7 @@ class Connection(Protocol):
 
 
 class SessionState:
-    """The link between Rust's session and the program's."""
+    """The state of one session, between the session in Rust and the program's object."""
 
     def __init__(
         self,
@@ -105,7 +107,7 @@ class SessionState:
         self.close_code: int | None = None
         self.close_reason: str = ""
         self.refused_with: int | None = None
-        # First fields of a server's answer.
+        # The first header fields of a server's answer.
         self._default_headers = default_headers
         self.is_open: bool = False
         self._is_ended_here = False
@@ -120,7 +122,7 @@ class SessionState:
         self.connection = connection
         """A client's connection, on which it may open further sessions."""
         self._make_error: Callable[[], QuicError] | None = None
-        # Set when the peer has acknowledged the last capsule: the connection may end.
+        # Set when the peer has acknowledged the session's last capsule, so that the connection may end.
         self.released: asyncio.Event = asyncio.Event()
         core.set_receiver(self._core_event)
 
@@ -169,7 +171,7 @@ class SessionState:
             self._end(functools.partial(SessionRefusedError, status, headers), is_orderly=False)
 
     def drain(self) -> None:
-        # One that is accepted later is asked then.
+        # A session that is accepted later is drained then.
         self._drains = True
         if self.is_open and not self.is_closed and not self.loop.is_closed():
             self.core.drain()
@@ -200,7 +202,8 @@ class SessionState:
             self._release()
 
     def _ended(self, code: int, reason: str, is_clean: bool) -> None:
-        """One side has closed the session, or its CONNECT stream was reset (``is_clean`` is false)."""
+        """Called when one side has closed the session, or when its CONNECT stream was reset (``is_clean`` is
+        false)."""
         make_error: Callable[[], QuicError]
         make_error = functools.partial(SessionClosedError, code, reason)
         if is_clean:
@@ -209,7 +212,7 @@ class SessionState:
             make_error = functools.partial(WebTransportError, reason or NO_SESSION)
         self._end(make_error, is_orderly=is_clean and code == 0)
         if not is_clean:
-            # There is no last capsule to acknowledge.
+            # The peer has no capsule to acknowledge.
             self._release()
 
     def _accepted(self, headers: Headers, protocol: str | None) -> None:
@@ -226,7 +229,7 @@ class SessionState:
         self.core.manager.end(make_error, is_orderly)
         if self.answered is not None and not self.answered.done():
             self.answered.set_exception(make_error())
-            # Read once, because nothing may await the future.
+            # The exception is read here, so that the loop does not report it if nothing awaits the future.
             self.answered.exception()
         self.closed.set()
         self.draining.set()

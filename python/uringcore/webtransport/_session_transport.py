@@ -1,7 +1,7 @@
-"""A server's connection that carries sessions only: HTTP requests are answered with 404.
+"""A server's connection that carries only sessions. HTTP requests are answered with 404.
 
-The program's limits apply to each session. QUIC's limits are those plus HTTP/3's own streams; the streams of
-sessions are added with the first session.
+The program's limits of streams apply to each session. QUIC's limits are those of HTTP/3's own streams at
+first; the limits of a session's streams are added with the first session.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 SESSIONS_MAX = 1024
-"""The default of sessions at once of one client."""
+"""The default of the maximum number of sessions that a client may have at a time."""
 
 
 _Config = TypeVar("_Config", bound=EndpointConfig)
@@ -124,7 +124,7 @@ class SessionTransport(BaseConnectionProtocol):
         super().__init__(quic, close_timeout=close_timeout)
         self.sessions: set[SessionState] = set()
         self.leaving: set[SessionState] = set()
-        """Sessions that have ended and whose last capsule is not acknowledged."""
+        """Sessions that have ended and whose last capsule the client has not acknowledged."""
         self._service = service
         self._limits = limits
         self._session_limits = session_limits
@@ -191,7 +191,7 @@ class SessionTransport(BaseConnectionProtocol):
         self._close_if_unused()
 
     def _close_if_unused(self) -> None:
-        """Closes the connection of a client that was asked to leave and has no session any more."""
+        """Closes the connection if its client has no session and got a GOAWAY."""
         is_unused = not self.sessions and not self.leaving
         if self._is_going_away and is_unused and self.completed is not None:
             self.close(H3_NO_ERROR, "")
@@ -210,9 +210,10 @@ class SessionTransport(BaseConnectionProtocol):
         self._on_over(self)
 
 
-# RFC 9114 section 6.1: at least 100.
+# The number of requests that a client may have open at a time, without sessions: at least 100 (RFC 9114
+# section 6.1).
 REQUESTS = 100
-# A control stream and two of QPACK's (RFC 9114 section 6.2).
+# HTTP/3's unidirectional streams: a control stream and two of QPACK's (RFC 9114 section 6.2).
 HTTP3_UNI_STREAMS = 3
-# RFC 9114 section 8.1.
+# The error code of an orderly end (RFC 9114 section 8.1).
 H3_NO_ERROR = 0x100

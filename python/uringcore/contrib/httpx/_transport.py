@@ -268,7 +268,7 @@ class AsyncHTTP3Transport(AsyncBaseTransport):
     ) -> httpx.Response:
         assert self._client is not None
         trace = _Trace(request)
-        await trace.tell("started", {"request": request})
+        await trace.report("started", {"request": request})
         try:
             response = await self._client._send(
                 asked,
@@ -279,10 +279,10 @@ class AsyncHTTP3Transport(AsyncBaseTransport):
                 repeat=repeat,
             )
         except HTTP3Error as exc:
-            await trace.tell("failed", {"exception": exc})
+            await trace.report("failed", {"exception": exc})
             raise
         try:
-            await trace.tell("complete", {"return_value": (response.status, response.headers)})
+            await trace.report("complete", {"return_value": (response.status, response.headers)})
         except BaseException:
             await response.aclose()
             raise
@@ -364,7 +364,7 @@ class _Trace:
             request.extensions.get("trace")
         )
 
-    async def tell(self, what: str, info: dict[str, Any]) -> None:
+    async def report(self, what: str, info: dict[str, Any]) -> None:
         if self._function is not None:
             await self._function(f"http3.handle_request.{what}", info)
 

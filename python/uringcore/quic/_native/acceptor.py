@@ -17,10 +17,10 @@ __all__ = ["Acceptor"]
 
 
 class Acceptor:
-    """Makes the link of each accepted connection, with the current settings, and puts it in the backlog.
+    """Makes the protocol object of each accepted connection, with the current settings, and adds it to the
+    backlog.
 
-    The endpoint refers to this object and not to the listener, so that an unreferenced listener can be
-    collected.
+    The endpoint refers to this object and not to the listener, so that the listener can be garbage-collected.
     """
 
     def __init__(

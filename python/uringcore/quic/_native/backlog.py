@@ -18,14 +18,15 @@ _Link = TypeVar("_Link", bound=_Life)
 
 
 class Backlog(Generic[_Link]):
-    """A bounded queue of connections, or of sessions. An ended one can still be accepted, for the data that
-    arrived on it, and it gives way to a new one if the queue is full.
+    """A bounded queue of connections, or of sessions. A connection that has ended stays in the queue, because
+    data may have arrived on it. If the queue is full, a new connection replaces it.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, places: int) -> None:
         self._loop = loop
         self._places = places
-        # Links, not the program's objects, which would close and warn when they are collected.
+        # The queue has the protocol objects. The program's objects would close and warn when they are
+        # collected.
         self._links: deque[_Link] = deque()
         self._waiters: deque[asyncio.Future[None]] = deque()
 

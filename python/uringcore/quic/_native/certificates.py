@@ -33,20 +33,20 @@ class Certificate:
     """The certificate, with the rest of its chain behind it if it is PEM."""
 
     private_key: PemSource | None = field(default=None, repr=False)
-    """Its key: PKCS #8, SEC 1 or PKCS #1. ``None``: it is in the same PEM as the chain."""
+    """The private key: PKCS #8, SEC 1 or PKCS #1. With ``None`` it is in the PEM of the chain."""
 
     password: str | bytes | None = field(default=None, repr=False)
     """The password of an encrypted PEM key, which the ``cryptography`` package decrypts."""
 
     server_names: Sequence[str] | None = None
-    """Servers: the names that clients ask for when they are to be shown this certificate (RFC 6066
-    section 3), among those that it is good for. A name is a DNS name (an international one as A-labels,
-    ``xn--...``) or a wildcard such as ``*.example.org``, which stands for one label; the exact name wins.
-    ``"*"`` stands for the clients that ask for no name or an unknown one. ``None``: all DNS names in its
-    subjectAltName."""
+    """The server names for which clients get this certificate (RFC 6066 section 3). The certificate must be
+    valid for them. A name is a DNS name (an international one as A-labels, ``xn--...``) or a wildcard such as
+    ``*.example.org``, which matches one label; an exact name takes precedence. ``"*"`` means clients that
+    send no name or an unknown one. ``None`` means all DNS names in the certificate's subjectAltName. Servers
+    only."""
 
     def __repr__(self) -> str:
-        # The bytes of a chain may contain the private key.
+        # Not shown, because PEM bytes may contain the private key.
         chain = "<bytes>" if isinstance(self.chain, bytes) else repr(self.chain)
         return f"{type(self).__name__}(chain={chain}, server_names={self.server_names!r})"
 

@@ -67,7 +67,8 @@ async def _connect(
     links: dict[int, ConnectionProtocol] = {}
 
     def prepare(quic: QuicConnection) -> ConnectionProtocol:
-        # Set before the connection starts, so that no stream of the first packets becomes an event.
+        # Made before the connection starts, so that a stream in the server's first packets goes to this
+        # object.
         link = links[id(quic)] = ConnectionProtocol(
             quic,
             datagram_bytes=config.datagram_buffer,

@@ -42,35 +42,35 @@ class ClientConfig(EndpointConfig):
     """The settings of a client. Raises :class:`QuicConfigurationError`, which names the field."""
 
     server_name: str | None = None
-    """The name that the server's certificate must be for. ``None``: the host connected to."""
+    """The name for which the server's certificate must be valid; ``None`` means the host of ``connect``."""
 
     authorities: PemSource | None = None
-    """The authorities that may sign the server's certificate: a PEM file, a directory of them, or PEM
-    bytes. ``None``: the system's."""
+    """The authorities that may sign the server's certificate: a PEM file, a directory of such files, or PEM
+    bytes; ``None`` means the system's."""
 
     verify: bool = True
-    """True: the server's certificate is verified. False refuses ``authorities``."""
+    """True if the server's certificate is verified. With False ``authorities`` must not be set."""
 
     certificate_hashes: Sequence[bytes] = ()
-    """SHA-256 hashes of certificates in DER. If there are any, the server must show one of these
-    certificates, whose issuer and names are then not checked."""
+    """SHA-256 hashes of certificates in DER. If there are any, the server must have one of these
+    certificates, and its issuer and names are not checked."""
 
     certificate: CertificateSource | None = field(default=None, repr=False)
-    """The certificate that the client shows to a server that asks for one."""
+    """The certificate that the client sends to a server that requests one."""
 
     first_version: int | None = None
-    """The QUIC version of the first packets; ``None``: the first of ``versions``. One that every server
-    supports, with a preferred one at the head of ``versions``, changes to the preferred one within the
-    handshake, without another round trip (RFC 9368 section 2.3). A number that names no version makes the
-    server answer with those that it supports."""
+    """The QUIC version of the first packets; ``None`` means the first of ``versions``. If every server
+    supports this version, and ``versions`` begins with a preferred one, the handshake changes to the
+    preferred one without another round trip (RFC 9368 section 2.3). With a number that is no version, servers
+    answer with the versions that they support."""
 
     session_ticket: SessionTicket | None = field(default=None, repr=False)
     """``Connection.session_ticket`` of an earlier connection to this server, whose session is resumed."""
 
     early_data: bool = False
-    """True: with a ticket, ``connect`` returns before the handshake is complete. Data that is sent then
-    leaves at once, as 0-RTT data if the ticket allows it, and again if the server rejects that. An
-    attacker can replay it (RFC 9001 section 9.2). Without a ticket this has no effect."""
+    """True if ``connect`` returns before the handshake is complete, which needs a ticket. Data that is sent
+    then leaves at once, as 0-RTT data if the ticket allows it, and is sent again if the server rejects it. An
+    attacker can replay 0-RTT data (RFC 9001 section 9.2)."""
 
     address_token: bytes = field(default=b"", repr=False)
     """``Connection.address_token`` of an earlier connection to this server, which proves the client's
@@ -79,8 +79,8 @@ class ClientConfig(EndpointConfig):
     so does ``connect`` with ``alpn``."""
 
     use_preferred_address: bool = True
-    """True: the client moves to the address that its server prefers (RFC 9000 section 9.6), as soon as
-    the server has answered there. On other loops than uringcore's it stays at the first address."""
+    """True if the client moves to the address that its server prefers (RFC 9000 section 9.6), as soon as the
+    server has answered there. On a loop that is not uringcore's the client stays at the first address."""
 
     def __post_init__(self) -> None:
         check_types(self)
@@ -119,15 +119,16 @@ class ServerConfig(EndpointConfig):
     A session is resumed only under the name that it was made with."""
 
     client_authorities: PemSource | None = None
-    """The authorities that may sign the certificates of clients, as ``ClientConfig.authorities``. ``None``:
-    clients are not asked for certificates."""
+    """The authorities that may sign the certificates of clients, as ``ClientConfig.authorities``. With
+    ``None`` no certificates are requested from clients."""
 
     client_certificate_required: bool = True
-    """With ``client_authorities``: false accepts clients without a certificate as well. Their
+    """False if clients without a certificate are accepted too, with ``client_authorities``. Their
     ``Connection.peer_certificate`` is ``None``."""
 
     backlog: int = 128
-    """Connections that may wait for :meth:`Listener.accept`. More are refused (CONNECTION_REFUSED)."""
+    """The maximum number of connections that wait for :meth:`Listener.accept`. Further ones are refused
+    (CONNECTION_REFUSED)."""
 
     limits: ServerLimits = field(default_factory=ServerLimits)
     """Limits on connections and handshakes, altogether and from one address."""
@@ -137,15 +138,15 @@ class ServerConfig(EndpointConfig):
     never, ``"auto"`` under load."""
 
     token_keys: Sequence[bytes] = field(default=(), repr=False)
-    """Secrets of at least 32 bytes each that address validation tokens are sealed with (RFC 9000 section
-    8.1.4). The first one seals, all of them open. To change the key, put the new one in front, call
-    :meth:`Listener.reload`, and drop the old one a day later, when its tokens have expired. None: the
-    worker's, or a random one, so that tokens are worth nothing after a restart."""
+    """Secrets of at least 32 bytes each that encrypt address validation tokens (RFC 9000 section 8.1.4). The
+    first one encrypts, and all decrypt. To change the key, put the new one in front, call
+    :meth:`Listener.reload`, and remove the old one a day later, when its tokens have expired. If empty, the
+    key is the worker's or a random one, with which tokens are invalid after a restart."""
 
     stateless_reset_key: bytes | Sequence[bytes] | None = field(default=None, repr=False)
-    """32 secret bytes that stateless reset tokens are made from (RFC 9000 section 10.3.2). A server that
-    starts again on the same address with the same key resets the connections of the one before at once;
-    with another key, or ``None`` (the worker's, or a random one), those time out.
+    """32 secret bytes from which stateless reset tokens are made (RFC 9000 section 10.3.2). A server that is
+    restarted with its address and its key resets the connections from before at once. With another key, or
+    with ``None`` (the worker's, or a random one), they time out.
 
     Of several keys, at most three, the first one is for new connections, and the others reset those from
     before a restart. To change the key, put the new one in front and call :meth:`Listener.reload`; a
@@ -157,18 +158,17 @@ class ServerConfig(EndpointConfig):
     Give each machine a key of its own."""
 
     preferred_address: Sequence[tuple[str, int]] = ()
-    """Addresses that clients are asked to use after the handshake (RFC 9000 section 9.6), as
-    ``(ip, port)``: at most one of IPv4 and one of IPv6. The listener receives there as well, which needs
-    uringcore's loop."""
+    """Addresses to which clients should move after the handshake (RFC 9000 section 9.6), as ``(ip, port)``:
+    at most one of IPv4 and one of IPv6. The listener also receives there, which needs uringcore's loop."""
 
     session_store: MemorySessionStore | SessionStore | None = None
-    """Where the sessions are kept that clients may resume; ``None``: in memory. Several processes share a
-    :class:`~uringcore.quic.sessions.SharedSessionStore`."""
+    """The store of the sessions that clients may resume; ``None`` means a store in memory. Several processes
+    share a :class:`~uringcore.quic.sessions.SharedSessionStore`."""
 
     early_data: bool = False
-    """True: 0-RTT data is read. A connection with such data is accepted before its handshake is complete if
-    an address validation token proves its client's address, and after the handshake otherwise.
-    :attr:`Connection.early_data` is true for it; its documentation says what to mind."""
+    """True if 0-RTT data is accepted. A connection with such data is accepted before its handshake is
+    complete if an address validation token proves the client's address, and after the handshake otherwise.
+    :attr:`Connection.early_data` is true for it, and its documentation explains the risk of replays."""
 
     _names: ClassVar[dict[str, str]] = EndpointConfig._names | {
         "cadata": "client_authorities",

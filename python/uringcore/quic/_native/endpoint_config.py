@@ -35,35 +35,36 @@ class EndpointConfig:
     """Application protocols to offer or accept, the preferred one first (RFC 7301)."""
 
     versions: Sequence[int] = (QuicProtocolVersion.VERSION_1, QuicProtocolVersion.VERSION_2)
-    """Versions of QUIC, the preferred one first: version 1 (RFC 9000) and 2 (RFC 9369), of which one is
-    needed. :attr:`Connection.version` is the one in use. A client's first packets offer all of them, and
-    the server continues with the first of them that it supports, without another round trip (RFC 9368).
-    If the server does not support the version of the first packets it asks for another one (Version
-    Negotiation). A server's order has no effect. Other numbers are offered and never chosen."""
+    """Versions of QUIC, the preferred one first: version 1 (RFC 9000) or 2 (RFC 9369), or both. Other numbers
+    are offered and never chosen. :attr:`Connection.version` is the negotiated version. A client's first
+    packets offer all of them, and the server continues with the first one that it supports, without another
+    round trip (RFC 9368). A server that does not support the version of the first packets answers with those
+    that it supports (Version Negotiation). A server's order has no effect."""
 
     cipher_suites: Sequence[CipherSuite] | None = None
-    """The TLS 1.3 cipher suites to allow, the preferred one first. The server's order decides. ``None``:
+    """The allowed TLS 1.3 cipher suites, the preferred one first. The server's order decides. ``None`` allows
     all, AES-128-GCM first."""
 
     groups: Sequence[Group] | None = None
-    """The groups for the key exchange to allow (RFC 8446 section 4.2.7), the preferred one first.
-    ``None``: X25519, P-256 and P-384, and on a server X25519MLKEM768 for clients that prefer it. A client
-    sends a key share of the first group only: a server that does not support that one costs a round trip.
-    X25519MLKEM768 makes the first flight of both sides a datagram longer."""
+    """The allowed groups for the key exchange (RFC 8446 section 4.2.7), the preferred one first. ``None``
+    allows X25519, P-256 and P-384, and on a server X25519MLKEM768 for clients that prefer it. A client sends
+    a key share of the first group only; if the server does not support that group, the handshake takes a
+    further round trip. X25519MLKEM768 makes the first flight of both sides a datagram longer."""
 
     idle_timeout: float = 60.0
     """Seconds without a packet from the peer after which the connection ends."""
 
     keep_alive: float | None = None
-    """Seconds of silence after which a PING keeps the connection open; ``None`` sends none."""
+    """Seconds without a packet after which this side sends a PING, which keeps the connection open; ``None``
+    sends none."""
 
     max_streams: int = 100
-    """Streams in both directions that the peer may have open at once. Of more than 114 the first
-    hundred are announced in the handshake, and all as soon as the peer has more than fifty open."""
+    """Bidirectional streams that the peer may have open at a time. If there are more than 114, the handshake
+    announces 100, and the others are announced when the peer has more than 50 open."""
 
     max_uni_streams: int = 100
-    """Streams in its direction only that the peer may have open at once. Of more than 13 the first
-    twelve are announced in the handshake, and all as soon as the peer has more than six open."""
+    """Unidirectional streams that the peer may have open at a time. If there are more than 13, the handshake
+    announces 12, and the others are announced when the peer has more than 6 open."""
 
     receive_window: int = _MEBIBYTE
     """Bytes of one stream that may wait to be read. The peer gets credit for bytes that were read."""
@@ -72,10 +73,11 @@ class EndpointConfig:
     """Bytes of all streams together that may wait to be read."""
 
     send_buffer: int = _MEBIBYTE
-    """Bytes queued on a stream at which ``send`` begins to wait. It continues at a quarter of them."""
+    """``send`` waits if this many bytes are queued on a stream, and continues when a quarter of them is
+    left."""
 
     datagrams: bool = True
-    """True: the peer may send datagrams (RFC 9221)."""
+    """True if the peer may send datagrams (RFC 9221)."""
 
     datagram_buffer: int = _MEBIBYTE
     """Bytes of received datagrams that may wait for the program."""
@@ -87,31 +89,32 @@ class EndpointConfig:
     """The congestion controller."""
 
     initial_rtt: float = 0.1
-    """Seconds that a round trip is assumed to take before one was measured (RFC 9002 section 6.2.2)."""
+    """The assumed round-trip time in seconds before the first measurement (RFC 9002 section 6.2.2)."""
 
     initial_mtu: int = SMALLEST_MAX_DATAGRAM_SIZE
-    """Bytes of UDP payload that packets have at first, 1,200 at least (RFC 9000 section 14)."""
+    """The size of the first UDP payloads in bytes, at least 1,200 (RFC 9000 section 14)."""
 
     mtu_discovery: bool = True
     """True if larger packets are probed (RFC 8899)."""
 
     connection_id_length: int = 8
-    """Bytes of the connection IDs that the peer sends to, 4 to 20."""
+    """Bytes of the connection IDs that this side issues, 4 to 20."""
 
     key_update_packets: int | None = None
-    """Packets after which the packet keys change (RFC 9001 section 6). ``None``: once within the first
-    thousand packets, and then near the limit of the cipher."""
+    """The number of packets after which the packet keys change (RFC 9001 section 6). With ``None`` they
+    change once within the first thousand packets, and then near the cipher's limit."""
 
     ack_packets_max: int | None = None
-    """Asks the peer for an ACK after so many packets and one, if it can be asked
-    (draft-ietf-quic-ack-frequency); ``None`` does not ask."""
+    """The number of packets that the peer may receive without sending an ACK, if it supports such requests
+    (draft-ietf-quic-ack-frequency); ``None`` requests nothing."""
 
     ack_delay_max: float | None = None
-    """With ``ack_packets_max``: seconds that an ACK of the peer's may wait. ``None``: its own choice."""
+    """With ``ack_packets_max``: the longest delay of the peer's ACKs in seconds; ``None`` leaves it to the
+    peer."""
 
     ack_reordering: int | None = None
-    """With ``ack_packets_max``: packets out of order after which the peer sends an ACK at once; 0: it
-    never does for that reason. ``None``: 2."""
+    """With ``ack_packets_max``: the number of packets out of order after which the peer sends an ACK at once.
+    0 means that packets out of order cause no ACK; ``None`` means 2."""
 
     close_timeout: float = 5.0
     """Seconds that the end of a connection's ``async with`` waits at most until the peer has acknowledged
@@ -121,7 +124,7 @@ class EndpointConfig:
     """A text file to which TLS secrets are appended in NSS key log format, for Wireshark."""
 
     qlog: QuicLogger | None = None
-    """Where traces with the content of all packets go (qlog)."""
+    """The writer of qlog traces, which contain all packets; ``None`` writes none."""
 
     # Fields of QuicConfiguration that have another name here.
     _names: ClassVar[dict[str, str]] = {
@@ -181,7 +184,7 @@ class EndpointConfig:
         return made
 
     def _retry(self) -> RetryPolicy:
-        """A server's policy; a client's configuration does not read it."""
+        """The policy for Retry packets. Only a server's configuration uses it."""
         return "auto"
 
     def _make(self) -> QuicConfiguration:

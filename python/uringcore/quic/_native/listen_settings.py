@@ -115,14 +115,15 @@ class ListenerSettings:
         """
         if not transport.is_serving():
             raise ListenerClosedError("the listener does not accept connections any more")
-        # A copy reads the named files again.
+        # Making a copy reads the certificates' files again.
         config = dataclasses.replace(self.config) if config is None else config
         for name in _FIXED:
             if _plain(getattr(config, name)) != _plain(getattr(self.config, name)):
                 message = "cannot change while the listener is open"
                 raise QuicConfigurationError(name, message)
         if config.stateless_reset_key is not None:
-            # The program may have let others share the port (SO_REUSEPORT) meanwhile.
+            # This fails if the program has set SO_REUSEPORT on the socket meanwhile, with which a key is not
+            # allowed.
             transport._name_for_keys()
         setup = self.accept_settings.change(self._make(config), config.retry)
         transport._accept_with(setup, self.accept_settings.reset_keys())
@@ -145,5 +146,5 @@ def _plain(value: object) -> object:
     return tuple(_plain(item) for item in value) if isinstance(value, (list, tuple)) else value
 
 
-# They belong to the endpoint, which stays.
+# Settings of the endpoint, which stays open, so that a reload cannot change them.
 _FIXED = ("connection_id_length", "limits", "preferred_address")

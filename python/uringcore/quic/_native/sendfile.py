@@ -38,7 +38,7 @@ async def sendfile(
             at += len(piece)
     finally:
         if at > offset:
-            # loop.sendfile leaves the position there too.
+            # As with loop.sendfile, the file's position is behind the sent bytes afterwards.
             file.seek(at)
     return at - offset
 
@@ -46,7 +46,7 @@ async def sendfile(
 async def _read(files: Files, descriptor: int, size: int, offset: int) -> bytes:
     """Reads at once if the data is in memory, and waits otherwise; an empty result is the end of the file."""
     while (got := files.direct.read(descriptor, size, offset)) is True:
-        # Let other tasks run.
+        # A result without a wait must not keep other tasks from running.
         await asyncio.sleep(0)
         files.direct.rested()
     if isinstance(got, bytes):
