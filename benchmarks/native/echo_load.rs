@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 use mio::{Events, Poll, Token};
 
 use uringcore_bench::args::Args;
-use uringcore_bench::channel::{self, Channel};
 use uringcore_bench::latency::Latencies;
 use uringcore_bench::report::Report;
+use uringcore_bench::socket_channel::{self, Channel};
 use uringcore_bench::{Failure, cpu, exit_with, memory, pattern};
 
 /// A server that sends no answer for this long has failed.
@@ -34,7 +34,7 @@ fn run() -> Result<(), Failure> {
     let warmup = Duration::from_secs_f64(args.required("warmup")?);
     let window = Duration::from_secs_f64(args.required("seconds")?);
 
-    let channels = channel::open(&args, address, connections, STALL)?;
+    let channels = socket_channel::open(&args, address, connections, STALL)?;
     let mut load = Load::new(channels, size)?;
     load.run_for(warmup)?;
     load.latencies = Latencies::with_capacity(1 << 20);

@@ -16,7 +16,7 @@ mod transfer;
 use std::process::ExitCode;
 
 use uringcore_bench::args::Args;
-use uringcore_bench::{Failure, exit_with, quic};
+use uringcore_bench::{Failure, exit_with, quinn_setup};
 
 use target::Target;
 
@@ -25,7 +25,7 @@ fn main() -> ExitCode {
 }
 
 fn start() -> Result<(), Failure> {
-    let runtime = quic::runtime()?;
+    let runtime = quinn_setup::runtime()?;
     let local = tokio::task::LocalSet::new();
     local.block_on(&runtime, run())
 }
@@ -34,9 +34,9 @@ async fn run() -> Result<(), Failure> {
     let args = Args::from_env()?;
     let mode: String = args.or("mode", "requests".to_owned())?;
     let report = match mode.as_str() {
-        "requests" => requests::run(&args, Target::new(&args, quic::transport())?).await?,
+        "requests" => requests::run(&args, Target::new(&args, quinn_setup::transport())?).await?,
         "upload" | "download" => {
-            let target = Target::new(&args, quic::transport())?;
+            let target = Target::new(&args, quinn_setup::transport())?;
             transfer::run(&args, target, &mode).await?
         }
         "idle" => idle::run(&args).await?,

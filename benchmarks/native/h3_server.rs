@@ -12,7 +12,7 @@ use http::{Response, StatusCode};
 use tokio::signal::unix::{SignalKind, signal};
 
 use uringcore_bench::args::Args;
-use uringcore_bench::{Failure, exit_with, pattern, quic};
+use uringcore_bench::{Failure, exit_with, pattern, quinn_setup};
 
 const HELLO: &[u8] = b"Hello, world!";
 const LARGE: usize = 100 * 1024;
@@ -30,13 +30,13 @@ fn main() -> ExitCode {
 }
 
 fn start() -> Result<(), Failure> {
-    let runtime = quic::runtime()?;
+    let runtime = quinn_setup::runtime()?;
     let local = tokio::task::LocalSet::new();
     local.block_on(&runtime, run())
 }
 
 async fn run() -> Result<(), Failure> {
-    let endpoint = quic::server(&Args::from_env()?, b"h3")?;
+    let endpoint = quinn_setup::server(&Args::from_env()?, b"h3")?;
     let bodies = Rc::new(Bodies {
         large: pattern::repeated(LARGE),
         block: Bytes::from(pattern::block()),

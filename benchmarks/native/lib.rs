@@ -6,13 +6,13 @@
 
 pub mod args;
 pub mod carrier;
-pub mod channel;
 pub mod cpu;
 pub mod latency;
 pub mod memory;
 pub mod pattern;
-pub mod quic;
+pub mod quinn_setup;
 pub mod report;
+pub mod socket_channel;
 pub mod upload;
 
 /// Every load generator ends in one of two ways: a JSON line on stdout and status 0, or a message on

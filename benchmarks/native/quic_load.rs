@@ -14,8 +14,8 @@
 //!
 //! The server echoes every DATAGRAM too.
 
-#[path = "quic_load/others.rs"]
-mod others;
+#[path = "quic_load/counted.rs"]
+mod counted;
 
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -29,7 +29,7 @@ use uringcore_bench::args::Args;
 use uringcore_bench::carrier::{Carrier, WebTransport};
 use uringcore_bench::report::Report;
 use uringcore_bench::upload::{VERIFIED_BLOCKS, VERIFIED_BYTES, check_count, check_verified};
-use uringcore_bench::{Failure, cpu, exit_with, memory, pattern, quic};
+use uringcore_bench::{Failure, cpu, exit_with, memory, pattern, quinn_setup};
 
 /// The path of the sessions.
 const PATH: &str = "/bulk";
@@ -39,7 +39,7 @@ const STALL: Duration = Duration::from_secs(20);
 fn main() -> ExitCode {
     exit_with(
         "quic_load",
-        quic::runtime().and_then(|rt| rt.block_on(run())),
+        quinn_setup::runtime().and_then(|rt| rt.block_on(run())),
     )
 }
 
@@ -52,11 +52,11 @@ async fn run() -> Result<(), Failure> {
     let window = Duration::from_secs_f64(args.required("seconds")?);
 
     let is_webtransport = args.or("webtransport", 0)? != 0;
-    let endpoint = quic::client(&args, if is_webtransport { b"h3" } else { b"bulk" })?;
-    let connection = quic::connect(&endpoint, address).await?;
+    let endpoint = quinn_setup::client(&args, if is_webtransport { b"h3" } else { b"bulk" })?;
+    let connection = quinn_setup::connect(&endpoint, address).await?;
     let (mut http, mut session, mut carrier) = (None, None, Carrier::raw(connection.clone()));
     if is_webtransport {
-        let authority = format!("{}:{}", quic::SERVER_NAME, address.port());
+        let authority = format!("{}:{}", quinn_setup::SERVER_NAME, address.port());
         let many = mode == "session";
         let (opened, first) = WebTransport::new(connection, authority, PATH, many).await?;
         carrier = opened.carrier(&first);
@@ -85,7 +85,7 @@ async fn run() -> Result<(), Failure> {
         _ => {
             let concurrent = args.or("concurrent", 8)?;
             let others =
-                others::Load::new(&endpoint, address, load.carrier, http, server, concurrent);
+                counted::Load::new(&endpoint, address, load.carrier, http, server, concurrent);
             return others.run(&mode, warmup, window).await;
         }
     };

@@ -10,7 +10,7 @@ use quinn::{Connection, RecvStream, SendStream};
 use tokio::signal::unix::{SignalKind, signal};
 
 use uringcore_bench::args::Args;
-use uringcore_bench::{Failure, exit_with, pattern, quic};
+use uringcore_bench::{Failure, exit_with, pattern, quinn_setup};
 
 /// Bytes in a write of the mode `d`.
 const SMALL: usize = 1024;
@@ -18,12 +18,12 @@ const SMALL: usize = 1024;
 fn main() -> ExitCode {
     exit_with(
         "quinn_server",
-        quic::runtime().and_then(|rt| rt.block_on(run())),
+        quinn_setup::runtime().and_then(|rt| rt.block_on(run())),
     )
 }
 
 async fn run() -> Result<(), Failure> {
-    let endpoint = quic::server(&Args::from_env()?, b"bulk")?;
+    let endpoint = quinn_setup::server(&Args::from_env()?, b"bulk")?;
     let mut stopped = signal(SignalKind::terminate())?;
     let block = Bytes::from(pattern::block());
     loop {

@@ -23,7 +23,7 @@ use uringcore_bench::args::Args;
 use uringcore_bench::carrier::{Session, WebTransport, is_of_session};
 use uringcore_bench::latency::Latencies;
 use uringcore_bench::report::Report;
-use uringcore_bench::{Failure, cpu, exit_with, quic};
+use uringcore_bench::{Failure, cpu, exit_with, quinn_setup};
 
 const SOUND: u8 = 0;
 const PICTURES: u8 = 1;
@@ -47,7 +47,7 @@ const CLOSING: Duration = Duration::from_secs(2);
 
 fn main() -> ExitCode {
     let run = || -> Result<(), Failure> {
-        let runtime = quic::runtime()?;
+        let runtime = quinn_setup::runtime()?;
         LocalSet::new().block_on(&runtime, run())
     };
     exit_with("relay_load", run())
@@ -210,12 +210,12 @@ async fn open(
     address: SocketAddr,
     path: &'static str,
 ) -> Result<(Endpoint, WebTransport, Session), Failure> {
-    let mut transport = quic::transport();
+    let mut transport = quinn_setup::transport();
     transport.max_concurrent_uni_streams(VarInt::from_u32(1024));
-    let endpoint = quic::client_with(args, b"h3", transport)?;
-    let authority = format!("{}:{}", quic::SERVER_NAME, address.port());
+    let endpoint = quinn_setup::client_with(args, b"h3", transport)?;
+    let authority = format!("{}:{}", quinn_setup::SERVER_NAME, address.port());
     let opening = async {
-        let connection = quic::connect(&endpoint, address).await?;
+        let connection = quinn_setup::connect(&endpoint, address).await?;
         WebTransport::new(connection, authority, path, false).await
     };
     let (http, session) = timeout(CONNECT, opening)

@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 use mio::{Events, Poll, Token};
 
 use uringcore_bench::args::Args;
-use uringcore_bench::channel::{self, Channel};
 use uringcore_bench::report::Report;
+use uringcore_bench::socket_channel::{self, Channel};
 use uringcore_bench::upload::{self, COUNT, VERIFIED_ANSWER, VERIFIED_BYTES};
 use uringcore_bench::{Failure, cpu, exit_with, memory, pattern};
 
@@ -43,7 +43,7 @@ fn run() -> Result<(), Failure> {
     let warmup = Duration::from_secs_f64(args.required("warmup")?);
     let window = Duration::from_secs_f64(args.required("seconds")?);
 
-    let channels = channel::open(&args, address, connections, STALL)?;
+    let channels = socket_channel::open(&args, address, connections, STALL)?;
     let mut load = Load::new(channels)?;
     load.verify()?;
     load.run_for(warmup)?;

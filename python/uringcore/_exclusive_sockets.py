@@ -30,7 +30,7 @@ _Method = TypeVar("_Method", bound=Callable[..., Any])
 _Stock: Any = asyncio.SelectorEventLoop
 
 
-def _takes_what_asyncios_does(method: _Method) -> _Method:
+def _with_asyncio_signature(method: _Method) -> _Method:
     """Gives a method the signature and the docstring of the running version's method."""
     stock = getattr(_Stock, method.__name__)
     functools.update_wrapper(method, stock, assigned=("__doc__",), updated=())
@@ -43,7 +43,7 @@ class ExclusiveSockets:
     _own_listeners: weakref.WeakSet[socket.socket]
     _protocol_of_own_socket: asyncio.BaseProtocol | None
 
-    @_takes_what_asyncios_does
+    @_with_asyncio_signature
     async def create_server(
         self,
         protocol_factory: Callable[[], asyncio.BaseProtocol],
@@ -64,7 +64,7 @@ class ExclusiveSockets:
         server = await base.create_server(*given, start_serving=False, **options)
         return await self._serve_alone(server, start_serving)
 
-    @_takes_what_asyncios_does
+    @_with_asyncio_signature
     async def create_unix_server(
         self,
         protocol_factory: Callable[[], asyncio.BaseProtocol],
@@ -98,7 +98,7 @@ class ExclusiveSockets:
     def _is_shared_listener(self, sock: Any) -> bool:
         return sock not in self._own_listeners
 
-    @_takes_what_asyncios_does
+    @_with_asyncio_signature
     async def create_datagram_endpoint(
         self,
         protocol_factory: Callable[[], asyncio.BaseProtocol],

@@ -244,7 +244,7 @@ class UringEventLoop(  # type: ignore[misc]
                 self._run_forever_cleanup()
             finally:
                 if self._wakeup_is_ours:
-                    self._let_go_of_wakeup_fd()
+                    self._release_wakeup_fd()
 
     def _run_replaced_turns(self) -> None:
         self._prepare_to_sleep()
@@ -282,7 +282,7 @@ class UringEventLoop(  # type: ignore[misc]
         """
         if self.is_closed():
             return
-        self._let_go_of_wakeup_fd_if_held()
+        self._release_wakeup_fd_if_held()
         super().close()
         open_loops.discard(self)
         self._core_close()

@@ -17,7 +17,7 @@ import os
 import stat
 import tempfile
 
-__all__ = ["check_private", "make_private", "replace_file", "warn_if_exposed", "was_warned_of"]
+__all__ = ["check_private", "make_private", "mark_checked", "replace_file", "warn_if_exposed"]
 
 _Path = str | os.PathLike[str]
 
@@ -43,7 +43,7 @@ def check_private(path: _Path, *, is_open: bool = False) -> None:
     would release its locks. Raises ``PermissionError`` with the file and the reason.
     """
     try:
-        why = _distrust(os.lstat(path))
+        why = _reason_to_distrust(os.lstat(path))
     except FileNotFoundError:
         why = "was removed since it was opened, perhaps by another user who had created it"
         if not is_open:
@@ -52,7 +52,7 @@ def check_private(path: _Path, *, is_open: bool = False) -> None:
         raise PermissionError(errno.EPERM, f"not safe to use: it {why}", os.fspath(path))
 
 
-def _distrust(found: os.stat_result) -> str | None:
+def _reason_to_distrust(found: os.stat_result) -> str | None:
     if stat.S_ISLNK(found.st_mode):
         return (
             "is a symbolic link, which may lead anywhere: name the file itself, or remove the link"
@@ -125,7 +125,7 @@ def warn_if_exposed(path: _Path, log: logging.Logger, content: bytes = b"") -> N
     )
 
 
-def was_warned_of(path: _Path) -> None:
+def mark_checked(path: _Path) -> None:
     """Marks a file as checked, because another process of the same program has checked it."""
     _warned.add(os.path.realpath(path))
 

@@ -95,7 +95,7 @@ class ProcessMixin:
                 protocol, args, shell, *streams, bufsize, extra, **kwargs
             )
         transport_class, pidfd = _UnixSubprocessTransport, -1
-        if _popen_is_cpythons() and can_spawn(kwargs):
+        if _popen_is_original() and can_spawn(kwargs):
             process = PendingPopen(
                 args,
                 shell=shell,
@@ -242,7 +242,7 @@ def _has_watcher_of_its_own() -> bool:
             return False
 
 
-def _popen_is_cpythons() -> bool:
+def _popen_is_original() -> bool:
     """True unless a program has replaced ``subprocess.Popen`` or one of its methods that start a process."""
     originals = (_Popen.__init__, _Popen._execute_child)
     return subprocess.Popen is _Popen and originals == _ORIGINALS

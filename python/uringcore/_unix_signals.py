@@ -92,7 +92,7 @@ class SignalMixin:
         if previous not in (_NOBODY, self._csock.fileno()) and _give_wakeup_fd(previous):
             self._wakeup_is_ours = False
 
-    def _let_go_of_wakeup_fd(self) -> None:
+    def _release_wakeup_fd(self) -> None:
         """Called at the end of a run."""
         if not self._signal_handlers:
             current = signal.set_wakeup_fd(_NOBODY)
@@ -101,12 +101,12 @@ class SignalMixin:
         # Cleared last: if a signal handler interrupts this method, close() releases the descriptor.
         self._wakeup_is_ours = False
 
-    def _let_go_of_wakeup_fd_if_held(self) -> None:
+    def _release_wakeup_fd_if_held(self) -> None:
         """Called before the loop closes its socket, because signals would write to the file that gets its
         number next."""
         is_held = self._wakeup_is_ours and not self.is_running()
         if is_held and threading.current_thread() is threading.main_thread():
-            self._let_go_of_wakeup_fd()
+            self._release_wakeup_fd()
 
     @staticmethod
     def _forget_wakeup_in_child(loops: Iterable[SignalMixin]) -> None:

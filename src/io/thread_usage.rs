@@ -6,7 +6,7 @@ use std::time::Duration;
 /// The processor time and the waits of a thread since its start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ThreadUsage {
-    /// Time in the program, and in the kernel for it.
+    /// The thread's processor time, in the program and in the kernel.
     pub processor: Duration,
     /// The number of times that the thread released its processor to wait: for a lock, a file, a sleep. A stop by the
     /// scheduler, for a quota or for another thread, does not count.

@@ -122,7 +122,7 @@ def test_a_late_result_that_fails_ends_the_turn(run: Runner, tmp_path: Path) -> 
         def fail(count: int) -> None:
             raise OSError("late")
 
-        file._wrote_late = fail
+        file._abandoned_write_ended = fail
         task = asyncio.ensure_future(file.write(b"x" * 1000))
         await asyncio.sleep(0)
         task.cancel()

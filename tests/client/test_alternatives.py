@@ -127,7 +127,7 @@ def test_a_broken_alternative_is_avoided_for_longer_each_time(cache, clock):
     cache.broke(ORIGIN, one)
     clock.now += BROKEN_SECONDS_MAX
     assert not cache.is_broken(ORIGIN, one)
-    cache.works(ORIGIN, one)
+    cache.record_success(ORIGIN, one)
     cache.broke(ORIGIN, one)
     clock.now += BROKEN_SECONDS
     assert not cache.is_broken(ORIGIN, one)

@@ -166,7 +166,7 @@ def test_addresses_of_names_are_no_names_and_are_not_given_twice():
     forgotten = next(
         (f"100::{n:x}", 443) for n in range(1, 99) if (f"100::{n:x}", 443) not in names.names
     )
-    assert names.name_of(forgotten) is None and names.outward([(b"", forgotten)]) == []
+    assert names.name_of(forgotten) is None and names.with_program_names([(b"", forgotten)]) == []
 
 
 class ClientHello(Exception):

@@ -77,9 +77,9 @@ def test_the_limit_of_one_address_is_below_all_connections_by_default(given, of_
 
 def test_limits_of_connections_that_the_memory_never_reaches():
     enough = ServerLimits(memory=8 * MIB, max_connections=128, max_connections_per_address=64)
-    assert enough._beyond_memory() == {}
-    assert replace(enough, memory=8 * MIB - 1)._beyond_memory() == {
+    assert enough._too_large_for_memory() == {}
+    assert replace(enough, memory=8 * MIB - 1)._too_large_for_memory() == {
         "max_connections": 127,
         "max_connections_per_address": 63,
     }
-    assert replace(enough, max_connections_per_address=None)._beyond_memory() == {}
+    assert replace(enough, max_connections_per_address=None)._too_large_for_memory() == {}

@@ -120,7 +120,7 @@ def test_a_report_is_of_the_moment_at_which_it_was_made():
         _, _, text = await observer.port_page("/metrics", "GET", b"")
         for _ in range(5):
             observer.counts.request_ended("3", "GET", 200, 0.1)
-            observer.counts.came_late(0.5)
+            observer.counts.add_lag(0.5)
         _, _, data = await observer.port_page("/status", "GET", b"data")
         assert b'method="GET",status="200"} 1\n' in text, text
         assert json.loads(data)["requests"] == {"3": 1}

@@ -307,7 +307,7 @@ def trust(server):
 
 def test_other_exceptions_of_a_stop_are_all_shown():
     """Only cancellations are merged."""
-    from uringcore.server._cancellation_log import one_traceback
+    from uringcore.server._cancellation_log import log_one_cancellation
 
     logger = logging.getLogger("uvicorn.error")
     shown = []
@@ -315,7 +315,7 @@ def test_other_exceptions_of_a_stop_are_all_shown():
     handler.emit = shown.append
     logger.addHandler(handler)
     try:
-        with one_traceback():
+        with log_one_cancellation():
             for error in [asyncio.CancelledError(), ValueError(), asyncio.CancelledError()]:
                 logger.error("one", exc_info=error)
         logger.error("after", exc_info=asyncio.CancelledError())

@@ -37,7 +37,7 @@ def free_port() -> int:
 
 
 def _take(port: int) -> bool:
-    """Reserves it by an abstract Unix address, which is unique and exists until this process ends."""
+    """Reserves a port by an abstract Unix address, which is unique and exists until this process ends."""
     name = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     try:
         name.bind(f"\0{RESERVED}{port}")

@@ -10,13 +10,13 @@ use std::time::{Duration, Instant};
 
 use aws_lc_rs::digest::{Context, SHA256};
 use bytes::Bytes;
-use uringcore_engine::{Engine, EngineEvent, QuicSocket, Key, SocketFd, SystemClock};
+use uringcore_engine::{Engine, EngineEvent, Key, QuicSocket, SocketFd, SystemClock};
 use uringcore_io::{Backend, DriverConfig};
+use uringcore_quic::tls::Identity;
 use uringcore_quic::{
     Chunks, Connection, ConnectionKey, Endpoint, EndpointSettings, Event, ServerSettings,
     ServerSetup, TransportSettings,
 };
-use uringcore_quic::tls::Identity;
 
 use uringcore_bench::args::Args;
 use uringcore_bench::{Failure, exit_with, pattern};

@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 
 use uringcore_bench::args::Args;
 use uringcore_bench::report::Report;
-use uringcore_bench::{Failure, cpu, memory, quic};
+use uringcore_bench::{Failure, cpu, memory, quinn_setup};
 
 use crate::requests::HELLO;
 use crate::target::{Ask, Requests, Target, close};
@@ -33,7 +33,7 @@ type Opened = (Connection, Requests);
 
 pub async fn run(args: &Args) -> Result<Report, Failure> {
     let count: usize = args.required("connections")?;
-    let mut transport = quic::transport();
+    let mut transport = quinn_setup::transport();
     transport.keep_alive_interval(Some(PING_INTERVAL));
     let target = Rc::new(Target::new(args, transport)?);
     let ask = Rc::new(Ask {

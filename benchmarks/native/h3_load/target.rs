@@ -10,7 +10,7 @@ use http::{Method, Request, StatusCode, Uri};
 use quinn::{Connection, Endpoint, TransportConfig, VarInt};
 
 use uringcore_bench::args::Args;
-use uringcore_bench::{Failure, quic};
+use uringcore_bench::{Failure, quinn_setup};
 
 /// RFC 9114 section 8.1.
 const H3_NO_ERROR: VarInt = VarInt::from_u32(0x100);
@@ -31,14 +31,14 @@ impl Target {
         Ok(Target {
             pid: args.required("pid")?,
             address: args.required("addr")?,
-            endpoint: quic::client_with(args, b"h3", transport)?,
+            endpoint: quinn_setup::client_with(args, b"h3", transport)?,
         })
     }
 
     /// A connection with its driver, which lives as long as the connection; the requests report a
     /// failure.
     pub async fn connect(&self) -> Result<(Connection, Requests), Failure> {
-        let connection = within(quic::connect(&self.endpoint, self.address)).await?;
+        let connection = within(quinn_setup::connect(&self.endpoint, self.address)).await?;
         let h3 = h3_quinn::Connection::new(connection.clone());
         let (mut driver, requests) = h3::client::new(h3).await?;
         tokio::task::spawn_local(async move { driver.wait_idle().await });
@@ -47,7 +47,7 @@ impl Target {
 
     pub fn uri(&self, path: &str) -> Result<Uri, Failure> {
         let port = self.address.port();
-        Ok(format!("https://{}:{port}{path}", quic::SERVER_NAME).parse()?)
+        Ok(format!("https://{}:{port}{path}", quinn_setup::SERVER_NAME).parse()?)
     }
 
     /// Closes in order: a measured server must not wait for clients that vanished.

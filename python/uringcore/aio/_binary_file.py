@@ -136,7 +136,7 @@ class AsyncFile(Buffer, AsyncIOBase[bytes]):
         try:
             self._check_open()
             await self._write_out()
-            self._step_back()
+            self._undo_read_ahead()
             if length is None:
                 length = self._position()
             if length < 0:

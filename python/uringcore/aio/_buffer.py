@@ -144,7 +144,7 @@ class Buffer(Descriptor):
             self._check_open()
             await self._write_out()
             if step_back:
-                self._step_back()
+                self._undo_read_ahead()
         finally:
             self._end()
 
@@ -152,9 +152,9 @@ class Buffer(Descriptor):
         while self._unwritten:
             if len(self._out) > 1:
                 self._out = [b"".join(self._out)]
-            self._wrote_late(await self._transfer(self._out[0], write=True))
+            self._abandoned_write_ended(await self._transfer(self._out[0], write=True))
 
-    def _wrote_late(self, count: int) -> None:
+    def _abandoned_write_ended(self, count: int) -> None:
         if count and self._out:
             rest = self._out[0][count:]
             self._out[:1] = [rest] if rest else []

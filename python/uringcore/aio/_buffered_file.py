@@ -53,7 +53,7 @@ class AsyncBufferedIOBase(AsyncFile):
         if self._busy or self._positional:
             raise ValueError("detach: an operation of the file is under way")
         self._write_out_blocking()
-        self._step_back()
+        self._undo_read_ahead()
         raw = self._unbuffered(self.closefd)
         self._give_up_descriptor()
         return raw
@@ -119,7 +119,7 @@ class AsyncBufferedIOBase(AsyncFile):
         self._check_open()
         size = len(piece)
         if self._taken:
-            self._step_back()
+            self._undo_read_ahead()
         if self._unwritten + size > self._limit:
             await self._write_out()
         self._out.append(piece)

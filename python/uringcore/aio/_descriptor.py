@@ -136,7 +136,7 @@ class Descriptor(FileLock):
         """Write the bytes ``what`` once and return the number of written bytes, or read up to ``what`` bytes
         and return them.
 
-        If it is cancelled, ``_wrote_late`` gets the number, or ``_taken`` the bytes.
+        If it is cancelled, ``_abandoned_write_ended`` gets the number, or ``_taken`` the bytes.
         """
         files = self._files
         while True:
@@ -161,21 +161,21 @@ class Descriptor(FileLock):
                 if not self._pollable:
                     raise
             else:
-                self._move_past(start, result if write else len(result))
+                self._move_position(start, result if write else len(result))
                 return result
 
     def _transferred_late(self, write: bool, start: int, result: Any) -> None:
-        self._move_past(start, result if write else len(result))
+        self._move_position(start, result if write else len(result))
         if write:
-            self._wrote_late(result)
+            self._abandoned_write_ended(result)
         else:
             self._taken, self._at = self._taken[self._at :] + result, 0
 
-    def _move_past(self, start: int, count: int) -> None:
+    def _move_position(self, start: int, count: int) -> None:
         if start >= 0 and count:
             os.lseek(self._fd, start + count, os.SEEK_SET)
 
-    def _wrote_late(self, count: int) -> None:
+    def _abandoned_write_ended(self, count: int) -> None:
         """Called when an abandoned write has written ``count`` bytes."""
 
     async def _rest_if_due(self) -> None:
@@ -233,7 +233,7 @@ class Descriptor(FileLock):
         position: int = await self._in_turn(self._files.call(os.lseek, self._fd, offset, whence))
         return position
 
-    def _step_back(self) -> None:
+    def _undo_read_ahead(self) -> None:
         """Undo reading ahead: move the descriptor's position to the file's."""
         if ahead := len(self._taken) - self._at:
             os.lseek(self._fd, -ahead, os.SEEK_CUR)

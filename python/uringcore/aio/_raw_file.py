@@ -68,7 +68,7 @@ class AsyncFileIO(AsyncFile):
         await self._begin()
         try:
             self._check_open()
-            self._step_back()
+            self._undo_read_ahead()
             count: int = await self._transfer(piece, write=True)
             return count
         finally:
@@ -100,7 +100,7 @@ class AsyncFileIO(AsyncFile):
     async def _collect(self, limit: int, line: bool) -> bytes:
         got = await super()._collect(limit, line)
         if self._at < len(self._taken) and self._has_position():
-            self._step_back()
+            self._undo_read_ahead()
         return got
 
     async def _fetch(self) -> bytes:

@@ -42,7 +42,7 @@ class LiveStream(H3Stream):
     @property
     def headers_recv_state(self) -> HeadersState:
         """The progress of the message that the peer sends."""
-        return self._of("headers_recv_state", 0)
+        return self._state_of("headers_recv_state", 0)
 
     @headers_recv_state.setter
     def headers_recv_state(self, state: HeadersState) -> None:
@@ -51,7 +51,7 @@ class LiveStream(H3Stream):
     @property
     def headers_send_state(self) -> HeadersState:
         """The progress of the message that this side sends."""
-        return self._of("headers_send_state", 2)
+        return self._state_of("headers_send_state", 2)
 
     @headers_send_state.setter
     def headers_send_state(self, state: HeadersState) -> None:
@@ -95,7 +95,7 @@ class LiveStream(H3Stream):
         after = HeadersState.AFTER_HEADERS if is_first else HeadersState.AFTER_TRAILERS
         self._set["headers_recv_state"] = after
 
-    def _of(self, name: str, index: int) -> HeadersState:
+    def _state_of(self, name: str, index: int) -> HeadersState:
         if name in self._set:
             state: HeadersState = self._set[name]
             return state

@@ -190,7 +190,7 @@ class AlternativeCache:
         if len(self._broken) > self._capacity:
             self._broken.popitem(last=False)
 
-    def works(self, origin: Origin, alternative: Alternative) -> None:
+    def record_success(self, origin: Origin, alternative: Alternative) -> None:
         """Records that ``alternative`` has answered."""
         self._broken.pop(_broken_key(origin, alternative), None)
 

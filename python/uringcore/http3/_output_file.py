@@ -73,7 +73,7 @@ class OutputFile:
             return False
         if self.name is not None:
             if not self._resumes and stat.S_ISREG(os.fstat(self._file.fileno()).st_mode):
-                self._cut(0)
+                self._truncate(0)
             self._keep_validator(response)
         return True
 
@@ -94,7 +94,7 @@ class OutputFile:
         found = _CONTENT_RANGE.match(response.header("content-range") or "")
         start, total = found.groups() if found else (None, None)
         if response.status == 206 and start == str(self.offset):
-            self._cut(self.offset)
+            self._truncate(self.offset)
             return True
         if response.status == 416 and total == str(self.offset):
             return False  # the file is complete
@@ -102,14 +102,14 @@ class OutputFile:
             # The response has the whole resource, because it has changed, or because the server supports no
             # ranges.
             self.offset = 0
-            self._cut(0)
+            self._truncate(0)
             return True
         text = f"cannot resume {self.name}: HTTP status {response.status}"
         if response.status == 206:
             text = f"cannot resume {self.name}: the server sent another part"
         raise CommandFailure(CANNOT_RESUME, text)
 
-    def _cut(self, size: int) -> None:
+    def _truncate(self, size: int) -> None:
         with write_errors(self.name):
             self._file.seek(size)
             self._file.truncate()

@@ -62,7 +62,7 @@ class Transfer:
         """Runs the transfer; returns the exit status, or raises a :class:`CommandFailure`."""
         options = self.options
         with contextlib.ExitStack() as files:
-            asked = self.asked(files)
+            asked = self.first_request(files)
             name = remote_name(options.url) if options.remote_name else options.output
             output = OutputFile(name, options.continue_at, files)
             asked.headers.extend(output.request_headers)
@@ -193,7 +193,7 @@ class Transfer:
 
     # The request and its body
 
-    def asked(self, files: contextlib.ExitStack) -> RequestTarget:
+    def first_request(self, files: contextlib.ExitStack) -> RequestTarget:
         """The first request. Headers of the command line replace our own."""
         options = self.options
         given = [header_pair(text) for text in options.header]

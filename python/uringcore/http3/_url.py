@@ -40,12 +40,12 @@ def parse_url(url: str) -> tuple[Origin, str]:
         raise URLError(f"{url!r}: user names in URLs are not supported (RFC 9110 section 4.2.4)")
     if port == 0:
         raise URLError(f"{url!r}: the port must be from 1 to 65535")
-    host = without_escape(to_ascii(parts.hostname, url))
+    host = with_plain_zone(to_ascii(parts.hostname, url))
     port = port or 443
     return Origin(host, port, authority(host, port)), target(parts.path, parts.query)
 
 
-def without_escape(host: str) -> str:
+def with_plain_zone(host: str) -> str:
     """A host with the zone of its IPv6 address as the system writes it: URLs encode the ``%`` as ``%25``
     (RFC 6874)."""
     address, separator, zone = host.partition("%")

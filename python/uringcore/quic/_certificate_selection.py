@@ -54,7 +54,7 @@ class NamedCertificate:
         return list(self.chain), self.private_key, list(self.server_names)
 
 
-def refuse_names_twice(certificates: Sequence[NamedCertificate], new: NamedCertificate) -> None:
+def refuse_duplicate_names(certificates: Sequence[NamedCertificate], new: NamedCertificate) -> None:
     """Raises :class:`QuicConfigurationError` when one of the names has a key of this kind."""
     names = set(new.server_names)
     for other in certificates:

@@ -24,7 +24,7 @@ from uringcore.quic._udp_sockets import connect_socket
 if TYPE_CHECKING:
     from uringcore.quic.connection import QuicConnection
 
-__all__ = ["ForeignDriver", "OwnConnection", "SansIo", "say_what_is_faster"]
+__all__ = ["ForeignDriver", "OwnConnection", "SansIo", "log_faster_loop"]
 
 
 class SansIo(Protocol):
@@ -264,7 +264,7 @@ class OwnConnection:
         self._quic.next_event()
 
 
-def say_what_is_faster(loop: asyncio.AbstractEventLoop) -> None:
+def log_faster_loop(loop: asyncio.AbstractEventLoop) -> None:
     """Logs, once a process, that QUIC is faster on uringcore's own loop."""
     global _said
     if not _said:

@@ -71,7 +71,7 @@ class Attempt:
         self.events.clear()
         self.transport.drop()
 
-    def let_go(self) -> None:
+    def stop_receiving(self) -> None:
         """Stops receiving events: the connection keeps them until it has another receiver."""
         self.quic._set_receiver(None)
 

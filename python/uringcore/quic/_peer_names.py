@@ -83,7 +83,7 @@ class PeerNames:
         default = None if address[0].startswith(_PREFIX) else address
         return self.names.get(address[:2], default)
 
-    def outward(self, datagrams: list[tuple[bytes, Any]]) -> list[tuple[bytes, Any]]:
+    def with_program_names(self, datagrams: list[tuple[bytes, Any]]) -> list[tuple[bytes, Any]]:
         """Returns datagrams with the program's names in place of addresses."""
         # The name was removed meanwhile, so its datagrams are dropped, as if they were lost.
         return [

@@ -19,7 +19,7 @@ from uringcore._uringcore import LoopCore, QuicEndpoint, QuicServerSetup
 from uringcore.quic._accept_settings import AcceptSettings, ProtocolFactory
 from uringcore.quic._close_arguments import check_code, check_reason
 from uringcore.quic._errors import QuicConfigurationError
-from uringcore.quic._foreign_loops import ForeignDriver, say_what_is_faster
+from uringcore.quic._foreign_loops import ForeignDriver, log_faster_loop
 from uringcore.quic._happy_eyeballs import Attempt
 from uringcore.quic._udp_sockets import (
     further_socket,
@@ -27,7 +27,7 @@ from uringcore.quic._udp_sockets import (
     name_of,
     numeric_family,
     reachable,
-    refuse_twins,
+    refuse_further_sockets,
     shares_port,
 )
 from uringcore.quic.configuration import QuicConfiguration
@@ -274,7 +274,7 @@ class QuicTransport(asyncio.BaseTransport):
 
     def _made(self, factory: ProtocolFactory, attempt: Attempt) -> Any:
         """Returns the protocol of a completed handshake, after all events so far were delivered to it."""
-        attempt.let_go()
+        attempt.stop_receiving()
         protocol = factory(attempt.quic)
         protocol.connection_made(self)
         attempt.hand_over()
@@ -319,7 +319,7 @@ class QuicTransport(asyncio.BaseTransport):
 
     def _open_foreign(self, options: dict[str, Any]) -> ForeignDriver:
         """Opens an endpoint whose packets a datagram transport moves; the driver gets the transport later."""
-        say_what_is_faster(self._loop)
+        log_faster_loop(self._loop)
         self._is_serving = "server" in options
         self._endpoint = QuicEndpoint.sans_io(now=self._loop.time(), **self._named(options))
         self._info["quic_endpoint"] = self._endpoint
@@ -345,7 +345,7 @@ class QuicTransport(asyncio.BaseTransport):
                 "the socket shares its port (SO_REUSEPORT), and servers with one key would end each "
                 "other's connections: make them workers of a PortGroup, or leave the key out",
             )
-        refuse_twins(self._sock)
+        refuse_further_sockets(self._sock)
         return name_of(self._sock)
 
     def _report(self, message: str, exc: BaseException) -> None:

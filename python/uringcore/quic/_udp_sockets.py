@@ -28,7 +28,7 @@ __all__ = [
     "name_of",
     "numeric_family",
     "reachable",
-    "refuse_twins",
+    "refuse_further_sockets",
     "resolve",
     "shares_port",
 ]
@@ -145,7 +145,7 @@ def name_of(sock: Any) -> bytes:
     addresses.
 
     Two sockets have one name only through ``SO_REUSEPORT`` (:func:`shares_port`) or ``SO_REUSEADDR``
-    (:func:`refuse_twins`). ``sock`` has a ``fileno()``; other loops have sockets of their own kind.
+    (:func:`refuse_further_sockets`). ``sock`` has a ``fileno()``; other loops have sockets of their own kind.
     """
     with socket.socket(fileno=os.dup(sock.fileno())) as own:
         host, port, *more = own.getsockname()
@@ -165,7 +165,7 @@ def shares_port(sock: Any) -> bool:
         return bool(own.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT))
 
 
-def refuse_twins(sock: Any) -> None:
+def refuse_further_sockets(sock: Any) -> None:
     """Prevents further sockets from being bound to the address.
 
     With ``SO_REUSEADDR`` on both, which systemd sets, the kernel gives the newer one all unicast datagrams.

@@ -18,7 +18,7 @@ from typing import Any
 
 from uringcore._private_files import warn_if_exposed
 from uringcore._uringcore import QuicClientSetup, QuicServerSetup
-from uringcore.quic._certificate_selection import NamedCertificate, refuse_names_twice
+from uringcore.quic._certificate_selection import NamedCertificate, refuse_duplicate_names
 from uringcore.quic._configuration_fields import SMALLEST_MAX_DATAGRAM_SIZE, ConfigurationFields
 from uringcore.quic._configuration_setup import client_setup, server_setup
 from uringcore.quic._credentials import LOGGER, read_certificates, read_key
@@ -122,7 +122,7 @@ class QuicConfiguration(ConfigurationFields):
         except QuicConfigurationError as exc:
             fields = {"certificate": "certfile", "private_key": key_field}
             raise QuicConfigurationError(fields.get(exc.field, exc.field), exc.message) from None
-        refuse_names_twice(self.named_certificates, new)
+        refuse_duplicate_names(self.named_certificates, new)
         self.named_certificates.append(new)
 
     def load_verify_locations(

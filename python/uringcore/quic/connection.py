@@ -350,7 +350,7 @@ class QuicConnection(PrivateNames, QuicConnectionCore):
         """
         datagrams = _datagrams_to_send(self, now)
         if self._peer_names.names:
-            datagrams = self._peer_names.outward(datagrams)
+            datagrams = self._peer_names.with_program_names(datagrams)
         self._close_pending = False
         if self._trace_is_over:
             self._end_trace()

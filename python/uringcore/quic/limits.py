@@ -152,7 +152,7 @@ class ServerLimits:
             return self.max_connections_per_address
         return min(math.ceil(self.max_connections / _PER_ADDRESS_PARTS), _PER_ADDRESS_MAX)
 
-    def _beyond_memory(self) -> dict[str, int]:
+    def _too_large_for_memory(self) -> dict[str, int]:
         """Returns the limits of connections for which ``memory`` is too small, each with the highest possible
         value."""
         options = self._options()

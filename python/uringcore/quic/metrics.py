@@ -77,7 +77,7 @@ def _one(key: str) -> list[tuple[str, dict[str, str]]]:
     return [(key, {})]
 
 
-def _ways(sent: str, received: str) -> list[tuple[str, dict[str, str]]]:
+def _by_direction(sent: str, received: str) -> list[tuple[str, dict[str, str]]]:
     return [(sent, {"direction": "sent"}), (received, {"direction": "received"})]
 
 
@@ -110,9 +110,9 @@ _ENDPOINT: list[_Family] = [
         "",
         "counter",
         "UDP datagrams.",
-        _ways("datagrams_sent", "datagrams_received"),
+        _by_direction("datagrams_sent", "datagrams_received"),
     ),
-    ("payload", "bytes", "counter", "UDP payload.", _ways("bytes_sent", "bytes_received")),
+    ("payload", "bytes", "counter", "UDP payload.", _by_direction("bytes_sent", "bytes_received")),
     (
         "responses_dropped",
         "",
@@ -147,7 +147,7 @@ _ENDPOINT: list[_Family] = [
         "",
         "counter",
         "Errors of sends and receives.",
-        _ways("socket_send_errors", "socket_receive_errors"),
+        _by_direction("socket_send_errors", "socket_receive_errors"),
     ),
 ]
 
@@ -173,9 +173,9 @@ _CONNECTION: list[_Family] = [
         "",
         "counter",
         "UDP datagrams.",
-        _ways("datagrams_sent", "datagrams_received"),
+        _by_direction("datagrams_sent", "datagrams_received"),
     ),
-    ("payload", "bytes", "counter", "UDP payload.", _ways("bytes_sent", "bytes_received")),
+    ("payload", "bytes", "counter", "UDP payload.", _by_direction("bytes_sent", "bytes_received")),
     ("path_mtu", "bytes", "gauge", "UDP payload of the largest packet.", _one("path_mtu")),
     (
         "ecn_datagrams",
@@ -194,7 +194,7 @@ _CONNECTION: list[_Family] = [
         "",
         "counter",
         "DATAGRAM frames.",
-        _ways("datagram_frames_sent", "datagram_frames_received"),
+        _by_direction("datagram_frames_sent", "datagram_frames_received"),
     ),
     (
         "datagram_frames_dropped",

@@ -197,7 +197,7 @@ class PortGroup:
         # change: the process that steers last has read the newest states.
         states = None
         while states != (states := self._states.all()):
-            steer_by_connection_id(self._sockets[0].fileno(), _stand_ins(states))
+            steer_by_connection_id(self._sockets[0].fileno(), _socket_indexes(states))
 
     def run(
         self, target: Callable[..., object], *args: Any, context: BaseContext | None = None
@@ -219,7 +219,7 @@ class PortGroup:
         ProcessGroup(self._workers, target, args, chosen, self.mark, self._news).run()
 
 
-def _stand_ins(states: bytes) -> bytes:
+def _socket_indexes(states: bytes) -> bytes:
     """Returns, for each worker, the index of the socket that gets its packets."""
     sockets = bytearray(range(len(states)))
     # If no process accepts new clients, they are steered to draining processes, which refuse them: a client

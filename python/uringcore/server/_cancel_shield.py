@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["outlast", "shielded"]
+__all__ = ["shielded", "wait_despite_cancel"]
 
 
 def shielded() -> contextlib.AbstractContextManager[object]:
@@ -32,7 +32,7 @@ def is_scope_cancelled() -> bool:
     return effective_deadline is not None and effective_deadline() == -math.inf
 
 
-async def outlast(
+async def wait_despite_cancel(
     task: asyncio.Task[Any],
     on_cancel: Callable[[asyncio.CancelledError], object],
     on_scope: Callable[[], object] | None = None,

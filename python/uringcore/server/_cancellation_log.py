@@ -11,13 +11,13 @@ import contextlib
 import logging
 from collections.abc import Iterator
 
-__all__ = ["one_traceback"]
+__all__ = ["log_one_cancellation"]
 
 logger = logging.getLogger("uvicorn.error")
 
 
 @contextlib.contextmanager
-def one_traceback() -> Iterator[None]:
+def log_one_cancellation() -> Iterator[None]:
     """A context in which only the first application that ends with ``CancelledError`` is logged.
 
     A line with the number of the others follows at its end.

@@ -186,7 +186,7 @@ def our_options() -> list[click.Parameter]:
             "For diagnosis, not for permanent use.",
         ),
         *options_of_traces(),
-        *options_of_sight(),
+        *options_of_observability(),
         *options_of_limits(),
     ]
 
@@ -205,7 +205,7 @@ def options_of_traces() -> list[click.Parameter]:
     ]
 
 
-def options_of_sight() -> list[click.Parameter]:
+def options_of_observability() -> list[click.Parameter]:
     """The options of the log, of the metrics and of the status page."""
     return [
         click.Option(
@@ -328,7 +328,7 @@ def start(app: str, **options: Any) -> None:
             config.keys.files = {kind: path for kind, path in keys.items() if os.path.isfile(path)}
             for path in config.keys.files.values():
                 warn_if_exposed(path, logger)
-            for line in idle_options(said(options), config, http3=config.http3):
+            for line in idle_options(given_options(options), config, http3=config.http3):
                 logger.warning(line)
             serve(config)
     except StartupError as exc:
@@ -339,7 +339,7 @@ def start(app: str, **options: Any) -> None:
         sys.exit(exc.status)
 
 
-def said(options: dict[str, Any]) -> set[str]:
+def given_options(options: dict[str, Any]) -> set[str]:
     """Returns the options that the user has given, on the command line or in the environment."""
     context = click.get_current_context()
     return {name for name in options if context.get_parameter_source(name) in SAID}

@@ -22,7 +22,7 @@ from uvicorn.config import LOGGING_CONFIG
 from uvicorn.config import Config as UvicornConfig
 from uvicorn.lifespan.on import LifespanOn
 
-from uringcore._private_files import warn_if_exposed, was_warned_of
+from uringcore._private_files import mark_checked, warn_if_exposed
 from uringcore.devcert import LOCALHOST, DevelopmentCertificate
 from uringcore.quic._available_memory import MEMORY_MIN, default_memory
 from uringcore.quic._errors import QuicConfigurationError
@@ -376,7 +376,7 @@ class Config(UvicornConfig):
         self.__dict__.update(state)
         if self.is_ssl and self.ssl_context_factory is None:
             # The first process has logged the warning about the key, so this one does not repeat it.
-            was_warned_of(self._key_file)
+            mark_checked(self._key_file)
 
     @property
     def _key_file(self) -> str:

@@ -71,7 +71,7 @@ class Counters:
             self.durations[version] = Histogram(DURATION_BOUNDS)
         self.durations[version].add(seconds)
 
-    def came_late(self, seconds: float) -> None:
+    def add_lag(self, seconds: float) -> None:
         self.lag_now = seconds
         self.lag.add(seconds)
 

@@ -15,10 +15,10 @@ Signature = tuple[tuple[int, ...] | None, ...]
 
 def signature(files: Iterable[str]) -> Signature:
     """Returns a value that changes when a file does, or when its name refers to another file."""
-    return tuple(_of_one(path) for path in files)
+    return tuple(_file_signature(path) for path in files)
 
 
-def _of_one(path: str) -> tuple[int, ...] | None:
+def _file_signature(path: str) -> tuple[int, ...] | None:
     try:
         found = os.stat(path)
     except OSError:

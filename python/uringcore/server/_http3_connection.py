@@ -26,7 +26,7 @@ from uringcore.quic.events import (
 )
 from uringcore.server._client_liveness import ClientLiveness
 from uringcore.server._http3_service import HTTP3Service
-from uringcore.webtransport._session_request import asked_in
+from uringcore.webtransport._session_request import parameters_of
 from uringcore.webtransport._session_state import SessionState
 
 __all__ = ["HTTP3ServerProtocol"]
@@ -85,7 +85,7 @@ class HTTP3ServerProtocol(QuicConnectionProtocol):
         """Called for the events that are not about streams."""
         if isinstance(event, PingAcknowledged):
             if event.uid == ANNOUNCED_PING:
-                self._end_crossing()
+                self._reject_later_requests()
             elif event.uid == GOAWAY_PING:
                 self._goaway_arrived = True
                 self._close_if_done()
@@ -101,7 +101,7 @@ class HTTP3ServerProtocol(QuicConnectionProtocol):
         link = SessionState(
             core,
             self._quic,
-            asked_in(scope),
+            parameters_of(scope),
             close_timeout=sessions.close_timeout,
             on_change=self._session_changed,
             default_headers=sessions.default_headers,
@@ -179,7 +179,7 @@ class HTTP3ServerProtocol(QuicConnectionProtocol):
         # client sent before that have arrived here (RFC 9114 section 5.2).
         self._http.announce_end()
         self._quic.send_ping(ANNOUNCED_PING)
-        self._crossing = self._loop.call_later(CROSSING_SECONDS_MAX, self._end_crossing)
+        self._crossing = self._loop.call_later(CROSSING_SECONDS_MAX, self._reject_later_requests)
         self.transmit()
         self._watch = ClientLiveness(
             self._loop,
@@ -198,7 +198,7 @@ class HTTP3ServerProtocol(QuicConnectionProtocol):
             else:
                 link.refuse(503)
 
-    def _end_crossing(self) -> None:
+    def _reject_later_requests(self) -> None:
         """Rejects later requests as unprocessed, so that their client can send them elsewhere."""
         if self._http is None or self._crossing is None:
             return

@@ -204,7 +204,7 @@ def bind_all(
 ) -> None:
     for family, (host, _, *rest) in addresses:
         if udp_port is not None:
-            with naming(f"UDP {host}:{udp_port} for HTTP/3"):
+            with name_in_errors(f"UDP {host}:{udp_port} for HTTP/3"):
                 # IPv4 gets a separate socket, as asyncio's create_server does for TCP.
                 sock = bind_udp(family, (host, udp_port, *rest), only_v6=True)
             sockets.udp.append(sock)
@@ -212,7 +212,7 @@ def bind_all(
             port = chosen if port == udp_port else port
             udp_port = chosen
         if port is not None:
-            with naming(f"{tcp} {host}:{port}"):
+            with name_in_errors(f"{tcp} {host}:{port}"):
                 sock = bind_tcp(family, (host, port, *rest))
             sockets.tcp.append(sock)
             port = sock.getsockname()[1]
@@ -222,7 +222,7 @@ def bind_unix(path: str) -> socket.socket:
     """Binds a Unix socket, and replaces one that a previous server has left. Raises ``OSError``."""
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        with naming(f"--uds {path}"):
+        with name_in_errors(f"--uds {path}"):
             mode = remove_unix(path) or 0o666
             sock.bind(path)
             # The new socket gets the permissions of the previous one, as in uvicorn.
@@ -259,7 +259,7 @@ def socket_of(fd: int, option: str, kind: socket.SocketKind) -> socket.socket:
 
     The given descriptor stays open.
     """
-    with naming(f"{option} {fd}"):
+    with name_in_errors(f"{option} {fd}"):
         sock = socket.socket(fileno=os.dup(fd))
     if sock.type != kind:
         sock.close()
@@ -283,7 +283,7 @@ def bind_tcp(family: socket.AddressFamily, address: tuple[Any, ...]) -> socket.s
 
 
 def addresses_of(host: str | None) -> list[Address]:
-    with naming(f"host {host}"):
+    with name_in_errors(f"host {host}"):
         answers = socket.getaddrinfo(
             host or None, 0, type=socket.SOCK_DGRAM, flags=socket.AI_PASSIVE
         )
@@ -325,7 +325,7 @@ def log_metrics_address(config: Config) -> None:
 
 
 @contextlib.contextmanager
-def naming(what: str) -> Iterator[None]:
+def name_in_errors(what: str) -> Iterator[None]:
     """A context that adds the address to the text of an ``OSError``."""
     try:
         yield

@@ -123,7 +123,7 @@ class MetricsMiddleware:
             self.sources.endpoints = listener.endpoints
         now = time.perf_counter()
         if self._tick_at is not None:
-            self.counts.came_late(max(now - self._tick_at - TICK_SECONDS, 0.0))
+            self.counts.add_lag(max(now - self._tick_at - TICK_SECONDS, 0.0))
         self._tick_at = now
 
     def response_given_up(self, why: str) -> None:

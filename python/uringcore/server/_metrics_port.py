@@ -47,7 +47,7 @@ class MetricsPort:
         """Starts serving. This object owns the sockets from now on."""
         for sock in sockets:
             self._servers.append(
-                await asyncio.start_server(self._asked, sock=sock, limit=REQUEST_BYTES_MAX)
+                await asyncio.start_server(self._serve_client, sock=sock, limit=REQUEST_BYTES_MAX)
             )
 
     def stop_accepting(self) -> None:
@@ -64,7 +64,9 @@ class MetricsPort:
         if self._open:
             await asyncio.wait(list(self._open))
 
-    async def _asked(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _serve_client(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         task: asyncio.Task[None] | None = asyncio.current_task()
         assert task is not None
         self._open[task] = writer

@@ -17,7 +17,7 @@ from uringcore.server._descriptors import raise_limit
 from uringcore.server._listening_sockets import listen_or_exit, log_addresses, remove_unix
 from uringcore.server._reloader import Reloader, ReloaderLink
 from uringcore.server._server import Server
-from uringcore.server._startup_errors import STARTUP_FAILURE, StartupError, undisturbed
+from uringcore.server._startup_errors import STARTUP_FAILURE, StartupError, without_stop_signals
 from uringcore.server._supervisor import Supervisor
 from uringcore.server._worker import WorkerSlot
 
@@ -44,7 +44,7 @@ def serve(config: Config) -> None:
         else:
             serve_in_children(config)
     finally:
-        with undisturbed():
+        with without_stop_signals():
             config.cleanup()
             if config.uds is not None:
                 remove_unix(config.uds)

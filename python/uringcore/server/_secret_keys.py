@@ -42,9 +42,9 @@ class ServerKeys:
         changed. Raises :class:`StartupError` and changes nothing if a file cannot be used."""
         token, reset = self.token, self.reset
         if (path := self.files.get("token")) is not None:
-            token = with_former(checked("token", contents("token", path)), token)
+            token = with_former_keys(checked("token", contents("token", path)), token)
         if (path := self.files.get("reset")) is not None:
-            reset = with_former(self._of_machine(contents("reset", path)), reset)
+            reset = with_former_keys(self._of_machine(contents("reset", path)), reset)
         pairs = (("token", self.token, token), ("reset", self.reset, reset))
         changed = [kind for kind, before, after in pairs if before != after]
         self.token, self.reset = token, reset
@@ -70,7 +70,7 @@ def contents(kind: str, path: str) -> bytes:
         raise StartupError(f"--http3-{kind}-key: {path}: {exc.strerror}") from None
 
 
-def with_former(key: bytes, present: Iterable[bytes]) -> list[bytes]:
+def with_former_keys(key: bytes, present: Iterable[bytes]) -> list[bytes]:
     """The key and its newest former ones: tokens that these sealed are accepted, and connections of their
     time are reset."""
     return [key, *(one for one in present if one != key)][:KEYS_MAX]

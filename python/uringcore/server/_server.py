@@ -40,8 +40,8 @@ from uringcore.server._asgi_scope import (
     common_scope,
     encode_path,
 )
-from uringcore.server._cancel_shield import outlast, shielded
-from uringcore.server._cancellation_log import one_traceback
+from uringcore.server._cancel_shield import shielded, wait_despite_cancel
+from uringcore.server._cancellation_log import log_one_cancellation
 from uringcore.server._certificate_reload import CertificateReloader
 from uringcore.server._config import Config
 from uringcore.server._http3_service import HTTP3Service, direct
@@ -168,7 +168,7 @@ class Server(UvicornServer):
             # them longer.
             mine.udp = [sock.dup() for sock in mine.udp]
             if self._slot is not None:
-                mine.tcp = [self._mine(sock) for sock in mine.tcp]
+                mine.tcp = [self._duplicate_if_shared(sock) for sock in mine.tcp]
             if not self.config.metrics_sockets:
                 bind_metrics_or_exit(self.config)
                 log_metrics_address(self.config)
@@ -223,9 +223,11 @@ class Server(UvicornServer):
             self._certificate = CertificateReloader(config)
         if config.observer is not None and config.metrics_sockets:
             self._metrics = MetricsPort(config.observer)
-            await self._metrics.start([self._mine(sock) for sock in config.metrics_sockets])
+            await self._metrics.start(
+                [self._duplicate_if_shared(sock) for sock in config.metrics_sockets]
+            )
 
-    def _mine(self, sock: socket.socket) -> socket.socket:
+    def _duplicate_if_shared(self, sock: socket.socket) -> socket.socket:
         """Duplicates a socket on which other processes accept too, because uvicorn closes its sockets at the
         end."""
         return sock if self._slot is None else sock.dup()
@@ -392,10 +394,10 @@ class Server(UvicornServer):
             # The cancellation comes after the first step of the task, which closes the ports.
             asyncio.get_running_loop().call_soon(stopping.cancel)
 
-        with one_traceback():
+        with log_one_cancellation():
             if self._failure is not None:
                 self._bound_lifespan()
-            await outlast(stopping, interrupt, self._bound_lifespan)
+            await wait_despite_cancel(stopping, interrupt, self._bound_lifespan)
             try:
                 stopping.result()
             except asyncio.CancelledError as exc:
@@ -410,7 +412,7 @@ class Server(UvicornServer):
         It takes a few seconds at most, and no cancellation interrupts it: serve() returns with free ports.
         """
         ending = asyncio.ensure_future(self._end_all())
-        await outlast(ending, functools.partial(setattr, self, "_failure"))
+        await wait_despite_cancel(ending, functools.partial(setattr, self, "_failure"))
         ending.result()
 
     async def _end_all(self) -> None:

@@ -123,11 +123,11 @@ async def make_report(counts: Counters, sources: Sources) -> Report:
         report.bytes_lost += stats["bytes_lost"]
     report.rtt = quantiles(rtts)
     busiest = sorted(connections, key=lambda one: -one.open_requests)[:SHOWN]
-    report.clients = [told(connection) for connection in busiest]
+    report.clients = [connection_fields(connection) for connection in busiest]
     return report
 
 
-def told(connection: Connection) -> dict[str, Any]:
+def connection_fields(connection: Connection) -> dict[str, Any]:
     stats = connection.stats()
     return {
         "client": address(connection.client_address),

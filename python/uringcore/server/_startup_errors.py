@@ -18,7 +18,7 @@ __all__ = [
     "StartupError",
     "ended_by_sigterm",
     "require_uvicorn",
-    "undisturbed",
+    "without_stop_signals",
 ]
 
 # uvicorn's exit status, defined here because its place in uvicorn changes.
@@ -74,7 +74,7 @@ def ended_by_sigterm() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def undisturbed() -> Iterator[None]:
+def without_stop_signals() -> Iterator[None]:
     """A context that ignores SIGINT and SIGTERM during the cleanup, which already ends the program."""
     if threading.current_thread() is not threading.main_thread():
         yield

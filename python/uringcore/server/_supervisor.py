@@ -186,7 +186,7 @@ class Supervisor:
             self._replace_soon(self._replace_used_up(worker))
         if ENDING in messages and worker in self._workers_now:
             # The worker reports that it stops, because of a signal from elsewhere.
-            self._leave(worker)
+            self._mark_leaving(worker)
             self._fill()
 
     def _settle(self, worker: Worker, has_served: bool) -> None:
@@ -196,7 +196,7 @@ class Supervisor:
 
     # and end ---------------------------------------------------------------------------------------
 
-    def _leave(self, worker: Worker) -> None:
+    def _mark_leaving(self, worker: Worker) -> None:
         """Moves a worker to those that accept no new clients."""
         worker.is_leaving = True
         self._workers_now.remove(worker)
@@ -284,7 +284,7 @@ class Supervisor:
         for replacement in self._replacements:
             replacement.cancel()
         for worker in list(self._workers_now):
-            self._leave(worker)
+            self._mark_leaving(worker)
             worker.stop()
         # The parent closes its copies of the sockets. Otherwise the kernel would accept clients until the
         # last worker has ended, and they would get no answer.
@@ -341,7 +341,7 @@ class Supervisor:
                 self._retire(unwanted if unwanted in self._workers_now else self._workers_now[0])
 
     def _retire(self, worker: Worker) -> None:
-        self._leave(worker)
+        self._mark_leaving(worker)
         worker.retire()
 
     def _more(self) -> None:

@@ -41,14 +41,14 @@ def close_lingering(connections: Iterable[object]) -> Iterator[None]:
 
     ``connections`` are uvicorn's protocols. They are watched until the block ends.
     """
-    with looking(close_when_idle(connections)):
+    with running(close_when_idle(connections)):
         yield
 
 
 @contextlib.contextmanager
 def shut_down_late(connections: Iterable[Connection]) -> Iterator[None]:
     """Shuts down connections that are added to ``connections`` during the block."""
-    with looking(shut_down_others(connections, set(connections))):
+    with running(shut_down_others(connections, set(connections))):
         yield
 
 
@@ -56,7 +56,7 @@ def shut_down_late(connections: Iterable[Connection]) -> Iterator[None]:
 def end_handshakes(servers: Iterable[object], connections: Iterable[object]) -> Iterator[None]:
     """Aborts the TCP connections of ``servers`` that are not among ``connections`` after
     ``SILENCE_SECONDS``: uvicorn's protocols get there when the TLS handshake is complete."""
-    with looking(abort_handshakes(servers, connections)):
+    with running(abort_handshakes(servers, connections)):
         yield
 
 
@@ -83,7 +83,7 @@ def socket_of(transport: asyncio.BaseTransport) -> int:
 
 
 @contextlib.contextmanager
-def looking(what: Coroutine[Any, Any, None]) -> Iterator[None]:
+def running(what: Coroutine[Any, Any, None]) -> Iterator[None]:
     task = asyncio.ensure_future(what)
     task.add_done_callback(log_failure)
     try:

@@ -121,7 +121,7 @@ def reasons(config: Config, *, http3: bool) -> Reasons:
     yield from reasons_of_sockets(config, http3=http3)
     yield from reasons_of_tls(config)
     yield from reasons_of_processes(config)
-    yield from reasons_of_sight(config)
+    yield from reasons_of_observability(config)
     yield from reasons_of_protocols(config)
     if http3:
         yield from reasons_of_http3(config)
@@ -162,7 +162,7 @@ def reasons_of_processes(config: Config) -> Reasons:
             yield frozenset({"timeout_worker_healthcheck"}), "there is no --workers"
 
 
-def reasons_of_sight(config: Config) -> Reasons:
+def reasons_of_observability(config: Config) -> Reasons:
     if isinstance(config.log_config, str):
         yield frozenset({"log_format", "use_colors"}), "--log-config sets the format"
     elif getattr(config, "log_format", "text") == "json":
@@ -213,7 +213,7 @@ def reasons_of_http3(config: Config) -> Reasons:
     if limits is not None and limits.accept_rate is None:
         yield frozenset({"http3_accept_burst"}), "there is no --http3-accept-rate"
     if limits is not None:
-        for name, most in limits._beyond_memory().items():
+        for name, most in limits._too_large_for_memory().items():
             why = f"--http3-memory has room for {most:,} of them, of {CONNECTION_BYTES >> 10} KiB each"
             yield frozenset({f"http3_{name}"}), why
     responses = getattr(config, "http3_limits", None)

@@ -37,7 +37,7 @@ class WorkerReports:
     async def start(self) -> None:
         """Starts listening for the other processes, unless it listens already."""
         if self._server is None:
-            self._server = await asyncio.start_unix_server(self._asked, self._own)
+            self._server = await asyncio.start_unix_server(self._serve_client, self._own)
 
     def close(self) -> None:
         """Stops listening."""
@@ -60,7 +60,9 @@ class WorkerReports:
         except (OSError, EOFError, asyncio.TimeoutError):
             return None
 
-    async def _asked(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _serve_client(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         # The process that requested the report may have ended.
         with contextlib.closing(writer), contextlib.suppress(ConnectionError):
             writer.write(pickle.dumps(await self._make_report()))

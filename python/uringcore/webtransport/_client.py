@@ -96,7 +96,7 @@ def _read(url: str) -> tuple[str, int, str, str]:
 async def _connect(
     address: tuple[str, int], config: ClientConfig, asked: RequestParameters, delay: float | None
 ) -> SessionState:
-    life = await _reach(address, config, delay)
+    life = await _connect_to_address(address, config, delay)
     try:
         return await life.open(asked)
     except BaseException:
@@ -104,7 +104,9 @@ async def _connect(
         raise
 
 
-async def _reach(address: tuple[str, int], config: ClientConfig, delay: float | None) -> _Life:
+async def _connect_to_address(
+    address: tuple[str, int], config: ClientConfig, delay: float | None
+) -> _Life:
     """Makes a connection without a session."""
     loop = asyncio.get_running_loop()
     check_target(*address)
@@ -146,7 +148,7 @@ class _Life(BaseConnectionProtocol):
             quic,
             self.loop,
             session_limits(config),
-            on_due=self._something_waits,
+            on_due=self._schedule_tick,
             transmit=self.transmit if self._flushes else None,
         )
 
@@ -183,7 +185,7 @@ class _Life(BaseConnectionProtocol):
             self._sessions.add(link)
         return link
 
-    def _something_waits(self) -> None:
+    def _schedule_tick(self) -> None:
         if not self.loop.is_closed():
             self._ticking = self.loop.call_later(1.0, self._tick)
 
@@ -193,16 +195,16 @@ class _Life(BaseConnectionProtocol):
             waits = self._client.tick()
         finally:
             if waits:
-                self._something_waits()
+                self._schedule_tick()
 
     def _session_changed(self, session: SessionState) -> None:
         if session.released.is_set():
             self._sessions.discard(session)
         is_idle = all(one.is_closed for one in self._sessions)
         if is_idle and self._closing is None and not self.loop.is_closed():
-            self._closing = self.loop.create_task(self._leave())
+            self._closing = self.loop.create_task(self._close_when_released())
 
-    async def _leave(self) -> None:
+    async def _close_when_released(self) -> None:
         """Closes the connection after the last capsules are acknowledged, because a close drops queued
         data."""
         await asyncio.gather(*(session.wait_released() for session in self._sessions))

@@ -113,7 +113,7 @@ class Outboxes:
         self._of: dict[int, Outbox] = {}
         # An upper bound of the waiting bytes: those at the last count, and those that were queued since.
         self._queued_at_most = 0
-        streams.on_over = self._let_go
+        streams.on_over = self._forget_stream
 
     def __len__(self) -> int:
         return len(self._of)
@@ -163,7 +163,7 @@ class Outboxes:
         self._queued_at_most = sum(waiting)
         return self._queued_at_most
 
-    def _let_go(self, number: int) -> None:
+    def _forget_stream(self, number: int) -> None:
         outbox = self._of.pop(number, None)
         if outbox is not None:
             outbox.discard()

@@ -194,7 +194,9 @@ class Server(ClosedOnExit):
         max_sessions: int,
     ) -> None:
         self._loop = loop
-        self._served = ListenerSettings({"h3": self._made}, config, worker, quic_configuration)
+        self._served = ListenerSettings(
+            {"h3": self._make_transport}, config, worker, quic_configuration
+        )
         self._allowed = allowed
         self._protocols = protocols
         self._handler = handler
@@ -345,7 +347,7 @@ class Server(ClosedOnExit):
         for session_transport in list(self._transports):
             session_transport.tick()
 
-    def _made(self, quic: QuicConnection) -> SessionTransport:
+    def _make_transport(self, quic: QuicConnection) -> SessionTransport:
         config = self._served.config
         session_transport = SessionTransport(
             quic,
@@ -353,7 +355,7 @@ class Server(ClosedOnExit):
             self._limits,
             close_timeout=config.close_timeout,
             session_limits=session_limits(config, self._max_sessions),
-            on_request=self._asked,
+            on_request=self._session_requested,
             on_over=self._transports.discard,
         )
         self._transports.add(session_transport)
@@ -361,7 +363,7 @@ class Server(ClosedOnExit):
             session_transport.go_away()
         return session_transport
 
-    def _asked(self, link: SessionState) -> None:
+    def _session_requested(self, link: SessionState) -> None:
         self._counts["sessions_asked"] += 1
         status = 503 if self._is_going_away else self._allowed.refusal(link)
         if status is None and self._handler is None and not self._backlog.enter(link):

@@ -11,12 +11,12 @@ from uringcore.webtransport._header_fields import HeadersLike, as_headers, first
 from uringcore.webtransport._session import Session
 from uringcore.webtransport._session_state import RequestAttributes, RequestParameters, SessionState
 
-__all__ = ["SessionRequest", "accepted", "asked_in"]
+__all__ = ["SessionRequest", "accepted", "parameters_of"]
 
 _Result = TypeVar("_Result")
 
 
-def asked_in(scope: dict[str, Any]) -> RequestParameters:
+def parameters_of(scope: dict[str, Any]) -> RequestParameters:
     """The parameters of a request for a session, from its ASGI scope."""
     headers: Headers = list(scope["headers"])
     query = scope["query_string"]

@@ -24,7 +24,7 @@ from uringcore.quic._transport import QuicTransport
 from uringcore.quic.configuration import QuicConfiguration
 from uringcore.quic.connection import QuicConnection
 from uringcore.quic.events import HandshakeCompleted
-from uringcore.webtransport._session_request import asked_in
+from uringcore.webtransport._session_request import parameters_of
 from uringcore.webtransport._session_state import SessionState
 
 __all__ = [
@@ -144,7 +144,7 @@ class SessionTransport(BaseConnectionProtocol):
             self._limits,
             server=(str(name[0]), int(name[1])),
             on_event=self._http_event,
-            on_session=self._asked,
+            on_session=self._session_requested,
             sessions=self._session_limits,
             transmit=self.transmit if self._flushes else None,
         )
@@ -171,11 +171,11 @@ class SessionTransport(BaseConnectionProtocol):
         if self._is_going_away:
             self.go_away()
 
-    def _asked(self, core: WebTransportSessionCore, scope: dict[str, Any]) -> None:
+    def _session_requested(self, core: WebTransportSessionCore, scope: dict[str, Any]) -> None:
         link = SessionState(
             core,
             self.quic,
-            asked_in(scope),
+            parameters_of(scope),
             close_timeout=self.close_timeout,
             on_change=self._session_changed,
         )

@@ -191,7 +191,7 @@ class AsyncHTTP3Transport(AsyncBaseTransport):
         origin = _origin(request)
         if self._always:
             with mapped(request):
-                asked = _asked(request, origin)
+                asked = _converted(request, origin)
                 route = Route(origin, _host(request.url), origin.port)
                 return await self._over_http3(request, asked, route)
         alternative = self._choose(origin)
@@ -233,7 +233,7 @@ class AsyncHTTP3Transport(AsyncBaseTransport):
         self, request: httpx.Request, origin: Origin, alternative: Alternative
     ) -> httpx.Response | None:
         """Returns the response, or ``None`` if TCP may and should be used instead."""
-        asked = _asked(request, origin)
+        asked = _converted(request, origin)
         asked.fields.append((b"alt-used", alternative.authority.encode("ascii")))
         route = Route(origin, alternative.host, alternative.port)
         try:
@@ -247,7 +247,7 @@ class AsyncHTTP3Transport(AsyncBaseTransport):
             if isinstance(exc, PoolTimeoutError) or not asked.may_repeat(exc):
                 raise
             return None
-        self.alternatives.works(origin, alternative)
+        self.alternatives.record_success(origin, alternative)
         if response.status_code == MISDIRECTED:
             # The status 421 means that the alternative does not serve the origin (RFC 7838 section 6).
             self.alternatives.forget(origin, alternative)
@@ -381,7 +381,7 @@ def _origin(request: httpx.Request) -> Origin:
     return Origin(host, port, url.netloc.decode("ascii"))
 
 
-def _asked(request: httpx.Request, origin: Origin) -> Request:
+def _converted(request: httpx.Request, origin: Origin) -> Request:
     if origin.port == 0:
         raise URLError(f"{str(request.url)!r}: the port must be from 1 to 65535")
     stream: Any = request.stream

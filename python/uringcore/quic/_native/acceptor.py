@@ -28,7 +28,7 @@ class Acceptor:
     ) -> None:
         self.backlog: Backlog[ConnectionProtocol] = Backlog(loop, config.backlog)
         self.served: ListenerSettings = ListenerSettings(
-            self._made, config, worker, lambda config: config._configuration
+            self._make_protocol, config, worker, lambda config: config._configuration
         )
 
     def reload(self, transport: QuicTransport, config: ServerConfig | None) -> None:
@@ -36,7 +36,7 @@ class Acceptor:
         self.served.reload(transport, config)
         self.backlog.resize(self.served.config.backlog)
 
-    def _made(self, quic: QuicConnection) -> ConnectionProtocol:
+    def _make_protocol(self, quic: QuicConnection) -> ConnectionProtocol:
         config = self.served.config
         return ConnectionProtocol(
             quic,

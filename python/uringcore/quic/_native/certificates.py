@@ -10,7 +10,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from uringcore.quic._certificate_selection import NamedCertificate, refuse_names_twice
+from uringcore.quic._certificate_selection import NamedCertificate, refuse_duplicate_names
 from uringcore.quic._credentials import read_certificates, read_private_key
 from uringcore.quic._errors import QuicConfigurationError
 from uringcore.quic.configuration import QuicConfiguration
@@ -82,18 +82,18 @@ def load_certificates(
             chain, key, names = _read("certificates", source)
             if number == 1:
                 _set(configuration, chain, key)
-                if _is_the_default_only(chain, key, names):
+                if _is_default_only(chain, key, names):
                     continue
                 names = _without_asterisk(names)
             new = NamedCertificate.checked(chain, key, names)
-            refuse_names_twice(configuration.named_certificates, new)
+            refuse_duplicate_names(configuration.named_certificates, new)
         except QuicConfigurationError as error:
             message = f"certificate {number}: {error.message}"
             raise QuicConfigurationError("certificates", message) from None
         configuration.named_certificates.append(new)
 
 
-def _is_the_default_only(chain: list[bytes], key: bytes, names: Sequence[str] | None) -> bool:
+def _is_default_only(chain: list[bytes], key: bytes, names: Sequence[str] | None) -> bool:
     """True if the first certificate has no server name of its own. Raises an error for an invalid one."""
     if names is not None and list(names) != ["*"]:
         return False

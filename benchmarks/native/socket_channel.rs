@@ -14,7 +14,7 @@ use rustls::{ClientConfig, ClientConnection};
 
 use crate::Failure;
 use crate::args::Args;
-use crate::quic::{self, SERVER_NAME};
+use crate::quinn_setup::{self, SERVER_NAME};
 
 pub enum Channel {
     Tcp(TcpStream),
@@ -34,7 +34,7 @@ pub fn open(
         "tcp" => (0..count).map(|_| Channel::tcp(address, limit)).collect(),
         "udp" => (0..count).map(|_| Channel::udp(address)).collect(),
         "tls" => {
-            let config = Arc::new(quic::client_tls(args)?);
+            let config = Arc::new(quinn_setup::client_tls(args)?);
             (0..count)
                 .map(|_| Channel::tls(address, limit, &config))
                 .collect()

@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 use uringcore_bench::carrier::{Carrier, WebTransport};
 use uringcore_bench::latency::Latencies;
 use uringcore_bench::report::Report;
-use uringcore_bench::{Failure, cpu, memory, quic};
+use uringcore_bench::{Failure, cpu, memory, quinn_setup};
 
 const PING_BYTES: usize = 100;
 const DATAGRAM_BYTES: usize = 1000;
@@ -75,7 +75,7 @@ where
 
 /// A full handshake, followed by a close.
 async fn handshake(endpoint: Endpoint, address: SocketAddr) -> Result<(), Failure> {
-    let connection = quic::connect(&endpoint, address).await?;
+    let connection = quinn_setup::connect(&endpoint, address).await?;
     connection.close(VarInt::from_u32(0), b"");
     Ok(())
 }
