@@ -57,11 +57,12 @@ PYTEST_RUN = -m pytest -q -n $(PROCESSES) --dist worksteal
 RUST_TESTS := --workspace --profile $(TEST_PROFILE) --locked --quiet
 
 # Rust's tests are built and run beside Python's. The cases with other QUIC implementations are test-all's: what
-# they see is the wire, which is the same under every interpreter.
+# they see is the wire, which is the same under every interpreter. Tests of code above the driver run each case on one
+# backend here, in turn, and on both in test-all (tests/support/backend_turns.py).
 test: $(DEV_VENV) fetch
 	@log="$$(mktemp)"; trap 'rm -f "$$log"; kill $$(jobs -p) 2>/dev/null || true' EXIT; \
 	env --default-signal=INT cargo test $(RUST_TESTS) > "$$log" 2>&1 < /dev/null & rust=$$!; \
-	python=0; $(DEV_VENV)/bin/python $(PYTEST_RUN) -m "not wire" $(PYTEST) || python=$$?; \
+	python=0; $(DEV_VENV)/bin/python $(PYTEST_RUN) -m "not wire" --backends-in-turn $(PYTEST) || python=$$?; \
 	status=0; wait $$rust || status=$$?; \
 	echo '== cargo test'; cat "$$log"; \
 	if [[ $$status != 0 || $$python != 0 ]]; then exit 1; fi

@@ -8,7 +8,24 @@ from typing import Any
 
 import pytest
 
-from tests.support import inherited_signals, interpreter_roles
+from tests.support import backend_turns, inherited_signals, interpreter_roles
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """The option of `make test`."""
+    parser.addoption(
+        "--backends-in-turn",
+        action="store_true",
+        help="run each case of the tests marked `either_backend` on one backend, in turn",
+    )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Before `-k` and `-m`, so that a case has the backend that it has in the whole run."""
+    if config.getoption("backends_in_turn"):
+        items[:], left_out = backend_turns.split(items)
+        config.hook.pytest_deselected(items=left_out)
 
 
 def pytest_configure() -> None:

@@ -22,6 +22,8 @@ from uringcore.http3 import (
     WebSocketClosedError,
 )
 
+pytestmark = pytest.mark.either_backend
+
 
 @pytest.mark.parametrize("code", ["0", "100", "102", "10c", "1234"])
 def test_a_response_after_stop_sending_is_read_for_every_code(peer, run, code):

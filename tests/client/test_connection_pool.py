@@ -25,6 +25,8 @@ from uringcore.http3 import (
 )
 from uringcore.quic._errors import QuicCertificateError, QuicConnectionRefusedError
 
+pytestmark = pytest.mark.either_backend
+
 
 def client_for(peer, **options):
     """Time-outs are off unless a test is about one: the machine may be busy."""

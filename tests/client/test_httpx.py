@@ -22,6 +22,8 @@ from uringcore.contrib.httpx import AsyncHTTP3Transport
 from uringcore.http3 import AlternativeCache
 from uringcore.quic.configuration import QuicConfiguration
 
+pytestmark = pytest.mark.either_backend
+
 TIMEOUT = httpx.Timeout(60)
 
 

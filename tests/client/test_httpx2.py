@@ -21,6 +21,8 @@ from tests.support.free_ports import free_port
 from tests.support.interpreter_roles import is_default_interpreter
 from uringcore.contrib.httpx import AsyncHTTP3Transport
 
+pytestmark = pytest.mark.either_backend
+
 httpx2 = pytest.importorskip("httpx2")
 truststore = pytest.importorskip("truststore")
 

@@ -18,6 +18,8 @@ from uringcore.contrib.httpx import AsyncHTTP3Transport
 from uringcore.devcert import DevelopmentCertificate
 from uringcore.http3._url import parse_url
 
+pytestmark = pytest.mark.either_backend
+
 
 class Site:
     """HTTP/1.1 over TLS that advertises HTTP/3, truthfully or not."""

@@ -25,6 +25,8 @@ from uringcore.http3._origin_connection import connect
 from uringcore.http3._resumption_cache import Route
 from uringcore.http3._url import parse_url
 
+pytestmark = pytest.mark.either_backend
+
 
 @pytest.fixture
 def others():

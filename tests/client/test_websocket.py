@@ -31,6 +31,8 @@ from uringcore.http3 import (
     WebSocketRefusedError,
 )
 
+pytestmark = pytest.mark.either_backend
+
 
 def chat(peer):
     return f"wss://localhost:{peer.port}/chat"

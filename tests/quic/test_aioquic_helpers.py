@@ -15,6 +15,8 @@ from uringcore.h3 import connection as h3
 from uringcore.quic import connection, logger, packet
 from uringcore.quic import events as quic_events
 
+pytestmark = pytest.mark.either_backend
+
 their_h3 = pytest.importorskip("aioquic.h3.connection")
 if int(importlib.import_module("aioquic").__version__.split(".")[1]) < 7:
     pytest.skip("the expected results are aioquic 1.7's", allow_module_level=True)

@@ -19,6 +19,8 @@ from uringcore.quic.connection import (
 )
 from uringcore.tls import HandshakeType
 
+pytestmark = pytest.mark.either_backend
+
 
 def test_names_are_where_programs_look_for_them():
     assert QuicErrorCode.NO_ERROR == 0

@@ -27,6 +27,8 @@ from uringcore.quic import events
 from uringcore.quic.configuration import QuicConfiguration
 from uringcore.quic.connection import QuicConnection
 
+pytestmark = pytest.mark.either_backend
+
 
 class Transmitting(Recorder):
     """Acts at each ``transmit``, which aioquic calls after every datagram."""

@@ -11,6 +11,8 @@ from uringcore.http3 import URLError
 from uringcore.http3._url import parse_url
 from uringcore.quic._errors import QuicConfigurationError
 
+pytestmark = pytest.mark.either_backend
+
 
 def test_a_port_may_be_text(run, server_configuration, client_configuration):
     async def main():

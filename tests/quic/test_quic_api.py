@@ -21,6 +21,8 @@ from uringcore.quic import events
 from uringcore.quic.configuration import QuicConfiguration
 from uringcore.quic.logger import QuicFileLogger, QuicLogger
 
+pytestmark = pytest.mark.either_backend
+
 
 def _made(kind):
     values = {

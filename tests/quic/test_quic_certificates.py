@@ -14,6 +14,8 @@ from uringcore.quic import events
 from uringcore.quic._errors import QuicConfigurationError
 from uringcore.quic.configuration import QuicConfiguration
 
+pytestmark = pytest.mark.either_backend
+
 aioquic_asyncio = pytest.importorskip("aioquic.asyncio")
 aioquic_tls = pytest.importorskip("aioquic.tls")
 aioquic_events = pytest.importorskip("aioquic.quic.events")

@@ -20,6 +20,8 @@ from uringcore.quic import events
 from uringcore.quic._errors import QuicConnectionError
 from uringcore.quic.connection import QuicConnection
 
+pytestmark = pytest.mark.either_backend
+
 DEAD = Conditions(loss=1.0)
 
 

@@ -14,6 +14,8 @@ from tests.quic.aioquic_peer import (
 from tests.quic.harness import Echo, completed, connecting, eventually, serving, ticket_of
 from uringcore.quic import events
 
+pytestmark = pytest.mark.either_backend
+
 aioquic_asyncio = pytest.importorskip("aioquic.asyncio")
 aioquic_events = pytest.importorskip("aioquic.quic.events")
 

@@ -14,6 +14,8 @@ from uringcore.asyncio import connect
 from uringcore.quic._errors import QuicCertificateError
 from uringcore.tls import AlertDescription
 
+pytestmark = pytest.mark.either_backend
+
 aioquic_asyncio = pytest.importorskip("aioquic.asyncio")
 aioquic_tls = pytest.importorskip("aioquic.tls")
 ed448 = pytest.importorskip("cryptography.hazmat.primitives.asymmetric.ed448")

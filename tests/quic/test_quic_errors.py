@@ -29,6 +29,8 @@ from uringcore.quic._errors import (
 from uringcore.quic.configuration import QuicConfiguration
 from uringcore.tls import AlertDescription
 
+pytestmark = pytest.mark.either_backend
+
 
 async def _fails(port, configuration, host="127.0.0.1"):
     """Returns the exception of a connection attempt that must fail at once."""

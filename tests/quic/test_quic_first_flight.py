@@ -13,6 +13,8 @@ from uringcore.asyncio import _first_flight as first_flight
 from uringcore.quic import events
 from uringcore.quic.logger import QuicLogger
 
+pytestmark = pytest.mark.either_backend
+
 
 @pytest.fixture
 def patient(monkeypatch):

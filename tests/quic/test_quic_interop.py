@@ -12,6 +12,8 @@ from tests.quic.harness import Echo, Recorder, eventually, patterned, serving
 from uringcore.asyncio import connect
 from uringcore.quic import events
 
+pytestmark = pytest.mark.either_backend
+
 aioquic_asyncio = pytest.importorskip("aioquic.asyncio")
 aioquic_configuration = pytest.importorskip("aioquic.quic.configuration")
 aioquic_events = pytest.importorskip("aioquic.quic.events")

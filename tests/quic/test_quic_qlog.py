@@ -15,6 +15,8 @@ from uringcore.quic.configuration import QuicConfiguration
 from uringcore.quic.connection import QuicConnection
 from uringcore.quic.logger import QuicFileLogger, QuicLogger
 
+pytestmark = pytest.mark.either_backend
+
 
 def copies(data, step):
     """Returns the datagrams that arrive for one that is sent. After the handshake some arrive twice and once

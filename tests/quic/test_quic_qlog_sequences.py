@@ -22,6 +22,8 @@ from uringcore.quic._sequence_logger import QuicSequenceLogger, TraceLimits
 from uringcore.quic.configuration import QuicConfiguration
 from uringcore.quic.connection import QuicConnection
 
+pytestmark = pytest.mark.either_backend
+
 NAME = re.compile(r"trace-\d{13}-[0-9a-f]{16}\.sqlog")
 
 

@@ -40,6 +40,8 @@ from uringcore.quic import events
 from uringcore.quic.sessions import SharedSessionStore
 from uringcore.tls import CipherSuite, MemorySessionStore, SessionTicket
 
+pytestmark = pytest.mark.either_backend
+
 aioquic_asyncio = pytest.importorskip("aioquic.asyncio")
 aioquic_configuration = pytest.importorskip("aioquic.quic.configuration")
 aioquic_events = pytest.importorskip("aioquic.quic.events")

@@ -33,6 +33,8 @@ from uringcore.quic._session_store_thread import StoreThread
 from uringcore.quic.connection import QuicConnection
 from uringcore.quic.sessions import SharedSessionStore
 
+pytestmark = pytest.mark.either_backend
+
 HOLDER = """
 import sqlite3, sys
 database = sqlite3.connect(sys.argv[1], isolation_level=None)

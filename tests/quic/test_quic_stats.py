@@ -20,6 +20,8 @@ from uringcore.quic.connection import QuicConnection
 from uringcore.quic.metrics import CONTENT_TYPE, openmetrics
 from uringcore.quic.stats import QuicConnectionStats
 
+pytestmark = pytest.mark.either_backend
+
 SO_TIMESTAMPNS = 35  # Linux's value, on every architecture that Python's wheels are built for
 
 

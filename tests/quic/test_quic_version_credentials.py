@@ -21,6 +21,8 @@ from uringcore.quic._errors import QuicConfigurationError
 from uringcore.quic.packet import QuicProtocolVersion
 from uringcore.tls import AddressToken, SessionTicket
 
+pytestmark = pytest.mark.either_backend
+
 aioquic_asyncio = pytest.importorskip("aioquic.asyncio")
 aioquic_configuration = pytest.importorskip("aioquic.quic.configuration")
 

@@ -18,6 +18,8 @@ from uringcore.quic.connection import QuicConnection
 from uringcore.quic.events import HandshakeCompleted
 from uringcore.quic.packet import QuicProtocolVersion
 
+pytestmark = pytest.mark.either_backend
+
 aioquic_asyncio = pytest.importorskip("aioquic.asyncio")
 aioquic_configuration = pytest.importorskip("aioquic.quic.configuration")
 aioquic_crypto = pytest.importorskip("aioquic.quic.crypto")

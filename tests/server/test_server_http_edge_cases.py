@@ -15,6 +15,8 @@ from uringcore.http3._origin_connection import connect as connect_origin
 from uringcore.http3._request import Request
 from uringcore.quic.configuration import QuicConfiguration
 
+pytestmark = pytest.mark.either_backend
+
 EDGES = "tests.server.edge_case_application:app"
 
 

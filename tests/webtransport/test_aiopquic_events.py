@@ -14,6 +14,8 @@ from uringcore.contrib import aiopquic as wt
 from uringcore.quic.configuration import QuicConfiguration
 from uringcore.webtransport import SessionRefusedError
 
+pytestmark = pytest.mark.either_backend
+
 
 def test_events_of_a_session(run_anywhere, files):
     async def main():

@@ -11,6 +11,8 @@ from tests.webtransport.session_pairs import application_pair, asked_of, connect
 from uringcore.quic import StreamResetError
 from uringcore.webtransport import SessionClosedError
 
+pytestmark = pytest.mark.either_backend
+
 
 class Application:
     """Accepts, and receives no message until ``go`` is set. Then appends each message to ``heard`` and calls

@@ -23,6 +23,8 @@ from uringcore.contrib import aiopquic as wt
 from uringcore.quic.configuration import QuicConfiguration
 from uringcore.webtransport._outbox import Outboxes
 
+pytestmark = pytest.mark.either_backend
+
 MEBIBYTE = 1 << 20
 
 

@@ -28,6 +28,8 @@ from uringcore.webtransport import (
     connect_webtransport,
 )
 
+pytestmark = pytest.mark.either_backend
+
 
 @contextlib.asynccontextmanager
 async def first_session(certificate, **options):

@@ -20,6 +20,8 @@ from uringcore.quic.workers import PortGroup
 from uringcore.tls import CipherSuite, Group
 from uringcore.webtransport._session_transport import over_http3, quic_configuration, session_limits
 
+pytestmark = pytest.mark.either_backend
+
 PORT_TRIED = 100
 
 

@@ -27,6 +27,8 @@ from uringcore.webtransport import (
     connect_webtransport,
 )
 
+pytestmark = pytest.mark.either_backend
+
 
 async def echo(session):
     async for stream in session.streams():

@@ -17,9 +17,12 @@ from tests.http.applications.exchange import UVICORN, WAIT_SECONDS, Case, Side, 
 from tests.server.harness import Server
 from tests.support.interpreter_roles import is_default_interpreter
 
-pytestmark = pytest.mark.skipif(
-    not is_default_interpreter(), reason="frameworks are compared on the default interpreter"
-)
+pytestmark = [
+    pytest.mark.either_backend("sides"),
+    pytest.mark.skipif(
+        not is_default_interpreter(), reason="frameworks are compared on the default interpreter"
+    ),
+]
 # The module that must be installed, by framework.
 FRAMEWORKS = {
     "fastapi": "fastapi",

@@ -14,7 +14,7 @@ from tests.http.raw_client import connect_raw, needs_recent_aioquic
 from tests.server.harness import command
 from uringcore.h3.connection import ErrorCode
 
-pytestmark = needs_recent_aioquic
+pytestmark = [pytest.mark.either_backend, needs_recent_aioquic]
 
 CAPSULE_PROTOCOL = (b"capsule-protocol", b"?1")
 OPTIONS = ("--http3-connect", "connect-udp", "--http3-connect", "chat")

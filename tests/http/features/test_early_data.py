@@ -16,7 +16,7 @@ from tests.http import http3_bytes
 from tests.http.features.conftest import events
 from tests.http.raw_client import connect_raw, needs_recent_aioquic
 
-pytestmark = needs_recent_aioquic
+pytestmark = [pytest.mark.either_backend, needs_recent_aioquic]
 
 
 async def get_ticket(server):

@@ -16,7 +16,7 @@ from tests.http.features.websocket_client import Socket
 from tests.http.raw_client import WAIT_SECONDS, connect_raw, needs_recent_aioquic
 from tests.server.harness import Server
 
-pytestmark = needs_recent_aioquic
+pytestmark = [pytest.mark.either_backend, needs_recent_aioquic]
 
 # Headers that the application sets; uvicorn and uringcore add their own.
 SHOWN = ("sec-websocket-protocol", "x-app", "x-why", "content-type")

@@ -8,7 +8,7 @@ import uringcore
 from tests.http import http3_bytes
 from tests.http.raw_client import connect_raw, needs_recent_aioquic
 
-pytestmark = needs_recent_aioquic
+pytestmark = [pytest.mark.either_backend, needs_recent_aioquic]
 
 SIZE = 3_000_000
 

@@ -20,6 +20,8 @@ from uringcore.quic._errors import QuicConnectionError
 from uringcore.quic.configuration import QuicConfiguration
 from uringcore.server._certificate_subject import subject
 
+pytestmark = pytest.mark.either_backend
+
 TLS_1_3 = 0x0304
 SUITES = {0x1301, 0x1302, 0x1303}
 

@@ -13,7 +13,7 @@ from tests.http.features.websocket_client import Socket, frame, run, wait_events
 from tests.http.raw_client import needs_recent_aioquic
 from uringcore.h3.connection import ErrorCode
 
-pytestmark = needs_recent_aioquic
+pytestmark = [pytest.mark.either_backend, needs_recent_aioquic]
 
 MASK_BIT = 0x80
 

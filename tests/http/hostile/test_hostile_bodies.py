@@ -4,12 +4,14 @@ import asyncio
 import contextlib
 import json
 
+import pytest
+
 from tests.http import http3_bytes
 from tests.http.hostile.attacked_server import BODY_TIMEOUT, MIB, attacked_server, run
 from tests.http.raw_client import connect_raw, needs_recent_aioquic
 from uringcore.h3.connection import ErrorCode
 
-pytestmark = needs_recent_aioquic
+pytestmark = [pytest.mark.either_backend, needs_recent_aioquic]
 
 PART = bytes(60_000)
 

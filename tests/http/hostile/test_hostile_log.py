@@ -16,7 +16,7 @@ from tests.http.hostile.attacked_server import LOG_LINES, attacked_server, run
 from tests.http.raw_client import WAIT_SECONDS, connect_raw, needs_recent_aioquic
 from uringcore.h3.connection import ErrorCode
 
-pytestmark = needs_recent_aioquic
+pytestmark = [pytest.mark.either_backend, needs_recent_aioquic]
 
 DESERTED = "tests.http.hostile.abandoned_applications:app"
 CANCELLED = ErrorCode.H3_REQUEST_CANCELLED

@@ -11,6 +11,8 @@ from tests.quic.harness import eventually
 from tests.quic.native.connection_pairs import client_config, connecting, listening, server_config
 from uringcore import quic
 
+pytestmark = pytest.mark.either_backend
+
 aioquic_tls = pytest.importorskip("aioquic.tls")
 serialization = pytest.importorskip("cryptography.hazmat.primitives.serialization")
 rsa = pytest.importorskip("cryptography.hazmat.primitives.asymmetric.rsa")

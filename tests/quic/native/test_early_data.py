@@ -10,6 +10,8 @@ from tests.quic.harness import eventually
 from tests.quic.native.connection_pairs import connecting, listening
 from uringcore import quic
 
+pytestmark = pytest.mark.either_backend
+
 
 async def ticket_of(pki, listener):
     async with connecting(pki, listener) as one:

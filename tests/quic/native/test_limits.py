@@ -18,6 +18,8 @@ from tests.quic.native.connection_pairs import (
 )
 from uringcore import quic
 
+pytestmark = pytest.mark.either_backend
+
 
 def test_an_unread_stream_stops_its_sender(run_anywhere, pki):
     async def main():

@@ -38,6 +38,8 @@ from uringcore.quic.packet import QuicProtocolVersion
 from uringcore.quic.sessions import SharedSessionStore
 from uringcore.tls import CipherSuite, Group
 
+pytestmark = pytest.mark.either_backend
+
 aioquic_crypto = pytest.importorskip("aioquic.quic.crypto")
 aioquic_tls = pytest.importorskip("aioquic.tls")
 

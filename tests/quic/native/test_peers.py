@@ -20,6 +20,8 @@ from uringcore import quic
 from uringcore.asyncio import connect as asyncio_connect
 from uringcore.quic import events
 
+pytestmark = pytest.mark.either_backend
+
 
 async def _echoes(port, config):
     """Checks that a server echoes."""
