@@ -161,6 +161,32 @@ def test_no_other_socket_takes_the_address_of_an_endpoint_with_a_key(
     run_anywhere(main())
 
 
+@pytest.mark.parametrize("other", ["127.0.0.1", "::ffff:127.0.0.1"])
+@pytest.mark.usefixtures("ipv6")
+def test_a_key_and_a_shared_address_do_not_go_together(run_anywhere, server_configuration, other):
+    """Both sockets had SO_REUSEADDR before the endpoint opened: packets go to the newer one."""
+
+    async def main():
+        configuration = server_configuration(stateless_reset_key=KEY)
+        older = bound(("127.0.0.1", 0), reuse=True)
+        address = older.getsockname()
+        with bound((other, address[1]), only_v6=False, reuse=True) as newer, older:
+            for sock in (older, newer):
+                with pytest.raises(QuicConfigurationError, match="SO_REUSEADDR") as caught:
+                    async with endpoint(configuration, sock.dup()):
+                        pass
+                assert caught.value.field == "stateless_reset_key"
+                assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR) == 1
+            newer.close()
+            async with (
+                endpoint(configuration, older.dup()),
+                victim(*address, "test") as alive,
+            ):
+                await alive.protocol.ping()
+
+    run_anywhere(main())
+
+
 def test_an_endpoint_on_both_families_answers_for_no_connection_that_it_has(
     run, server_configuration
 ):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -57,11 +58,15 @@ class AcceptSettings:
         assert isinstance(made, QuicServerSetup)
         return made
 
-    def change(self, configuration: QuicConfiguration, retry: RetryPolicy) -> QuicServerSetup:
-        """Returns the setup of another configuration, for new connections from now on. Sessions in memory
-        stay.
+    @contextlib.contextmanager
+    def changed(
+        self, configuration: QuicConfiguration, retry: RetryPolicy
+    ) -> Iterator[QuicServerSetup]:
+        """Takes another configuration for new connections; the block passes its setup to the endpoint.
+        Sessions in memory stay.
 
-        Raises :class:`~uringcore.quic.QuicConfigurationError`, and then nothing has changed.
+        Raises :class:`~uringcore.quic.QuicConfigurationError`. Then, and if the block raises, nothing has
+        changed.
         """
         before = self._given, self._retry, self._configuration
         if configuration.session_store is None and self._given.session_store is None:
@@ -73,10 +78,10 @@ class AcceptSettings:
         try:
             setup = self.setup()
             self._configuration = self._effective()
+            yield setup
         except BaseException:
             self._given, self._retry, self._configuration = before
             raise
-        return setup
 
     def reset_keys(self) -> list[bytes]:
         """The keys for stateless resets, as the configuration has them now."""

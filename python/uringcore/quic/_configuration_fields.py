@@ -186,8 +186,9 @@ class ConfigurationFields:
     addresses may share a key. Two servers that run at a time and are bound to one address must not share one:
     each would answer packets for the other's connections with tokens that end them, and anybody who has seen
     a connection ID could obtain its token (section 21.11). On one machine such servers need ``SO_REUSEPORT``;
-    there a key is refused unless they are workers of one :class:`~uringcore.quic.workers.PortGroup`. So give
-    each machine its own key, unless the load balancer routes packets by connection ID."""
+    there a key is refused unless they are workers of one :class:`~uringcore.quic.workers.PortGroup`. A socket
+    with ``SO_REUSEADDR`` loses that option, and its key is refused while another socket is bound to the
+    address. So give each machine its own key, unless the load balancer routes packets by connection ID."""
 
     token_key: bytes | Sequence[bytes] | None = field(default=None, repr=False)
     """32 to 64 secret bytes that encrypt address validation tokens (RFC 9000 section 8.1.4); with ``None``

@@ -143,7 +143,10 @@ class QuicTransport(asyncio.BaseTransport):
         self._accept_with(self._accept_settings.setup(), self._accept_settings.reset_keys())
 
     def _accept_with(self, setup: QuicServerSetup, reset_keys: list[bytes]) -> None:
-        """Accepts new connections with this setup from now on."""
+        """Accepts new connections with this setup from now on.
+
+        Raises ``QuicConfigurationError`` and ``OSError``, and then nothing has changed.
+        """
         if not self._is_serving:
             return
         endpoint = self._need_endpoint()
@@ -337,7 +340,8 @@ class QuicTransport(asyncio.BaseTransport):
     def _name_for_keys(self) -> bytes:
         """The name of the socket, from which reset keys are derived; no other socket gets it from now on.
 
-        Raises ``QuicConfigurationError`` if the socket shares its port (SO_REUSEPORT).
+        Raises ``QuicConfigurationError`` if the socket shares its port (SO_REUSEPORT) or its address
+        (SO_REUSEADDR).
         """
         if not self._is_worker and shares_port(self._sock):
             raise QuicConfigurationError(
@@ -345,7 +349,12 @@ class QuicTransport(asyncio.BaseTransport):
                 "the socket shares its port (SO_REUSEPORT), and servers with one key would end each "
                 "other's connections: make them workers of a PortGroup, or leave the key out",
             )
-        refuse_further_sockets(self._sock)
+        if not refuse_further_sockets(self._sock):
+            raise QuicConfigurationError(
+                "stateless_reset_key",
+                "another socket is bound to the address (SO_REUSEADDR), and servers with one key would "
+                "end each other's connections: close it, or leave the key out",
+            )
         return name_of(self._sock)
 
     def _report(self, message: str, exc: BaseException) -> None:

@@ -3,8 +3,8 @@
 Receiving is in :mod:`uringcore.quic._transport`, sharing a port in :mod:`uringcore.quic.workers`.
 
 A secret for stateless resets is refused on a socket with SO_REUSEPORT outside of a ``PortGroup``, whose port
-no other program can bind, and SO_REUSEADDR is switched off: reset keys are derived from the socket's name,
-which must belong to one live socket.
+no other program can bind, and on one whose address another socket has. SO_REUSEADDR is switched off: reset
+keys are derived from the socket's name, which must belong to one live socket.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ __all__ = [
     "resolve",
     "shares_port",
 ]
+
+_Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 def bind_udp(
@@ -150,11 +152,9 @@ def name_of(sock: Any) -> bytes:
     with socket.socket(fileno=os.dup(sock.fileno())) as own:
         host, port, *more = own.getsockname()
         # The scope is added to the name as a number, below.
-        address = ipaddress.ip_address(host.partition("%")[0])
-        mapped = getattr(address, "ipv4_mapped", None)
+        packed = _unmapped(ipaddress.ip_address(host.partition("%")[0])).packed
         scope = more[1] if more else 0
         device = own.getsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, _DEVICE_NAME_MAX)
-    packed = (mapped or address).packed
     # The name begins with the length of the address, so that IPv4 and IPv6 addresses give different names.
     return struct.pack("!BHI", len(packed), port, scope) + packed + device.rstrip(b"\0")
 
@@ -165,13 +165,57 @@ def shares_port(sock: Any) -> bool:
         return bool(own.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT))
 
 
-def refuse_further_sockets(sock: Any) -> None:
-    """Prevents further sockets from being bound to the address.
+def refuse_further_sockets(sock: Any) -> bool:
+    """Prevents further sockets from being bound to the address. Returns False, and changes nothing, if
+    another one is bound to it already.
 
     With ``SO_REUSEADDR`` on both, which systemd sets, the kernel gives the newer one all unicast datagrams.
     """
     with socket.socket(fileno=os.dup(sock.fileno())) as own:
+        if not own.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR):
+            return True
+        # First, so that no other socket is bound between the look and the end of sharing.
         own.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
+        if not _shares_address(own):
+            return True
+        own.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        return False
+
+
+def _shares_address(own: socket.socket) -> bool:
+    """True if the kernel's tables have another UDP socket with the address of this one.
+
+    The tables lack scopes and devices, so a link-local address or a bound device is assumed to be alone.
+    Without ``/proc`` there are no tables.
+    """
+    host, port, *more = own.getsockname()
+    device = own.getsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, _DEVICE_NAME_MAX)
+    if device.rstrip(b"\0") or (more and more[1]):
+        return False
+    address, inode = _unmapped(ipaddress.ip_address(host)), os.fstat(own.fileno()).st_ino
+    for table in ("/proc/self/net/udp", "/proc/self/net/udp6"):
+        try:
+            with open(table, encoding="ascii") as lines:
+                entries = [line.split() for line in lines][1:]
+        except FileNotFoundError:
+            continue
+        for entry in entries:
+            # proc(5): an address is written as 32-bit words in the machine's byte order.
+            words, _, its_port = entry[1].partition(":")
+            if int(its_port, 16) != port or int(entry[9]) == inode:
+                continue
+            packed = b"".join(
+                struct.pack("=I", int(words[at : at + 8], 16)) for at in range(0, len(words), 8)
+            )
+            if _unmapped(ipaddress.ip_address(packed)) == address:
+                return True
+    return False
+
+
+def _unmapped(address: _Address) -> _Address:
+    """An IPv4 address that is mapped into IPv6 (RFC 4291 section 2.5.5.2) as what it is."""
+    mapped = getattr(address, "ipv4_mapped", None)
+    return address if mapped is None else mapped
 
 
 def reachable(family: int, addr: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import io
+import os
 
 import pytest
 
@@ -15,7 +17,10 @@ from tests.quic.native.test_options import listening_again
 from tests.support.certificates import LOCAL
 from tests.support.reset_oracle import answers, asked_for, mark, victim
 from uringcore import quic
+from uringcore.quic.logger import QuicLogger
 from uringcore.quic.workers import PortGroup
+
+pytestmark = pytest.mark.either_backend
 
 
 @pytest.fixture
@@ -268,6 +273,30 @@ def test_a_reset_key_for_a_shared_port_is_refused_and_changes_nothing(run_anywhe
             listener.reload()
             async with connecting(pki, listener) as one:
                 assert one.alpn == "test"
+
+    run_anywhere(main())
+
+
+def test_a_reload_without_a_free_descriptor_changes_nothing(run_anywhere, pki, monkeypatch):
+    """The socket's name, of which reset keys are derived, takes a duplicate of its descriptor."""
+    traces = QuicLogger()
+
+    def no_descriptor(fd):
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    async def main():
+        with PortGroup("127.0.0.1", 0, workers=1, stateless_reset_key=bytes(32)) as group:
+            async with quic.listen(config=server_config(pki), workers=group[0]) as listener:
+                with monkeypatch.context() as patch, pytest.raises(OSError) as caught:
+                    patch.setattr(os, "dup", no_descriptor)
+                    listener.reload(server_config(pki, alpn=["next"], qlog=traces))
+                assert caught.value.errno == errno.EMFILE
+                async with connecting(pki, listener) as one, await listener.accept() as other:
+                    assert await echoed(one, other) == b"hello"
+                assert traces.to_dict()["traces"] == []
+                listener.reload(server_config(pki, qlog=traces))
+                async with connecting(pki, listener), await listener.accept():
+                    assert len(traces.to_dict()["traces"]) == 1
 
     run_anywhere(main())
 

@@ -154,7 +154,8 @@ class ServerConfig(EndpointConfig):
 
     Two servers that run at the same time on one address must not share a key: each would answer packets of
     the other's connections with tokens that end them (section 21.11). So a key is refused with
-    ``reuse_port``; workers of a ``PortGroup`` share one safely, and so do several addresses of one machine.
+    ``reuse_port``, and on a socket whose address another socket has (``SO_REUSEADDR``); workers of a
+    ``PortGroup`` share one safely, and so do several addresses of one machine.
     Give each machine a key of its own."""
 
     preferred_address: Sequence[tuple[str, int]] = ()

@@ -110,8 +110,8 @@ class ListenerSettings:
     def reload(self, transport: QuicTransport, config: ServerConfig | None) -> None:
         """Reads the files of the settings again, or takes other settings, for new connections.
 
-        Raises :class:`QuicConfigurationError`, and :class:`ListenerClosedError` if no connections are
-        accepted any more, and then nothing has changed.
+        Raises :class:`QuicConfigurationError`, :class:`ListenerClosedError` if no connections are accepted
+        any more, and ``OSError`` without a free descriptor, and then nothing has changed.
         """
         if not transport.is_serving():
             raise ListenerClosedError("the listener does not accept connections any more")
@@ -121,12 +121,10 @@ class ListenerSettings:
             if _plain(getattr(config, name)) != _plain(getattr(self.config, name)):
                 message = "cannot change while the listener is open"
                 raise QuicConfigurationError(name, message)
-        if config.stateless_reset_key is not None:
-            # This fails if the program has set SO_REUSEPORT on the socket meanwhile, with which a key is not
-            # allowed.
-            transport._name_for_keys()
-        setup = self.accept_settings.change(self._make(config), config.retry)
-        transport._accept_with(setup, self.accept_settings.reset_keys())
+        with self.accept_settings.changed(self._make(config), config.retry) as setup:
+            # This fails if the program has set SO_REUSEPORT on the socket meanwhile, with which a key is
+            # not allowed.
+            transport._accept_with(setup, self.accept_settings.reset_keys())
         self.config = config
 
 
