@@ -23,7 +23,6 @@ from uringcore.quic._sequence_logger import TraceLimits
 from uringcore.quic.limits import RetryPolicy
 from uringcore.server._config import EARLY_DATA, LOOP, Config
 from uringcore.server._limits import limit_options
-from uringcore.server._run_modes import serve
 from uringcore.server._startup_errors import StartupError, ended_by_sigterm
 from uringcore.server._uvicorn_options import PLACES, idle_options, option_name
 
@@ -330,6 +329,9 @@ def start(app: str, **options: Any) -> None:
                 warn_if_exposed(path, logger)
             for line in idle_options(given_options(options), config, http3=config.http3):
                 logger.warning(line)
+            # Half of what the command imports; a command line that is refused needs nothing of it.
+            from uringcore.server._run_modes import serve
+
             serve(config)
     except StartupError as exc:
         text = str(exc)
