@@ -86,6 +86,15 @@ impl DerefMut for QueuedConnection {
     }
 }
 
+/// Methods that pass the queue to the connection's method of the same name.
+macro_rules! forward {
+    ($($name:ident($($argument:ident: $kind:ty),*) $(-> $result:ty)?;)*) => {$(
+        pub fn $name(&mut self, $($argument: $kind),*) $(-> $result)? {
+            self.core.$name(&mut self.outputs, $($argument),*)
+        }
+    )*};
+}
+
 impl QueuedConnection {
     pub fn new(role: Role, settings: Settings, uni_streams: [u64; 3]) -> Self {
         let mut outputs = VecDeque::new();
@@ -104,114 +113,30 @@ impl QueuedConnection {
         self.outputs.shrink_to_fit();
     }
 
-    // Input --------------------------------------------------------------------------------------
-
-    pub fn handle_stream_data(&mut self, stream_id: u64, data: Bytes, fin: bool) {
-        let Self { core, outputs } = self;
-        core.handle_stream_data(outputs, stream_id, data, fin);
-    }
-
-    pub fn handle_stream_reset(&mut self, stream_id: u64, code: u64) {
-        let Self { core, outputs } = self;
-        core.handle_stream_reset(outputs, stream_id, code);
-    }
-
-    pub fn handle_stop_sending(&mut self, stream_id: u64, code: u64) {
-        let Self { core, outputs } = self;
-        core.handle_stop_sending(outputs, stream_id, code);
-    }
-
-    pub fn handle_datagram(&mut self, data: Bytes) {
-        let Self { core, outputs } = self;
-        core.handle_datagram(outputs, data);
-    }
-
-    pub fn note_stopped(&mut self, stream_id: u64) {
-        let Self { core, outputs } = self;
-        core.note_stopped(outputs, stream_id);
-    }
-
-    pub fn fail(&mut self, code: Code, reason: String) {
-        let Self { core, outputs } = self;
-        core.fail(outputs, code, reason);
-    }
-
-    // Commands -----------------------------------------------------------------------------------
-
-    pub fn send_headers<N, V>(
-        &mut self,
-        stream_id: u64,
-        fields: &[(N, V)],
-        fin: bool,
-    ) -> Result<(), LocalError>
-    where
-        N: AsRef<[u8]>,
-        V: AsRef<[u8]>,
-    {
-        let Self { core, outputs } = self;
-        core.send_headers(outputs, stream_id, fields, fin)
-    }
-
-    pub fn send_message<N, V>(
-        &mut self,
-        stream_id: u64,
-        fields: &[(N, V)],
-        content: Bytes,
-        fin: bool,
-    ) -> Result<(), LocalError>
-    where
-        N: AsRef<[u8]>,
-        V: AsRef<[u8]>,
-    {
-        let Self { core, outputs } = self;
-        core.send_message(outputs, stream_id, fields, content, fin)
-    }
-
-    pub fn send_data(&mut self, stream_id: u64, data: Bytes, fin: bool) -> Result<(), LocalError> {
-        let Self { core, outputs } = self;
-        core.send_data(outputs, stream_id, data, fin)
-    }
-
-    pub fn send_datagram(&mut self, stream_id: u64, data: &[u8]) -> Result<(), LocalError> {
-        let Self { core, outputs } = self;
-        core.send_datagram(outputs, stream_id, data)
-    }
-
-    pub fn send_goaway(&mut self, id: u64) -> Result<(), LocalError> {
-        let Self { core, outputs } = self;
-        core.send_goaway(outputs, id)
-    }
-
-    pub fn send_push_promise<N, V>(
-        &mut self,
-        stream_id: u64,
-        push_stream_id: u64,
-        fields: &[(N, V)],
-    ) -> Result<(), LocalError>
-    where
-        N: AsRef<[u8]>,
-        V: AsRef<[u8]>,
-    {
-        let Self { core, outputs } = self;
-        core.send_push_promise(outputs, stream_id, push_stream_id, fields)
-    }
-
-    pub fn cancel_request(&mut self, stream_id: u64, code: u64) {
-        let Self { core, outputs } = self;
-        core.cancel_request(outputs, stream_id, code);
-    }
-
-    pub fn stop_receiving(&mut self, stream_id: u64, code: u64) {
-        let Self { core, outputs } = self;
-        core.stop_receiving(outputs, stream_id, code);
-    }
-
-    pub fn create_webtransport_stream(
-        &mut self,
-        session_id: u64,
-        stream_id: u64,
-    ) -> Result<(), LocalError> {
-        let Self { core, outputs } = self;
-        core.create_webtransport_stream(outputs, session_id, stream_id)
+    forward! {
+        // Input
+        handle_stream_data(stream_id: u64, data: Bytes, fin: bool);
+        handle_stream_reset(stream_id: u64, code: u64);
+        handle_stop_sending(stream_id: u64, code: u64);
+        handle_datagram(data: Bytes);
+        note_stopped(stream_id: u64);
+        fail(code: Code, reason: String);
+        // Commands
+        send_headers(stream_id: u64, fields: &[(impl AsRef<[u8]>, impl AsRef<[u8]>)], fin: bool)
+            -> Result<(), LocalError>;
+        send_message(
+            stream_id: u64, fields: &[(impl AsRef<[u8]>, impl AsRef<[u8]>)], content: Bytes, fin: bool
+        ) -> Result<(), LocalError>;
+        send_data(stream_id: u64, data: Bytes, fin: bool) -> Result<(), LocalError>;
+        send_datagram(stream_id: u64, data: &[u8]) -> Result<(), LocalError>;
+        send_goaway(id: u64) -> Result<(), LocalError>;
+        send_push_promise(
+            stream_id: u64,
+            push_stream_id: u64,
+            fields: &[(impl AsRef<[u8]>, impl AsRef<[u8]>)]
+        ) -> Result<(), LocalError>;
+        cancel_request(stream_id: u64, code: u64);
+        stop_receiving(stream_id: u64, code: u64);
+        create_webtransport_stream(session_id: u64, stream_id: u64) -> Result<(), LocalError>;
     }
 }
