@@ -238,8 +238,7 @@ impl QuicEndpoint {
         let mut first_error = FirstError::default();
         let mut inside = this.enter(py)?;
         if let Some(attached) = part.attached.filter(|_| part.is_handled) {
-            first_error.note(py, attached.deliver(py));
-            this.continue_turn(py);
+            this.deliver_streams(py, &*attached, &mut first_error);
         }
         let mut group = part.events;
         if group.is_empty() {
@@ -288,8 +287,7 @@ impl QuicEndpoint {
             });
             // The other events of the group, including the connection's end, are delivered even after an exception.
             first_error.note(py, handled.map(drop));
-            first_error.note(py, attached.deliver(py));
-            this.continue_turn(py);
+            this.deliver_streams(py, &*attached, &mut first_error);
         }
         for event in group {
             match connection.keep_credential(py, &event) {
@@ -322,9 +320,15 @@ impl QuicEndpoint {
         first_error.raise()
     }
 
-    /// Lets tasks that streams have woken run before the loop waits. So they run as early as a protocol's callback
-    /// would.
-    fn continue_turn(&self, py: Python<'_>) {
+    /// Delivers the events that the protocol on a connection's streams has handled. Tasks that they have woken run
+    /// before the loop waits, as soon as a protocol's callback would.
+    fn deliver_streams(
+        &self,
+        py: Python<'_>,
+        attached: &dyn StreamProtocol,
+        first_error: &mut FirstError,
+    ) {
+        first_error.note(py, attached.deliver(py));
         if let EndpointOwner::Loop { owner, .. } = &self.owned_by {
             owner
                 .get()
