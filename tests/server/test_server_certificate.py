@@ -20,6 +20,8 @@ from uringcore.quic.configuration import QuicConfiguration
 from uringcore.server import Config
 from uringcore.server._certificate_reload import CertificateReloader
 
+pytestmark = pytest.mark.either_backend
+
 
 @pytest.fixture
 def renewable(tmp_path):

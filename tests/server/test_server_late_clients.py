@@ -19,6 +19,8 @@ from tests.server.harness import until
 from tests.support.free_ports import free_port
 from uringcore.server import Config, Server
 
+pytestmark = pytest.mark.either_backend
+
 NEVER = "600"
 """Seconds: a stop that takes the whole time-out fails the test."""
 

@@ -25,6 +25,8 @@ from uringcore.server._metrics import families
 from uringcore.server._metrics_middleware import MetricsMiddleware
 from uringcore.server._snapshot import Report, quantiles
 
+pytestmark = pytest.mark.either_backend
+
 
 def json_lines(server):
     return [json.loads(line) for line in server.log().splitlines() if line.startswith("{")]

@@ -9,6 +9,8 @@ import pytest
 from tests.server.conftest import backends
 from tests.server.test_server_observability import METRICS_ON, fetch, scrape
 
+pytestmark = pytest.mark.either_backend
+
 
 def workers(samples):
     return {

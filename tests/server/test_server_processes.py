@@ -30,6 +30,8 @@ from tests.server.worker_application import ask, ask_once, eventually, processes
 from tests.support.child_processes import bound
 from uringcore.quic.logger import QuicLogger
 
+pytestmark = pytest.mark.either_backend
+
 UNSHARE = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
 
 

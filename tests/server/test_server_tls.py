@@ -15,6 +15,8 @@ from uringcore.http3._origin_connection import connect
 from uringcore.quic._errors import QuicConnectionError
 from uringcore.quic.configuration import QuicConfiguration
 
+pytestmark = pytest.mark.either_backend
+
 PROGRAM = """
 import ssl, sys
 from tests.server.application import app
