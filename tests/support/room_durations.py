@@ -48,6 +48,8 @@ def read(files: Iterable[Path]) -> list[Case]:
         )
         for file in files
         for one in ElementTree.parse(file).iter("testcase")
+        # Reports of runs on several processes may have nameless ones.
+        if one.get("classname")
     ]
 
 

@@ -11,6 +11,7 @@ REPORT = """\
 <testcase classname="tests.loop.test_udp" name="test_one[uring]" time="1.25"/>
 <testcase classname="tests.loop.test_udp" name="test_two" time="0.5"><skipped/></testcase>
 <testcase classname="tests.quic.native.test_streams.TestClass" name="test_three" time="2"/>
+<testcase time="0.0" />
 </testsuite></testsuites>
 """
 PAGE = "| [`loop`](loop) | 1 | 2 | the loop | |\n| [`quic`](quic) | 3 | 4 | QUIC, `loop` | |\n"
