@@ -15,6 +15,7 @@ pytest.importorskip("test.test_asyncio", reason="this CPython comes without its 
 
 
 @pytest.mark.timeout(900)
+@pytest.mark.either_backend
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("group", [name for name in groups() if name in CI])
 def test_like_stock_asyncio(group: str, backend: str) -> None:

@@ -20,6 +20,7 @@ SECONDS = float(os.environ.get("STRESS_SECONDS", "5"))
 @pytest.mark.skipif(
     not is_default_interpreter(), reason="the fault tests do not depend on the interpreter"
 )
+@pytest.mark.either_backend
 @pytest.mark.parametrize("backend", ["uring", "epoll"])
 def test_no_request_is_lost_under_faults(backend: str, tmp_path: Path) -> None:
     report = trial(backend, SEED, SECONDS, tmp_path)
