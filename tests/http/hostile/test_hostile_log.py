@@ -181,9 +181,8 @@ async def round_trip(raw):
         await asyncio.wait_for(raw.ping(), WAIT_SECONDS)
 
 
-@pytest.mark.parametrize("path", ["/echo", "/flood"])
 @pytest.mark.parametrize("action", [*ACTIONS, "farewell", "end"])
-def test_websockets_that_are_left(desert, path, action):
+def test_websockets_that_are_left(desert, action):
     """Clients leave with and without a Close frame, before the accept and after it, while their application
     sends.
     """
@@ -191,7 +190,7 @@ def test_websockets_that_are_left(desert, path, action):
 
     async def attack():
         async with attacked_server(server, memory_mib=48):
-            for accepted in (False, True) * 8:
+            for path, accepted in itertools.product(("/echo", "/flood"), (False, True) * 8):
                 async with connect_raw(server) as raw:
                     raw.control()
                     await leave_socket(raw, path, accepted, action)

@@ -46,6 +46,7 @@ KINDS = {
 }
 
 
+@pytest.mark.either_backend
 @pytest.mark.parametrize("kind", list(KINDS))
 def test_a_flood_stays_within_the_budget_and_leaves_nothing(besiege, kind):
     server = besiege("--http3-memory", str(BUDGET), "--metrics-path", "/metrics")
