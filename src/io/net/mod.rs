@@ -169,27 +169,45 @@ pub fn send_to(fd: RawFd, data: &[u8], to: Option<&SockAddr>) -> io::Result<usiz
 
 /// Sends stream data with one system call, without blocking: the first [`PIECES_MAX`] pieces. A transport uses it while
 /// its write queue is empty, because an operation would cost more.
-pub fn send_pieces<'a>(fd: RawFd, pieces: impl Iterator<Item = &'a [u8]>) -> Result<usize, Errno> {
+pub fn send_pieces<'a>(
+    fd: RawFd,
+    mut pieces: impl Iterator<Item = &'a [u8]>,
+) -> Result<usize, Errno> {
+    let first = pieces.next().unwrap_or(&[]);
+    match pieces.next() {
+        // A plain send saves the kernel from reading a header and a list, and this process from filling the list.
+        None => uninterrupted(fd, |socket| socket.send_with_flags(first, SEND_FLAGS)),
+        Some(second) => send_vectored(fd, [first, second].into_iter().chain(pieces)),
+    }
+}
+
+fn send_vectored<'a>(fd: RawFd, pieces: impl Iterator<Item = &'a [u8]>) -> Result<usize, Errno> {
     let mut slices = [io::IoSlice::new(&[]); PIECES_MAX];
     let mut count = 0;
     for (slice, piece) in slices.iter_mut().zip(pieces) {
         *slice = io::IoSlice::new(piece);
         count += 1;
     }
-    let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+    uninterrupted(fd, |socket| {
+        socket.send_vectored_with_flags(&slices[..count], SEND_FLAGS)
+    })
+}
+
+/// Sends, again after each interruption by a signal.
+fn uninterrupted(
+    fd: RawFd,
+    send: impl Fn(SockRef<'_>) -> io::Result<usize>,
+) -> Result<usize, Errno> {
     loop {
-        let sent = with_socket(fd, |socket| match &slices[..count] {
-            // For a single piece send(2) is cheaper than sendmsg(2), which reads a header and a list of pieces.
-            [piece] => socket.send_with_flags(piece, flags),
-            pieces => socket.send_vectored_with_flags(pieces, flags),
-        });
-        match sent {
+        match with_socket(fd, &send) {
             Ok(sent) => return Ok(sent),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(Errno(error.raw_os_error().unwrap_or(libc::EIO))),
         }
     }
 }
+
+const SEND_FLAGS: i32 = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
 
 /// The maximum number of pieces of one [`send_pieces`].
 pub const PIECES_MAX: usize = 64;
