@@ -25,17 +25,19 @@ impl StreamBytes {
         }
     }
 
-    /// Appends `next`, if these bytes followed in the stream and only the end of a buffer has separated them. False if
-    /// that is not so, or if a large number of bytes would be copied.
-    pub(crate) fn join(&mut self, next: &RecvBuf) -> bool {
+    /// Appends `next`, if these bytes precede it in the stream and only the end of a buffer has separated them. Returns
+    /// `next` otherwise, and if a large number of bytes would be copied.
+    pub(crate) fn join(&mut self, next: RecvBuf) -> Result<(), RecvBuf> {
         let Self::Buffer(cut) = self else {
-            return false;
+            return Err(next);
         };
         if !cut.ends_its_buffer() || cut.len() + next.len() > JOINED_BYTES_MAX {
-            return false;
+            return Err(next);
         }
-        *self = Self::Copied([&cut[..], &next[..]].concat().into());
-        true
+        if let Err(next) = cut.append(next) {
+            *self = Self::Copied([&cut[..], &next[..]].concat().into());
+        }
+        Ok(())
     }
 }
 

@@ -31,13 +31,15 @@ impl EventQueue {
     /// Queues received bytes of a stream. They are joined to the last event if it has the bytes before them and only
     /// the end of a buffer has separated them. Some programs treat each piece as a message, and so get the message
     /// whole.
-    pub(crate) fn push_stream_data(&mut self, stream: Key, received: RecvBuf) {
+    pub(crate) fn push_stream_data(&mut self, stream: Key, mut received: RecvBuf) {
         if let Some(QueuedEvent::Event(EngineEvent::StreamData { stream: last, data })) =
             self.0.back_mut()
             && *last == stream
-            && data.join(&received)
         {
-            return;
+            match data.join(received) {
+                Ok(()) => return,
+                Err(separate) => received = separate,
+            }
         }
         let data = StreamBytes::Buffer(received);
         self.push(EngineEvent::StreamData { stream, data });

@@ -30,6 +30,8 @@ pub struct RecvBuf {
     start: NonNull<u8>,
     length: u32,
     id: u16,
+    /// The number of buffers from `id` on that have bytes of this one: 1, and more after [`append`](Self::append).
+    buffers: u16,
 }
 
 impl RecvBuf {
@@ -40,6 +42,7 @@ impl RecvBuf {
             start: NonNull::dangling(),
             length: 0,
             id: 0,
+            buffers: 0,
         }
     }
 
@@ -48,9 +51,32 @@ impl RecvBuf {
     #[inline]
     pub fn ends_its_buffer(&self) -> bool {
         self.pool.as_ref().is_some_and(|pool| {
-            let end = pool.address(self.id) as usize + pool.buffer_size as usize;
-            self.start.as_ptr() as usize + self.length as usize == end
+            let last = pool.address(self.id + self.buffers - 1);
+            self.end() == last as usize + pool.buffer_size as usize
         })
+    }
+
+    /// Appends `next` without a copy, if these bytes end their buffer and `next` begins in the one behind it, which is the
+    /// usual order. Otherwise `next` is returned.
+    pub fn append(&mut self, mut next: RecvBuf) -> Result<(), RecvBuf> {
+        let is_one_pool = match (&self.pool, &next.pool) {
+            (Some(pool), Some(other)) => Rc::ptr_eq(pool, other),
+            _ => false,
+        };
+        let follows =
+            next.id == self.id + self.buffers && next.start.as_ptr() as usize == self.end();
+        if !is_one_pool || !follows {
+            return Err(next);
+        }
+        self.length += next.length;
+        self.buffers += next.buffers;
+        // The references to the buffers of `next` are this one's now.
+        next.pool = None;
+        Ok(())
+    }
+
+    fn end(&self) -> usize {
+        self.start.as_ptr() as usize + self.length as usize
     }
 }
 
@@ -60,8 +86,9 @@ impl Deref for RecvBuf {
     #[inline]
     fn deref(&self) -> &[u8] {
         // SAFETY: `start..start + length` was written by the kernel inside the pool's mapping, which `pool` keeps
-        // alive; while this reference is counted the range is not returned to the kernel or given to another
-        // receive (`BufferPool::release`).
+        // alive; while this reference is counted in each of its buffers the range is not returned to the kernel or
+        // given to another receive (`BufferPool::release`). Buffers with consecutive numbers are adjacent
+        // (`BufferPool::address`).
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.length as usize) }
     }
 }
@@ -77,6 +104,10 @@ impl Drop for RecvBuf {
     fn drop(&mut self) {
         if let Some(pool) = &self.pool {
             pool.release(self.id);
+            // Nearly all have one buffer.
+            for id in self.id + 1..self.id + self.buffers {
+                pool.release(id);
+            }
         }
     }
 }
@@ -188,6 +219,7 @@ impl BufferPool {
             start,
             length,
             id,
+            buffers: 1,
         }
     }
 

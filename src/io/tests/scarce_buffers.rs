@@ -8,11 +8,12 @@ use std::thread;
 use std::time::Duration;
 
 use common::*;
-use uringcore_io::{Backend, DriverConfig, Errno, OpId, Outcome};
+use uringcore_io::{Backend, DriverConfig, Errno, OpId, Outcome, RecvBuf};
 
 both_backends!(
     a_stream_without_free_buffers_loses_no_byte,
     small_receives_share_a_buffer,
+    a_message_that_a_buffer_cuts_can_be_joined,
     many_starved_sockets_all_finish,
     starved_sockets_receive_in_turn,
     tiny_rings_overflow_and_lose_nothing,
@@ -147,6 +148,60 @@ fn small_receives_share_a_buffer(backend: Backend) {
         held.push(piece);
     }
     held.clear();
+    rig.close(ours);
+    rig.next_of(recv);
+    rig.assert_idle();
+}
+
+/// The rest of a message usually is in the adjacent buffer, and is appended without a copy.
+fn a_message_that_a_buffer_cuts_can_be_joined(backend: Backend) {
+    let mut rig = Rig::with(DriverConfig {
+        backend: Some(backend),
+        stream_buffers: 4,
+        stream_buffer_size: 256,
+        ..DriverConfig::default()
+    });
+    let (ours, mut theirs) = tcp_pair();
+    let recv = rig.driver.recv(ours.as_raw_fd(), 7);
+    let (mut cut, mut joined) = (0, 0);
+    for number in 0..200u8 {
+        let message: Vec<u8> = pattern(100).iter().map(|byte| byte ^ number).collect();
+        theirs.write_all(&message).unwrap();
+        let mut pieces = Vec::new();
+        while pieces
+            .iter()
+            .map(|piece: &RecvBuf| piece.len())
+            .sum::<usize>()
+            < message.len()
+        {
+            match rig.next_of(recv).outcome {
+                Outcome::Received(Ok(piece)) => pieces.push(piece),
+                other => panic!("{other:?}"),
+            }
+        }
+        let mut pieces = pieces.into_iter();
+        let mut whole = pieces.next().expect("a piece");
+        let mut copied = whole.to_vec();
+        for next in pieces {
+            cut += 1;
+            assert!(whole.ends_its_buffer());
+            copied.extend_from_slice(&next);
+            match whole.append(next) {
+                Ok(()) => {
+                    joined += 1;
+                    assert_eq!(*whole, message);
+                    assert_eq!(rig.driver.stats().buffers_out, 2);
+                }
+                Err(next) => assert_eq!(*next, message[message.len() - next.len()..]),
+            }
+        }
+        assert_eq!(copied, message);
+    }
+    if backend == Backend::Uring {
+        assert!(joined > cut / 2, "{joined} of {cut}");
+    }
+    theirs.write_all(b"the buffers are free").unwrap();
+    assert_eq!(rig.read_exactly(recv, 20), b"the buffers are free");
     rig.close(ours);
     rig.next_of(recv);
     rig.assert_idle();
