@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | `timers` | [`Timers`]: a host's timers, sorted by the time at which they are due |
 //! | `op_queues` | [`OpQueues`]: queues of operations on the host's own sockets, one for each descriptor and direction |
+//! | `descriptor_table` | `DescriptorTable`: a table by descriptor, for the queues |
 //! | `socket_op` | [`SocketOp`]: an operation in such a queue, and how it is started |
 //! | `poll_timeout` | [`PollTimeout`]: how long a turn may block in the kernel |
 //! | `byte_queue` | [`ByteQueue`]: a queue of bytes for a host's decoder |
@@ -14,6 +15,7 @@
 //! Nothing here depends on the engine's turn.
 
 pub(crate) mod byte_queue;
+mod descriptor_table;
 pub(crate) mod direct_mapped_cache;
 pub(crate) mod op_queues;
 pub(crate) mod poll_timeout;

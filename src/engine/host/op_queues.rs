@@ -22,9 +22,9 @@ use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use rustc_hash::FxHashMap;
 use uringcore_io::Outcome;
 
+use crate::host::descriptor_table::DescriptorTable;
 use crate::host::socket_op::{Attempt, SocketOp};
 use crate::slab::Key;
 use crate::watchers::Direction;
@@ -155,6 +155,31 @@ impl OpQueue {
         let current = self.current.iter().map(|current| current.key);
         current.chain(self.waiting.iter().map(|waiting| waiting.key))
     }
+
+    /// Replaces the operation `key`, if it is at the head, by the next one that `is_wanted`, which is started. Returns the
+    /// number of operations that have left.
+    fn leave(
+        &mut self,
+        queue_id: OpQueueId,
+        key: Key,
+        is_wanted: impl Fn(Key) -> bool,
+        starting: &mut VecDeque<Start>,
+    ) -> usize {
+        if self.current.as_ref().is_none_or(|at| at.key != key) {
+            return 0;
+        }
+        self.current = None;
+        let mut left = 1;
+        while let Some(WaitingOp { key, socket, op }) = self.waiting.pop_front() {
+            if is_wanted(key) {
+                self.current = Some(HeadOp::new(key, socket, &op));
+                starting.push_back(Start { key, queue_id, op });
+                break;
+            }
+            left += 1;
+        }
+        left
+    }
 }
 
 #[derive(Default)]
@@ -175,7 +200,7 @@ impl Descriptor {
 
 pub struct OpQueues {
     /// The descriptors in use, by number.
-    descriptors: FxHashMap<RawFd, Descriptor>,
+    descriptors: DescriptorTable<Descriptor>,
     /// The turn in which unused descriptors are removed next; `u64::MAX` while there are few.
     next_sweep: u64,
     starting: VecDeque<Start>,
@@ -190,7 +215,7 @@ pub struct OpQueues {
 impl Default for OpQueues {
     fn default() -> Self {
         Self {
-            descriptors: FxHashMap::default(),
+            descriptors: DescriptorTable::default(),
             next_sweep: u64::MAX,
             starting: VecDeque::new(),
             len: 0,
@@ -206,7 +231,7 @@ impl OpQueues {
     fn descriptor(&mut self, fd: RawFd) -> &mut Descriptor {
         let (turn, others) = (self.turn, self.descriptors.len());
         let next_sweep = &mut self.next_sweep;
-        self.descriptors.entry(fd).or_insert_with(|| {
+        self.descriptors.get_or_insert_with(fd, || {
             if others >= DESCRIPTORS_KEPT {
                 *next_sweep = (*next_sweep).min(turn + TURNS_KEPT);
             }
@@ -228,10 +253,7 @@ impl OpQueues {
     fn sweep(&mut self) {
         let oldest = self.turn.saturating_sub(TURNS_KEPT);
         self.descriptors
-            .retain(|_, descriptor| descriptor.is_busy() || descriptor.turn > oldest);
-        if self.descriptors.len() < self.descriptors.capacity() / 8 {
-            self.descriptors.shrink_to(2 * self.descriptors.len());
-        }
+            .retain(|descriptor| descriptor.is_busy() || descriptor.turn > oldest);
         self.next_sweep = match self.descriptors.len() > DESCRIPTORS_KEPT {
             true => self.turn + TURNS_KEPT,
             false => u64::MAX,
@@ -292,8 +314,18 @@ impl OpQueues {
         Some((current.key, current.socket))
     }
 
+    /// The operations at the heads of both queues of a descriptor, as [`current`](Self::current).
+    #[inline]
+    pub fn current_of_both(&self, fd: RawFd) -> [Option<(Key, usize)>; 2] {
+        let Some(descriptor) = self.descriptors.get(fd) else {
+            return [None; 2];
+        };
+        let head = |queue: &OpQueue| queue.current.as_ref().map(|at| (at.key, at.socket));
+        [head(&descriptor.queues[0]), head(&descriptor.queues[1])]
+    }
+
     fn holder(&self, queue_id: OpQueueId) -> Option<&HeadOp> {
-        let descriptor = self.descriptors.get(&queue_id.fd)?;
+        let descriptor = self.descriptors.get(queue_id.fd)?;
         descriptor.queues[queue_id.direction as usize]
             .current
             .as_ref()
@@ -322,9 +354,16 @@ impl OpQueues {
     /// The receive or accept that the operation with this `outcome` has waited for. The host makes it if the
     /// descriptor still belongs to the socket.
     pub fn attempt_of(&self, queue_id: OpQueueId, key: Key, outcome: &Outcome) -> Option<Attempt> {
-        let current = self.holder(queue_id).filter(|current| current.key == key)?;
-        match (&current.asked, outcome) {
-            (Asked::Attempt(attempt), Outcome::Done(Ok(_))) => Some(*attempt),
+        // Receives from streams, which are frequent, skip the look-up.
+        let Outcome::Done(Ok(_)) = outcome else {
+            return None;
+        };
+        match self
+            .holder(queue_id)
+            .filter(|current| current.key == key)?
+            .asked
+        {
+            Asked::Attempt(attempt) => Some(attempt),
             _ => None,
         }
     }
@@ -352,34 +391,23 @@ impl OpQueues {
         outcome: &Outcome,
         is_wanted: impl Fn(Key) -> bool,
     ) {
-        if queue_id.direction == Direction::Read
-            && let Some(descriptor) = self.descriptors.get_mut(&queue_id.fd)
-        {
-            let current = &descriptor.queues[Direction::Read as usize].current;
-            let is_full = current.as_ref().is_some_and(|at| at.is_full(outcome));
+        let Some(descriptor) = self.descriptors.get_mut(queue_id.fd) else {
+            return;
+        };
+        let queue = &mut descriptor.queues[queue_id.direction as usize];
+        if queue_id.direction == Direction::Read {
+            let is_full = queue.current.as_ref().is_some_and(|at| at.is_full(outcome));
             descriptor.hint.completed(is_full);
         }
-        self.leave(queue_id, key, is_wanted);
+        self.len -= queue.leave(queue_id, key, is_wanted, &mut self.starting);
     }
 
     /// Removes an operation from the head of its queue, if it is there. The next operation that `is_wanted` will be
     /// started. A cancelled operation behind the head need not be removed: it is skipped when it gets to the head.
     pub fn leave(&mut self, queue_id: OpQueueId, key: Key, is_wanted: impl Fn(Key) -> bool) {
-        let Some(descriptor) = self.descriptors.get_mut(&queue_id.fd) else {
-            return;
-        };
-        let queue = &mut descriptor.queues[queue_id.direction as usize];
-        if queue.current.as_ref().is_none_or(|at| at.key != key) {
-            return;
-        }
-        queue.current = None;
-        self.len -= 1;
-        while let Some(WaitingOp { key, socket, op }) = queue.waiting.pop_front() {
-            if is_wanted(key) {
-                queue.current = Some(HeadOp::new(key, socket, &op));
-                return self.starting.push_back(Start { key, queue_id, op });
-            }
-            self.len -= 1;
+        if let Some(descriptor) = self.descriptors.get_mut(queue_id.fd) {
+            let queue = &mut descriptor.queues[queue_id.direction as usize];
+            self.len -= queue.leave(queue_id, key, is_wanted, &mut self.starting);
         }
     }
 
@@ -387,7 +415,7 @@ impl OpQueues {
     /// operations on a socket whose first operation never ends. The host calls this with each check, so no key stays
     /// here long after its operation was cancelled.
     pub fn drop_unwanted(&mut self, is_wanted: impl Fn(Key) -> bool) {
-        for queue in self.descriptors.values_mut().flat_map(|at| &mut at.queues) {
+        for queue in self.descriptors.iter_mut().flat_map(|at| &mut at.queues) {
             let before = queue.waiting.len();
             if before > 0 {
                 queue.waiting.retain(|waiting| is_wanted(waiting.key));
@@ -433,7 +461,7 @@ impl OpQueues {
 
     fn all(&self) -> Vec<(Key, OpQueueId)> {
         let mut found = Vec::with_capacity(self.len);
-        for (&fd, descriptor) in &self.descriptors {
+        for (fd, descriptor) in self.descriptors.iter() {
             for direction in [Direction::Read, Direction::Write] {
                 let queue_id = OpQueueId::new(fd, direction);
                 let keys = descriptor.queues[direction as usize].keys();

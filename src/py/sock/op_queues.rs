@@ -100,6 +100,12 @@ fn begin(slf: &Bound<'_, LoopCore>, Start { key, queue_id, op }: Start) -> PyRes
 pub fn forget_closed(slf: &Bound<'_, LoopCore>, fd: RawFd, address: usize) -> PyResult<()> {
     let py = slf.py();
     let this = slf.get();
+    let heads = this
+        .op_queues
+        .with(py, |op_queues| op_queues.current_of_both(fd));
+    if heads.iter().flatten().all(|&(_, socket)| socket == address) {
+        return Ok(());
+    }
     for queue_id in both_queues(fd) {
         while let Some((key, socket)) = current(this, py, queue_id)
             && socket != address
