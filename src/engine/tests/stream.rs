@@ -4,7 +4,9 @@ use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
-use crate::common::{BACKENDS, bytes, engine, events_of_end, open, tcp_pair, turn, turn_until};
+use crate::common::{
+    BACKENDS, bytes, engine, events_of_end, open, receive_all_due, tcp_pair, turn, turn_until,
+};
 use bytes::Bytes;
 use uringcore_engine::{Engine, EngineEvent, SharedState, WriteOutcome};
 use uringcore_io::net;
@@ -64,6 +66,51 @@ fn a_message_at_the_end_of_a_receive_buffer_arrives_in_one_piece() {
                 backend.as_str()
             );
         }
+    }
+}
+
+/// A copy of 10 KiB out of a receive buffer costs more than a poll and a receive into the reader's own buffer.
+#[test]
+fn a_reader_with_its_own_buffer_receives_by_itself_from_8_kib_on() {
+    for backend in BACKENDS {
+        let mut engine = engine(backend);
+        let (fd, mut peer) = tcp_pair();
+        let key = open(&mut engine, &fd);
+        let mut is_left_to_host = |engine: &mut Engine, size: usize| {
+            peer.write_all(&vec![1; size]).expect("write");
+            let (mut received, mut by_host) = (0, 0);
+            while received < size {
+                engine.flush(Instant::now());
+                engine.enter(Some(Duration::from_secs(10))).expect("enter");
+                engine.process(Instant::now());
+                while let Some(event) = engine.next_event() {
+                    match event {
+                        EngineEvent::StreamData { data, .. } => received += data.len(),
+                        EngineEvent::StreamReadable { stream, fd } => {
+                            receive_all_due(engine, stream, fd, 64 * 1024, |_, data| {
+                                received += data.len();
+                                by_host += data.len();
+                            });
+                        }
+                        _ => panic!("{}: another event", backend.as_str()),
+                    }
+                }
+            }
+            by_host > 0
+        };
+        for (has_own_buffer, size) in [(false, 10_240), (true, 4_096), (true, 10_240)] {
+            engine.transports().set_own_buffer(key, has_own_buffer);
+            is_left_to_host(&mut engine, size);
+            assert_eq!(
+                is_left_to_host(&mut engine, size),
+                has_own_buffer && size > 8_192,
+                "{}, {size}",
+                backend.as_str()
+            );
+        }
+        engine.transports().set_own_buffer(key, false);
+        let last = (0..20).map(|_| is_left_to_host(&mut engine, 10_240));
+        assert_eq!(last.last(), Some(false), "{}", backend.as_str());
     }
 }
 

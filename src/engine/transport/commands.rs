@@ -136,6 +136,14 @@ impl Transports<'_> {
         self.on_stream(key, |stream, _| stream.wait_a_turn());
     }
 
+    /// The reader of this stream has a buffer of its own, or has none any more. For such a buffer the host receives by
+    /// itself from a smaller size on ([`EngineEvent::StreamReadable`](crate::EngineEvent::StreamReadable)).
+    pub fn set_own_buffer(&mut self, key: Key, has_own_buffer: bool) {
+        if let Some(stream) = self.transports.stream(key) {
+            stream.set_own_buffer(has_own_buffer);
+        }
+    }
+
     /// Keeps the rest of received bytes, because the reader paused after it had taken some of them.
     pub fn put_back(&mut self, key: Key, rest: Bytes) {
         self.on_stream(key, |stream, _| stream.put_back(rest));

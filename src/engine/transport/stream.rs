@@ -8,8 +8,8 @@
 //! paused are kept, and delivered first when it resumes; the end of file or the error that came after them is
 //! delivered after them.
 //!
-//! **Large receives.** After a receive of 32 KiB or more, and until sixteen smaller ones, the stream is polled for
-//! readability. The host then receives directly into the object that the protocol gets (`StreamReadable`), without a
+//! **Large receives.** After a receive of 32 KiB or more (8 KiB if the reader has its own buffer), and until sixteen smaller
+//! ones, the stream is polled for readability. The host then receives directly into the object that the protocol gets (`StreamReadable`), without a
 //! copy out of a buffer of the ring. It reports the result (`received`) before it calls the protocol. After a receive
 //! that filled its buffer, the next one needs no poll: it is made after the events of other streams or, every second
 //! time with a `BufferedProtocol`, at once, while the buffer is in the processor's cache. Before that the host calls
@@ -61,6 +61,8 @@ pub(crate) struct Stream {
     one_by_one: u8,
     /// The number of further receives that the host makes itself. A large receive sets it to its maximum.
     left_to_host: u8,
+    /// True if the reader has its own buffer, so that each receive through the ring costs one more copy.
+    has_own_buffer: bool,
     /// True if [`EngineEvent::StreamReadable`] is queued. Nothing is received until the host takes it, because those
     /// bytes would be delivered before the ones that the host receives.
     is_readable_unreported: bool,
@@ -86,6 +88,7 @@ impl Stream {
             life,
             one_by_one: 0,
             left_to_host: 0,
+            has_own_buffer: false,
             is_readable_unreported: false,
             is_second_due: false,
             waits_a_turn: false,
@@ -271,6 +274,11 @@ impl Stream {
         self.one_by_one = ONE_BY_ONE_AFTER_PAUSE;
     }
 
+    /// Notes if the reader has its own buffer, which changes the size from which on the host receives.
+    pub(crate) fn set_own_buffer(&mut self, has_own_buffer: bool) {
+        self.has_own_buffer = has_own_buffer;
+    }
+
     /// Keeps bytes that the host did not take from the last event. They are delivered first when the reader resumes.
     pub(crate) fn put_back(&mut self, rest: Bytes) {
         if self.life.is_delivering() {
@@ -349,11 +357,14 @@ impl Stream {
     /// After a large receive, leaves the next receives to the host, because bytes in a buffer of the ring have to be
     /// copied.
     fn note_size(&mut self, size: usize) {
-        if size < LARGE_BYTES {
-            self.left_to_host = self.left_to_host.saturating_sub(1);
-            return;
-        }
-        self.left_to_host = LEFT_TO_HOST_AFTER_LARGE;
+        let large = match self.has_own_buffer {
+            true => LARGE_FOR_OWN_BUFFER_BYTES,
+            false => LARGE_BYTES,
+        };
+        self.left_to_host = match size >= large {
+            true => LEFT_TO_HOST_AFTER_LARGE,
+            false => self.left_to_host.saturating_sub(1),
+        };
     }
 
     fn queue_readable(&mut self, events: &mut EventQueue) {
@@ -495,6 +506,8 @@ impl Stream {
 
 /// For this many bytes or more, a copy, or a pass through a cold cache, costs more than a system call.
 const LARGE_BYTES: usize = 32 * 1024;
+/// For this many bytes or more, the copy into the reader's own buffer costs more than a poll and a system call.
+const LARGE_FOR_OWN_BUFFER_BYTES: usize = 8 * 1024;
 /// The number of receives after a large one that the host makes itself, if they are small.
 const LEFT_TO_HOST_AFTER_LARGE: u8 = 16;
 /// A reader that has paused gets a multishot receive again after this many receives without another pause.

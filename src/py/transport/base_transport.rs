@@ -144,6 +144,21 @@ impl BaseTransport {
         self.owner.get().with_engine(py, run)
     }
 
+    /// Reports to the engine that the protocol has its own buffer, or has none any more, if that differs from `before`.
+    pub fn note_receiver(&self, py: Python<'_>, before: Receiver) {
+        let (receiver, key) = self.state.with(py, |state| (state.receiver, state.key));
+        let has_own_buffer = receiver == Receiver::Buffer;
+        if has_own_buffer != (before == Receiver::Buffer)
+            && let Some(key) = key
+        {
+            // The size of a receive changes nothing that a program sees. So an engine that is out of reach, for instance
+            // on a closed loop, is no error.
+            let _ = self.command(py, |engine| {
+                engine.transports().set_own_buffer(key, has_own_buffer);
+            });
+        }
+    }
+
     /// The checks before any write, as in asyncio. Returns `None` if the connection has ended, so that the bytes are
     /// dropped.
     pub fn writable(&self, py: Python<'_>) -> PyResult<Option<Key>> {
@@ -313,11 +328,12 @@ impl BaseTransport {
         {
             self.command(py, |engine| engine.transports().change_producer(key))?;
         }
-        let old = self.state.with(py, |state| {
-            state.receiver = receiver;
-            state.protocol.replace(protocol)
+        let (before, old) = self.state.with(py, |state| {
+            let before = std::mem::replace(&mut state.receiver, receiver);
+            (before, state.protocol.replace(protocol))
         });
         drop(old);
+        self.note_receiver(py, before);
         Ok(())
     }
 

@@ -30,7 +30,7 @@ use crate::event_loop::loop_core::LoopCore;
 use crate::event_loop::ready_queue::Ready;
 use crate::sock::op_queues;
 use crate::transport::base_transport::{
-    BaseTransport, Descriptor, TransportArguments, TransportClass,
+    BaseTransport, Descriptor, Receiver, TransportArguments, TransportClass,
 };
 
 /// A connected stream socket with the interface of asyncio.Transport.
@@ -76,6 +76,7 @@ impl StreamTransport {
         BaseTransport::attach(bound.as_super(), |engine, shared| {
             engine.transports().open_stream(fd, shared)
         })?;
+        bound.as_super().get().note_receiver(py, Receiver::Bytes);
         Ok(transport)
     }
 
