@@ -348,7 +348,7 @@ def test_a_servers_settings_limit_the_sessions(
                     await stream.finish()
                     assert await stream.read() == b"%d" % session.id
             if most is not None:
-                with pytest.raises(WebTransportError, match=f"takes {most} session"):
+                with pytest.raises(WebTransportError, match=f"accepts {most} session"):
                     await sessions[-1].open_session()
 
     run_anywhere(main())
