@@ -78,8 +78,7 @@ HAND_OVER_SECONDS_MIN = 1.0
 # Seconds that applications have to end after a forced stop has cancelled them.
 CANCELLED_SECONDS_MAX = 1.0
 
-# The minimum number of seconds for an application's shutdown after a cancellation, if the time for requests
-# is shorter.
+# Minimum seconds for an application's shutdown after a cancellation, if the time for requests is shorter.
 LIFESPAN_SECONDS_MIN = 5.0
 
 logger = logging.getLogger("uvicorn.error")
@@ -130,8 +129,7 @@ class Server(UvicornServer):
 
     def run(self, sockets: list[socket.socket] | None = None) -> None:
         """Serves on its own loop until a signal ends it."""
-        # Checked before the coroutine is made, because it would never be awaited if the loop cannot be
-        # created.
+        # Before the coroutine is made, because it would never be awaited if no loop can be created.
         self.config.check_loop()
         super().run(sockets)
 
@@ -164,11 +162,10 @@ class Server(UvicornServer):
         self._failure = None
         if sockets is not None:
             mine = ServerSockets.by_kind(sockets)
-            # Duplicated, because uvicorn closes the sockets when it begins to stop, and QUIC connections need
-            # them longer.
+            # Duplicated, because uvicorn closes its sockets before QUIC connections have ended.
             mine.udp = [sock.dup() for sock in mine.udp]
             if self._slot is not None:
-                mine.tcp = [self._duplicate_if_shared(sock) for sock in mine.tcp]
+                mine.tcp = [self._own_copy(sock) for sock in mine.tcp]
             if not self.config.metrics_sockets:
                 bind_metrics_or_exit(self.config)
                 log_metrics_address(self.config)
@@ -223,13 +220,10 @@ class Server(UvicornServer):
             self._certificate = CertificateReloader(config)
         if config.observer is not None and config.metrics_sockets:
             self._metrics = MetricsPort(config.observer)
-            await self._metrics.start(
-                [self._duplicate_if_shared(sock) for sock in config.metrics_sockets]
-            )
+            await self._metrics.start([self._own_copy(sock) for sock in config.metrics_sockets])
 
-    def _duplicate_if_shared(self, sock: socket.socket) -> socket.socket:
-        """Duplicates a socket on which other processes accept too, because uvicorn closes its sockets at the
-        end."""
+    def _own_copy(self, sock: socket.socket) -> socket.socket:
+        """Duplicates a socket on which other processes accept too: uvicorn closes its sockets at the end."""
         return sock if self._slot is None else sock.dup()
 
     def _announce(self, port: int) -> None:
@@ -441,8 +435,7 @@ class Server(UvicornServer):
             if isinstance(transport, asyncio.Transport):
                 transport.abort()
         for server in self.servers:
-            # CPython 3.13 and later have this method. It also ends connections whose TLS handshake is in
-            # progress.
+            # CPython 3.13 and later have this. It also ends connections in the middle of a TLS handshake.
             if hasattr(server, "abort_clients"):
                 server.abort_clients()
         if isinstance(self.lifespan, Lifespan):
