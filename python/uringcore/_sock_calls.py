@@ -189,7 +189,11 @@ class SocketCalls(_Base):
             # As in asyncio's method after the look-up of the name.
             connected = self.create_future()
             self._sock_connect(connected, sock, address)  # type: ignore[attr-defined]
-            await connected
+            try:
+                await connected
+            finally:
+                # The exception has this frame in its traceback, and the future has the exception.
+                del connected
             return
         try:
             await result
@@ -198,6 +202,8 @@ class SocketCalls(_Base):
         except BaseException:
             _abandon(self, sock, result)
             raise
+        finally:
+            del result
 
     async def sock_accept(self, sock: socket.socket) -> tuple[socket.socket, Any]:
         """Accept a connection: ``(connection, address)``, the connection non-blocking.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import re
 import socket
 from pathlib import Path
@@ -79,6 +80,34 @@ def test_a_refused_connection_names_the_address(run: Runner) -> None:
                     message = re.escape(f"[Errno 111] Connect call failed {address}")
                     with pytest.raises(ConnectionRefusedError, match=message):
                         await loop.sock_connect(client, address)
+
+    run(main())
+
+
+@pytest.mark.parametrize("is_replaced", [False, True], ids=["ring", "asyncio's code"])
+def test_the_error_of_a_refused_connection_is_in_no_cycle(
+    run: Runner, monkeypatch: pytest.MonkeyPatch, is_replaced: bool
+) -> None:
+    if is_replaced:
+        connect = socket.socket.connect
+        monkeypatch.setattr(socket.socket, "connect", lambda *args: connect(*args))
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        with socket.socket() as free, nonblocking() as client:
+            free.bind(("127.0.0.1", 0))
+            error: BaseException | None = None
+            try:
+                await loop.sock_connect(client, free.getsockname())
+            except ConnectionRefusedError as exc:
+                error = exc
+            assert error is not None
+            # The task's step that raised the error has the future.
+            await asyncio.sleep(0)
+            while error is not None:
+                holders = gc.get_referrers(error)
+                assert not [one for one in holders if isinstance(one, asyncio.Future)]
+                error = error.__context__
 
     run(main())
 
