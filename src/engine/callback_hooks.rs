@@ -51,9 +51,12 @@ impl Engine {
         }
     }
 
-    /// The host calls this when it has written all data that it has for a QUIC connection now. The data is sent at
-    /// once or held.
+    /// The host has written to a QUIC connection everything that it has for now. Some hosts call this after each batch of
+    /// datagrams, whether they have written or not.
     pub fn quic_written(&mut self, endpoint: Key, connection: ConnectionKey) {
+        if !self.quic.take_commanded(endpoint, connection) {
+            return;
+        }
         match self.held.delay.sends_quic(Instant::now) {
             Some(now) => self.send_holder(Holder::Connection(endpoint, connection), now),
             None => self.held.hold_connection(endpoint, connection),

@@ -74,7 +74,7 @@ pub use file_operations::{
     At, Description, FileOutcome, FileRequest, ReadTarget, describe, read_now,
 };
 pub use operation_table::{OpId, Token};
-pub use outgoing_message::SendMsg;
+pub use outgoing_message::{BorrowedMsg, SendMsg};
 pub use per_process::PerProcess;
 pub use received_datagram::Datagram;
 pub use received_message::{PeerAddress, ReceivedMessage};

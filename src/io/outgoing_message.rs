@@ -4,7 +4,7 @@
 //! of it. Received messages are in `received_datagram` and `received_message`.
 
 use std::mem;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::RawFd;
 use std::ptr;
 
@@ -88,7 +88,7 @@ impl MessagePayload {
             self.header.msg_name = to.as_ptr().cast_mut().cast();
             self.header.msg_namelen = to.len();
         }
-        let used = self.write_control(segment_size, ecn, src_ip);
+        let used = self.control.write(segment_size, ecn, src_ip);
         if used > 0 {
             self.header.msg_control = (&raw mut self.control).cast();
             self.header.msg_controllen = used as _;
@@ -104,12 +104,42 @@ impl MessagePayload {
     pub(crate) fn header(&self) -> *const libc::msghdr {
         &raw const self.header
     }
+}
 
-    /// Sends the message with a system call. Fails with `EAGAIN` if the socket's buffer is full.
+/// A datagram, or a batch of equal ones (GSO), that is sent within the call: its payload is borrowed.
+#[derive(Clone, Copy, Debug)]
+pub struct BorrowedMsg<'a> {
+    pub data: &'a [u8],
+    /// See [`SendMsg`] for the other fields.
+    pub to: SocketAddr,
+    pub segment_size: Option<u16>,
+    pub ecn: Option<u8>,
+    pub src_ip: Option<IpAddr>,
+}
+
+impl BorrowedMsg<'_> {
+    /// Sends it at once; the kernel keeps no pointer. `EAGAIN` if the socket has no room.
     pub(crate) fn send_now(&self, fd: RawFd) -> Result<(), Errno> {
+        let to = SockAddr::from(self.to);
+        let mut iovec = libc::iovec {
+            iov_base: self.data.as_ptr().cast_mut().cast(),
+            iov_len: self.data.len(),
+        };
+        let mut control = ControlBuffer([0; CONTROL_SIZE]);
+        let mut header = empty_header();
+        header.msg_iov = &raw mut iovec;
+        header.msg_iovlen = 1;
+        header.msg_name = to.as_ptr().cast_mut().cast();
+        header.msg_namelen = to.len();
+        let used = control.write(self.segment_size, self.ecn, self.src_ip);
+        if used > 0 {
+            header.msg_control = (&raw mut control).cast();
+            header.msg_controllen = used as _;
+        }
         loop {
-            // SAFETY: the header points into this payload, which outlives the call.
-            let sent = unsafe { libc::sendmsg(fd, self.header(), SEND_FLAGS) };
+            // SAFETY: the header points to the address, the payload and the control messages, which outlive the call;
+            // the kernel only reads them.
+            let sent = unsafe { libc::sendmsg(fd, &raw const header, SEND_FLAGS) };
             match if sent < 0 { Errno::last().0 } else { 0 } {
                 0 => return Ok(()),
                 libc::EINTR => {}
@@ -117,8 +147,11 @@ impl MessagePayload {
             }
         }
     }
+}
 
-    fn write_control(
+impl ControlBuffer {
+    /// Writes the control messages of a send and returns their length.
+    fn write(
         &mut self,
         segment_size: Option<u16>,
         ecn: Option<u8>,
@@ -128,7 +161,7 @@ impl MessagePayload {
             return 0;
         }
         let mut writer = ControlWriter {
-            buffer: &mut self.control.0,
+            buffer: &mut self.0,
             used: 0,
         };
         if let Some(size) = segment_size {

@@ -7,7 +7,7 @@ use std::io;
 use std::time::Instant;
 
 use uringcore_io::{Completion, Driver};
-use uringcore_quic::{Deadlines, EndpointStats};
+use uringcore_quic::{ConnectionKey, Deadlines, EndpointStats};
 
 use crate::event::EngineEvent;
 use crate::event_queue::EventQueue;
@@ -51,6 +51,13 @@ impl QuicSockets {
     pub fn get(&mut self, key: Key) -> Option<&mut QuicSocket> {
         self.mark_dirty(key);
         Some(&mut self.table.get_mut(key)?.socket)
+    }
+
+    /// True if the host has given commands to a connection since the last call, and nothing has been sent since. The
+    /// commands have put the socket on the list for the next flush.
+    pub fn take_commanded(&mut self, key: Key, connection: ConnectionKey) -> bool {
+        let entry = self.table.get_mut(key);
+        entry.is_some_and(|entry| entry.socket.protocol().take_commanded(connection))
     }
 
     pub fn is_empty(&self) -> bool {

@@ -69,6 +69,8 @@ fn quic_connections_that_write_alternately_in_a_callback_are_listed_once() {
         let mut write = |rounds| {
             for _ in 0..rounds {
                 for connection in connections {
+                    let protocol = engine.quic(endpoint).expect("open").protocol();
+                    protocol.connection(connection).expect("open");
                     engine.quic_written(endpoint, connection);
                 }
             }

@@ -10,7 +10,7 @@ use crate::completion::Interest;
 use crate::errno::Errno;
 use crate::file_operations::FileRequest;
 use crate::operation_table::{OpId, OpKind, Payload, Token};
-use crate::outgoing_message::SendMsg;
+use crate::outgoing_message::{BorrowedMsg, SendMsg};
 
 impl Driver {
     /// Accepts connections until cancelled (multishot). Errors such as `EMFILE` end it; the caller decides when to
@@ -68,13 +68,10 @@ impl Driver {
 
     /// Sends one message without an operation, if the socket has room: `EAGAIN` if not. Use it for a single message
     /// that is followed by a wait: an operation's completion would cut the wait short.
-    pub fn send_msg_now(&mut self, fd: RawFd, message: SendMsg) -> Result<(), Errno> {
+    pub fn send_msg_now(&mut self, fd: RawFd, message: BorrowedMsg<'_>) -> Result<(), Errno> {
         self.leave_if_forked();
         self.state.stats.syscalls += 1;
-        let payload = self.state.message(message);
-        let sent = payload.send_now(fd);
-        self.state.recycle(Payload::Message(payload));
-        sent
+        message.send_now(fd)
     }
 
     /// Connects a socket.

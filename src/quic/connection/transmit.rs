@@ -12,9 +12,12 @@ use super::{Connection, packet_log::Before};
 use crate::Event;
 
 impl Connection {
-    /// Passes everything to quinn-proto that may be sent. A batch has up to `batch_size` bytes.
-    pub(crate) fn prepare_transmit(&mut self, batch_size: usize) {
-        self.pump();
+    /// Passes everything that may be sent to the state machine. A batch has up to `batch_size` bytes.
+    /// With `is_pumped` nothing has happened since the last [`pump`](Self::pump).
+    pub(crate) fn prepare_transmit(&mut self, batch_size: usize, is_pumped: bool) {
+        if !is_pumped {
+            self.pump();
+        }
         if self.lifecycle.is_held() {
             return;
         }
@@ -31,7 +34,13 @@ impl Connection {
         }
     }
 
-    /// Raises the counted limit on all streams' data, after rejected 0-RTT data.
+    /// True if a datagram of `size` bytes may have left data behind.
+    pub(crate) fn may_have_filled(&mut self, size: usize) -> bool {
+        size + ROOM_MIN > usize::from(self.quinn.current_mtu())
+            || self.datagrams.is_waiting(&mut self.quinn)
+    }
+
+    /// After rejected 0-RTT data, at a server with a smaller limit: raises our own count of the limit.
     fn raise_early_limit(&mut self) {
         if !self.streams.early_limit().is_counted() {
             return;
@@ -127,3 +136,6 @@ impl Connection {
         transmit
     }
 }
+
+/// The state machine writes another STREAM frame if a packet has this much room.
+const ROOM_MIN: usize = 64;

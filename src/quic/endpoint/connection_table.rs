@@ -57,6 +57,8 @@ impl Endpoint {
             is_sending: false,
             is_eventful: false,
             is_reconciled: false,
+            is_commanded: false,
+            is_read: false,
         }));
         self.shrink_at = self.shrink_at.max(self.connections.len() / 4);
         self.remember_handle(handle, index);

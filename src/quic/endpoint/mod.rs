@@ -171,6 +171,10 @@ pub(super) struct Entry {
     is_eventful: bool,
     /// True if nothing has happened since the last [`Endpoint::reconcile`].
     is_reconciled: bool,
+    /// The host has given commands since the last packets: see [`Endpoint::take_commanded`].
+    is_commanded: bool,
+    /// Data was read since the last packets.
+    is_read: bool,
 }
 
 impl Endpoint {
@@ -465,7 +469,9 @@ impl Endpoint {
             return None;
         }
         self.touch(index);
-        Some(&mut self.connections[index].connection)
+        let entry = &mut self.connections[index];
+        entry.is_commanded = true;
+        Some(&mut entry.connection)
     }
 
     /// A connection for reading. Unlike [`connection`](Self::connection), the call does not mark it as changed.

@@ -93,16 +93,37 @@ impl Endpoint {
         Some(self.sent(&transmit, remote, local))
     }
 
+    /// False if `transmit`, the connection's last batch, has taken all that waited: a single datagram with room left, and no
+    /// DATAGRAM frame that did not fit. The next [`poll_transmit`](Self::poll_transmit) is due in any case.
+    pub fn may_send_more(&mut self, key: ConnectionKey, transmit: &Transmit) -> bool {
+        let entry = self.connections.get_mut(key.index());
+        entry.is_some_and(|entry| {
+            transmit.segment_size.is_some() || entry.connection.may_have_filled(transmit.size)
+        })
+    }
+
+    /// True if the host has given commands to a connection since the last call, and nothing has been sent since.
+    pub fn take_commanded(&mut self, key: ConnectionKey) -> bool {
+        let entry = self.connections.get_mut(key.index());
+        entry.is_some_and(|entry| {
+            ConnectionKey::new(key.index(), entry.generation) == key
+                && std::mem::take(&mut entry.is_commanded)
+        })
+    }
+
     fn ask_connection(
         &mut self,
         index: usize,
         now: Instant,
         buf: &mut Vec<u8>,
     ) -> Option<(quinn::Transmit, SocketAddr, Local)> {
-        let connection = &mut self.connections[index].connection;
+        let entry = &mut self.connections[index];
+        entry.is_commanded = false;
+        let is_pumped = entry.is_reconciled && !std::mem::take(&mut entry.is_read);
+        let connection = &mut entry.connection;
         let mtu = usize::from(connection.quinn().current_mtu());
         let segments = self.max_segments.min(UDP_PAYLOAD_MAX / mtu).max(1);
-        connection.prepare_transmit(segments * mtu);
+        connection.prepare_transmit(segments * mtu, is_pumped);
         self.tokens.set(connection.version());
         let transmit = connection.poll_transmit(now, segments, buf);
         debug_assert!(transmit.is_some() || buf.is_empty());

@@ -7,49 +7,58 @@ use bytes::Bytes;
 
 /// Buffers that are free.
 pub(crate) struct BufferPool {
+    /// The buffers of the last lone datagrams, which take no lock. A socket fills two at a time.
+    at_hand: Vec<Vec<u8>>,
+    /// Buffers that bytes lent to the kernel have returned.
     free: Arc<Mutex<Vec<Vec<u8>>>>,
     kept_max: usize,
 }
 
-/// A buffer that is being filled or sent.
-pub(crate) struct PooledBuffer {
+/// A buffer that is being sent.
+struct PooledBuffer {
     vec: Vec<u8>,
     free: Arc<Mutex<Vec<Vec<u8>>>>,
     kept_max: usize,
 }
 
 impl BufferPool {
-    /// The pool keeps at most `kept_max` free buffers.
+    /// Keeps at most `kept_max` buffers that were lent, and [`AT_HAND`] others.
     pub fn new(kept_max: usize) -> Self {
         Self {
+            at_hand: Vec::new(),
             free: Arc::default(),
             kept_max,
         }
     }
 
-    pub fn take(&mut self) -> PooledBuffer {
-        let vec = lock(&self.free).pop().unwrap_or_default();
+    /// A buffer to fill. The caller passes it to [`give_back`](Self::give_back) or [`lend`](Self::lend).
+    pub fn take(&mut self) -> Vec<u8> {
+        self.at_hand
+            .pop()
+            .or_else(|| lock(&self.free).pop())
+            .unwrap_or_default()
+    }
+
+    /// Returns a buffer that is not needed any more.
+    pub fn give_back(&mut self, vec: Vec<u8>) {
+        if self.at_hand.len() < AT_HAND {
+            self.at_hand.push(vec);
+        } else {
+            drop(self.pooled(vec));
+        }
+    }
+
+    /// The buffer returns to the pool when the last clone of these bytes is dropped.
+    pub fn lend(&self, vec: Vec<u8>) -> Bytes {
+        Bytes::from_owner(self.pooled(vec))
+    }
+
+    fn pooled(&self, vec: Vec<u8>) -> PooledBuffer {
         PooledBuffer {
             vec,
             free: self.free.clone(),
             kept_max: self.kept_max,
         }
-    }
-}
-
-impl PooledBuffer {
-    pub fn vec(&mut self) -> &mut Vec<u8> {
-        &mut self.vec
-    }
-
-    /// Converts the buffer to `Bytes`. It returns to the pool when the last clone of these is dropped.
-    pub fn into_bytes(self) -> Bytes {
-        Bytes::from_owner(self)
-    }
-
-    /// Returns an unused buffer to the pool.
-    pub fn give_back(self) {
-        drop(self);
     }
 }
 
@@ -61,11 +70,10 @@ impl AsRef<[u8]> for PooledBuffer {
 
 impl Drop for PooledBuffer {
     fn drop(&mut self) {
-        let mut vec = std::mem::take(&mut self.vec);
+        let vec = std::mem::take(&mut self.vec);
         if vec.capacity() == 0 {
             return;
         }
-        vec.clear();
         let mut free = lock(&self.free);
         if free.len() < self.kept_max {
             free.push(vec);
@@ -78,22 +86,34 @@ fn lock(free: &Mutex<Vec<Vec<u8>>>) -> std::sync::MutexGuard<'_, Vec<Vec<u8>>> {
     free.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// The number of buffers that return without a lock.
+const AT_HAND: usize = 2;
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_buffer_comes_back_with_its_capacity_when_the_last_bytes_drop() {
+    fn a_lent_buffer_comes_back_with_its_capacity_when_the_last_bytes_drop() {
         let mut pool = BufferPool::new(2);
         let mut buffer = pool.take();
-        buffer.vec().extend_from_slice(&[7; 5000]);
-        let bytes = buffer.into_bytes();
+        buffer.extend_from_slice(&[7; 5000]);
+        let bytes = pool.lend(buffer);
         let part = bytes.slice(10..20);
         drop(bytes);
         assert_eq!(lock(&pool.free).len(), 0);
         drop(part);
-        let mut again = pool.take();
-        assert!(again.vec().is_empty() && again.vec().capacity() >= 5000);
+        assert!(pool.take().capacity() >= 5000);
+    }
+
+    #[test]
+    fn buffers_that_were_not_lent_are_used_again_the_last_one_first() {
+        let mut pool = BufferPool::new(1);
+        for size in [100, 200, 300, 400] {
+            pool.give_back(Vec::with_capacity(size));
+        }
+        let taken: Vec<usize> = (0..4).map(|_| pool.take().capacity()).collect();
+        assert_eq!(taken, [200, 100, 300, 0]);
     }
 
     #[test]
@@ -102,8 +122,8 @@ mod tests {
         let buffers: Vec<Bytes> = (0..3)
             .map(|_| {
                 let mut buffer = pool.take();
-                buffer.vec().push(1);
-                buffer.into_bytes()
+                buffer.push(1);
+                pool.lend(buffer)
             })
             .collect();
         drop(buffers);

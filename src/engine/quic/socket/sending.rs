@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::time::Instant;
 
 use bytes::Bytes;
-use uringcore_io::{Driver, Errno, OpId, SendMsg, SockAddr};
+use uringcore_io::{BorrowedMsg, Driver, Errno, OpId, SendMsg, SockAddr};
 use uringcore_quic::{ConnectionKey, Endpoint, Transmit};
 
 use super::{QuicSocket, SUB_SEND, SocketPhase};
@@ -22,6 +22,22 @@ pub(super) struct Batch {
     retries: u8,
 }
 
+/// Packets that are not queued yet. A lone batch is sent from the buffer that it was written to.
+enum Packets {
+    New(Transmit, Vec<u8>),
+    /// The kernel did not take it before.
+    Again(Batch),
+}
+
+impl Packets {
+    fn socket(&self) -> u32 {
+        match self {
+            Self::New(transmit, _) => transmit.socket,
+            Self::Again(batch) => batch.socket,
+        }
+    }
+}
+
 pub(super) struct InFlight {
     op: OpId,
     batch: Batch,
@@ -36,23 +52,23 @@ impl QuicSocket {
     /// submission.
     pub(super) fn send(&mut self, driver: &mut Driver, now: Instant) {
         if self.in_flight.is_empty() {
-            let first = self.next_batch(now);
-            let second = first.as_ref().and_then(|_| self.next_batch(now));
-            match (first, second) {
-                (None, _) => return,
-                (Some(only), None) => return self.send_alone(driver, only),
-                (Some(first), Some(second)) => {
-                    self.queue(driver, first, false);
-                    self.queue(driver, second, false);
+            let Some(first) = self.next_packets(now) else {
+                return;
+            };
+            match self.next_packets(now) {
+                None => return self.send_alone(driver, first),
+                Some(second) => {
+                    self.queue_packets(driver, first);
+                    self.queue_packets(driver, second);
                 }
             }
         }
         let mut queued = 0;
         while self.has_room() {
-            let Some(batch) = self.next_batch(now) else {
+            let Some(packets) = self.next_packets(now) else {
                 break;
             };
-            self.queue(driver, batch, false);
+            self.queue_packets(driver, packets);
             queued += 1;
             // The first batches are submitted while the packets of the next ones are still being encrypted.
             if queued % SENDS_A_SUBMISSION == 0 {
@@ -71,16 +87,21 @@ impl QuicSocket {
     ) {
         let mut is_queued = false;
         while self.has_room() && self.again.is_empty() {
-            let Some(batch) = self.next_batch_of(connection, now) else {
+            let Some((transmit, buffer)) = self.next_packets_of(connection, now) else {
                 break;
             };
-            // A batch is sent at once only if no earlier batch waits in the kernel.
+            let has_more = self.protocol.may_send_more(connection, &transmit);
+            let packets = Packets::New(transmit, buffer);
+            // Batches that wait in the kernel go first.
             match self.in_flight.is_empty() {
-                true => self.send_alone(driver, batch),
+                true => self.send_alone(driver, packets),
                 false => {
-                    self.queue(driver, batch, false);
+                    self.queue_packets(driver, packets);
                     is_queued = true;
                 }
+            }
+            if !has_more {
+                break;
             }
         }
         if is_queued {
@@ -107,58 +128,89 @@ impl QuicSocket {
         });
     }
 
-    /// Sends a batch at once. If the socket refuses it, the batch is queued, so that its error is handled with the
-    /// completions of the turn, and not while the state machines are being polled.
-    fn send_alone(&mut self, driver: &mut Driver, batch: Batch) {
-        let Some(fd) = self.fd_of(batch.socket) else {
+    /// Sends packets at once. A batch that the socket refuses is queued, so that its error is handled among the turn's
+    /// completions and not while the state machines are polled.
+    fn send_alone(&mut self, driver: &mut Driver, packets: Packets) {
+        let message = match &packets {
+            Packets::New(transmit, buffer) => borrowed(transmit, buffer),
+            Packets::Again(batch) => batch.borrowed(),
+        };
+        let Some(fd) = self.fd_of(packets.socket()) else {
             return;
         };
-        match driver.send_msg_now(fd, batch.message()) {
-            Ok(()) => self.counters.sends += 1,
-            Err(Errno(libc::EAGAIN)) => self.queue(driver, batch, false),
-            Err(_) => self.queue(driver, batch, true),
-        }
+        let was_refused = match driver.send_msg_now(fd, message) {
+            Ok(()) => {
+                self.counters.sends += 1;
+                if let Packets::New(_, buffer) = packets {
+                    self.buffers.give_back(buffer);
+                }
+                return;
+            }
+            Err(Errno(libc::EAGAIN)) => false,
+            Err(_) => true,
+        };
+        let batch = self.to_batch(packets);
+        self.queue(driver, batch, was_refused);
     }
 
-    fn next_batch(&mut self, now: Instant) -> Option<Batch> {
+    fn queue_packets(&mut self, driver: &mut Driver, packets: Packets) {
+        let batch = self.to_batch(packets);
+        self.queue(driver, batch, false);
+    }
+
+    fn next_packets(&mut self, now: Instant) -> Option<Packets> {
         if self.is_silent() {
             return None;
         }
         if let Some(batch) = self.again.pop_front() {
-            return Some(batch);
+            return Some(Packets::Again(batch));
         }
-        self.make_batch(|protocol, buffer| protocol.poll_transmit(now, buffer))
+        let (transmit, buffer) =
+            self.fill_buffer(|protocol, buffer| protocol.poll_transmit(now, buffer))?;
+        Some(Packets::New(transmit, buffer))
     }
 
-    fn next_batch_of(&mut self, connection: ConnectionKey, now: Instant) -> Option<Batch> {
+    fn next_packets_of(
+        &mut self,
+        connection: ConnectionKey,
+        now: Instant,
+    ) -> Option<(Transmit, Vec<u8>)> {
         if self.is_silent() {
             return None;
         }
-        self.make_batch(|protocol, buffer| protocol.poll_transmit_of(connection, now, buffer))
+        self.fill_buffer(|protocol, buffer| protocol.poll_transmit_of(connection, now, buffer))
     }
 
     fn is_silent(&self) -> bool {
         self.is_parents || matches!(self.phase, SocketPhase::Ending | SocketPhase::Ended)
     }
 
-    fn make_batch(
+    fn fill_buffer(
         &mut self,
         poll: impl FnOnce(&mut Endpoint, &mut Vec<u8>) -> Option<Transmit>,
-    ) -> Option<Batch> {
+    ) -> Option<(Transmit, Vec<u8>)> {
         let mut buffer = self.buffers.take();
-        let Some(transmit) = poll(&mut self.protocol, buffer.vec()) else {
-            buffer.give_back();
+        let Some(transmit) = poll(&mut self.protocol, &mut buffer) else {
+            self.buffers.give_back(buffer);
             return None;
         };
-        // A small packet, such as an acknowledgement, is copied, so that it does not keep a buffer of 64 KiB.
+        Some((transmit, buffer))
+    }
+
+    fn to_batch(&mut self, packets: Packets) -> Batch {
+        let (transmit, buffer) = match packets {
+            Packets::New(transmit, buffer) => (transmit, buffer),
+            Packets::Again(batch) => return batch,
+        };
+        // A small packet, such as an acknowledgement, is copied, so that it does not hold a buffer of 64 KiB.
         let data = if transmit.size <= COPIED_MAX {
-            let copy = Bytes::copy_from_slice(&buffer.vec()[..transmit.size]);
-            buffer.give_back();
+            let copy = Bytes::copy_from_slice(&buffer[..transmit.size]);
+            self.buffers.give_back(buffer);
             copy
         } else {
-            buffer.into_bytes()
+            self.buffers.lend(buffer)
         };
-        Some(Batch::new(&transmit, data))
+        Batch::new(&transmit, data)
     }
 
     pub(super) fn sent(&mut self, op: OpId, result: Result<u32, Errno>, now: Instant) {
@@ -232,7 +284,7 @@ impl Batch {
         Self {
             data,
             remote: transmit.remote,
-            segment_size: transmit.segment_size.filter(|size| *size < transmit.size),
+            segment_size: segments(transmit),
             ecn: transmit.ecn,
             src_ip: transmit.src_ip,
             socket: transmit.socket,
@@ -250,7 +302,17 @@ impl Batch {
         }
     }
 
-    /// Splits a batch into single datagrams.
+    fn borrowed(&self) -> BorrowedMsg<'_> {
+        BorrowedMsg {
+            data: &self.data,
+            to: self.remote,
+            segment_size: self.segment_size.and_then(|size| u16::try_from(size).ok()),
+            ecn: self.ecn,
+            src_ip: self.src_ip,
+        }
+    }
+
+    /// The batch as single datagrams.
     fn split(self) -> impl Iterator<Item = Batch> {
         let size = self.segment_size.unwrap_or(self.data.len()).max(1);
         (0..self.data.len()).step_by(size).map(move |start| Batch {
@@ -268,8 +330,23 @@ impl Batch {
     }
 }
 
-/// True for errors that the next send would get too: no route, a firewall, an address family that this machine does
-/// not support, or an invalid address.
+/// The size of the datagrams of a batch. `None`: it is a single one.
+fn segments(transmit: &Transmit) -> Option<usize> {
+    transmit.segment_size.filter(|size| *size < transmit.size)
+}
+
+fn borrowed<'a>(transmit: &Transmit, buffer: &'a [u8]) -> BorrowedMsg<'a> {
+    BorrowedMsg {
+        data: &buffer[..transmit.size],
+        to: transmit.remote,
+        segment_size: segments(transmit).and_then(|size| u16::try_from(size).ok()),
+        ecn: transmit.ecn,
+        src_ip: transmit.src_ip,
+    }
+}
+
+/// True for errors that the next send would repeat: no route, a firewall, a protocol that is switched off on this
+/// machine, or an address to which nothing can be sent.
 fn is_permanent(error: Errno) -> bool {
     matches!(
         error.0,

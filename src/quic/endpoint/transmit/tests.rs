@@ -238,6 +238,71 @@ fn packets_for_one_client_never_get_into_another_clients_datagrams() {
     assert!(lengths(asker)[0] <= 180);
 }
 
+#[test]
+fn commands_are_reported_once_and_not_after_they_were_sent() {
+    let mut world = World::new();
+    let key = world.server_keys[0];
+    world.server_sends();
+    assert!(!world.server.take_commanded(key));
+    world.send(0, Bytes::from_static(b"one"));
+    assert!(!world.server.take_commanded(world.server_keys[1]));
+    assert!(world.server.take_commanded(key));
+    assert!(!world.server.take_commanded(key));
+    world.send(0, Bytes::from_static(b"two"));
+    world.server_sends();
+    assert!(!world.server.take_commanded(key));
+}
+
+/// The last batch of a connection, as the server reports it, brings all that was written.
+fn all_arrives(write: impl FnOnce(&mut crate::Connection), expected: (usize, usize)) {
+    let mut world = World::new();
+    let (now, key) = (world.now, world.server_keys[0]);
+    world.server_sends();
+    write(world.server.connection(key).unwrap());
+    let mut buf = Vec::new();
+    let mut datagrams = 0;
+    while let Some(transmit) = world.server.poll_transmit_of(key, now, &mut buf) {
+        let has_more = world.server.may_send_more(key, &transmit);
+        let size = transmit.segment_size.unwrap_or(transmit.size);
+        for datagram in buf.chunks(size) {
+            let client = &mut world.clients[0];
+            deliver(&mut client.endpoint, now, SERVER.parse().unwrap(), datagram);
+            while let Some((_, event)) = client.endpoint.poll_event() {
+                match event {
+                    Event::StreamData { data, .. } => client.received.extend(data.to_vec()),
+                    Event::Datagram { .. } => datagrams += 1,
+                    _ => {}
+                }
+            }
+        }
+        if !has_more {
+            break;
+        }
+    }
+    assert_eq!((world.clients[0].received.len(), datagrams), expected);
+}
+
+#[test]
+fn nothing_is_left_behind_the_batch_that_is_reported_as_the_last() {
+    for length in [1, 100, 1_100, 1_160, 1_200, 5_000] {
+        let data = Bytes::from(vec![7; length]);
+        all_arrives(
+            |connection| connection.send_stream(1, data, false).unwrap(),
+            (length, 0),
+        );
+    }
+    // The second frame does not fit in the packet of the first one, which has room left.
+    let frames = |sizes: &'static [usize]| {
+        move |connection: &mut crate::Connection| {
+            for size in sizes {
+                connection.send_datagram(vec![7; *size].into()).unwrap();
+            }
+        }
+    };
+    all_arrives(frames(&[300]), (0, 1));
+    all_arrives(frames(&[600, 1_000, 600, 1_000]), (0, 4));
+}
+
 const SERVER: &str = "10.0.0.2:443";
 const ID_LENGTH: usize = 8;
 const PING: u8 = 0x01;
