@@ -78,9 +78,8 @@ impl H3Driver {
                 data,
                 fin,
             } => {
-                let mut pieces = data.into_pieces();
-                let last = pieces.pop().unwrap_or_default();
-                for piece in pieces {
+                let (last, first) = data.into_last_and_first();
+                for piece in first {
                     h3.handle_stream_data(&mut out, stream_id, piece, false);
                 }
                 h3.handle_stream_data(&mut out, stream_id, last, fin);

@@ -88,10 +88,11 @@ pub enum Event {
         /// The time at which the handshake continues without an answer.
         deadline: Instant,
         tickets: Vec<Vec<u8>>,
-        /// The identifier of the address validation token that the client has sent. `None` without
-        /// [`ServerSettings::asks_for_tokens`](super::ServerSettings::asks_for_tokens). If the token was used before,
-        /// the application must call [`Endpoint::token_refused`](super::Endpoint::token_refused) instead.
-        token: Option<u128>,
+        /// The identifier of the address validation token that the client sent as well, with
+        /// [`ServerSettings::asks_for_tokens`](super::ServerSettings::asks_for_tokens). For a token that was used
+        /// before the host calls [`Endpoint::token_refused`](super::Endpoint::token_refused) instead.
+        /// Boxed, because each event is moved several times and this one is rare.
+        token: Option<Box<u128>>,
     },
     /// The connection has ended. This is the connection's last event, and is emitted once.
     Closed {
@@ -163,19 +164,38 @@ pub enum StreamEnd {
 /// Each piece keeps its whole receive buffer in memory, so it should be copied or dropped soon.
 #[derive(Debug, Clone, Default)]
 pub struct Chunks {
-    pieces: Vec<Bytes>,
-    len: usize,
+    pieces: Pieces,
     pub(super) early: bool,
 }
 
+/// Most reads find a single piece, for which nothing is allocated.
+#[derive(Debug, Clone)]
+enum Pieces {
+    /// One piece, or none if it is empty.
+    One(Bytes),
+    /// None of them is empty.
+    Many(Vec<Bytes>),
+}
+
+impl Default for Pieces {
+    fn default() -> Self {
+        Self::One(Bytes::new())
+    }
+}
+
 impl Chunks {
-    /// The number of bytes of all pieces.
+    /// Total number of bytes.
+    #[inline]
     pub fn len(&self) -> usize {
-        self.len
+        match &self.pieces {
+            Pieces::One(piece) => piece.len(),
+            Pieces::Many(pieces) => pieces.iter().map(Bytes::len).sum(),
+        }
     }
 
+    #[inline]
     pub fn is_empty(&self) -> bool {
-        self.len == 0
+        self.pieces().is_empty()
     }
 
     /// True if a part of the data was 0-RTT data, which an attacker can replay (RFC 9001 section 9.2).
@@ -183,13 +203,30 @@ impl Chunks {
         self.early
     }
 
-    /// The pieces of the data. None is empty.
+    /// The pieces, none of them empty.
+    #[inline]
     pub fn pieces(&self) -> &[Bytes] {
-        &self.pieces
+        match &self.pieces {
+            Pieces::One(piece) if piece.is_empty() => &[],
+            Pieces::One(piece) => std::slice::from_ref(piece),
+            Pieces::Many(pieces) => pieces,
+        }
     }
 
-    pub fn into_pieces(self) -> Vec<Bytes> {
-        self.pieces
+    /// The last piece, which is empty if there is none, and those before it.
+    pub fn into_last_and_first(self) -> (Bytes, Vec<Bytes>) {
+        match self.pieces {
+            Pieces::One(piece) => (piece, Vec::new()),
+            Pieces::Many(mut pieces) => (pieces.pop().unwrap_or_default(), pieces),
+        }
+    }
+
+    fn into_vec(self) -> Vec<Bytes> {
+        match self.pieces {
+            Pieces::One(piece) if piece.is_empty() => Vec::new(),
+            Pieces::One(piece) => vec![piece],
+            Pieces::Many(pieces) => pieces,
+        }
     }
 
     /// Copies everything into `target`.
@@ -199,11 +236,11 @@ impl Chunks {
     pub fn copy_into(&self, target: &mut [u8]) {
         assert_eq!(
             target.len(),
-            self.len,
+            self.len(),
             "the target must have the length of the data"
         );
         let mut rest = target;
-        for piece in &self.pieces {
+        for piece in self.pieces() {
             let (head, tail) = rest.split_at_mut(piece.len());
             head.copy_from_slice(piece);
             rest = tail;
@@ -212,50 +249,60 @@ impl Chunks {
 
     /// Removes and returns the first `count` bytes, or all if there are fewer.
     pub fn split_to(&mut self, count: usize) -> Self {
-        if count >= self.len {
+        if count >= self.len() {
             return std::mem::take(self);
         }
         let mut front = Self {
             early: self.early,
             ..Self::default()
         };
-        let mut rest = std::mem::take(&mut self.pieces).into_iter();
-        while front.len < count
-            && let Some(mut piece) = rest.next()
-        {
-            let taken = piece.split_to(piece.len().min(count - front.len));
-            front.push(taken);
-            if !piece.is_empty() {
-                self.pieces.push(piece);
+        let mut missing = count;
+        let pieces = std::mem::take(self).into_vec();
+        self.early = front.early;
+        for mut piece in pieces {
+            if missing > 0 {
+                let taken = piece.split_to(piece.len().min(missing));
+                missing -= taken.len();
+                front.push(taken);
             }
+            self.push(piece);
         }
-        self.pieces.extend(rest);
-        self.len -= front.len;
         front
     }
 
     /// Appends data that follows in the stream.
     pub fn append(&mut self, behind: Self) {
-        self.len += behind.len;
         self.early |= behind.early;
-        match self.pieces.is_empty() {
+        match self.is_empty() {
             true => self.pieces = behind.pieces,
-            false => self.pieces.extend(behind.pieces),
+            false => behind
+                .into_vec()
+                .into_iter()
+                .for_each(|piece| self.push(piece)),
         }
     }
 
     pub fn to_vec(&self) -> Vec<u8> {
-        let mut all = Vec::with_capacity(self.len);
-        self.pieces
+        let mut all = Vec::with_capacity(self.len());
+        self.pieces()
             .iter()
             .for_each(|piece| all.extend_from_slice(piece));
         all
     }
 
+    #[inline]
     pub(super) fn push(&mut self, piece: Bytes) {
-        if !piece.is_empty() {
-            self.len += piece.len();
-            self.pieces.push(piece);
+        if piece.is_empty() {
+            return;
+        }
+        match &mut self.pieces {
+            Pieces::One(first) if first.is_empty() => *first = piece,
+            Pieces::One(first) => {
+                let mut pieces = Vec::with_capacity(PIECES_MIN);
+                pieces.extend([std::mem::take(first), piece]);
+                self.pieces = Pieces::Many(pieces);
+            }
+            Pieces::Many(pieces) => pieces.push(piece),
         }
     }
 }
@@ -263,12 +310,12 @@ impl Chunks {
 /// Compares the bytes. Their division into pieces does not matter.
 impl PartialEq for Chunks {
     fn eq(&self, other: &Self) -> bool {
-        self.len == other.len
+        self.len() == other.len()
             && self
-                .pieces
+                .pieces()
                 .iter()
                 .flat_map(|p| p.iter())
-                .eq(other.pieces.iter().flat_map(|p| p.iter()))
+                .eq(other.pieces().iter().flat_map(|p| p.iter()))
     }
 }
 
@@ -281,3 +328,6 @@ impl From<Bytes> for Chunks {
         chunks
     }
 }
+
+/// Room for the pieces of a read that finds more than one.
+const PIECES_MIN: usize = 8;

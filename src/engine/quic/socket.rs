@@ -17,7 +17,9 @@ use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 use uringcore_io::{Completion, Datagram, Driver, Errno, OpId, Outcome, Token, heap_trim, net};
-use uringcore_quic::{Connection, ConnectionKey, DatagramMeta, Endpoint, EndpointStats, Event};
+use uringcore_quic::{
+    Connection, ConnectionKey, DatagramMeta, Endpoint, EndpointStats, Event, Taking,
+};
 
 use super::socket_fd::SocketFd;
 
@@ -173,13 +175,13 @@ impl QuicSocket {
 
     /// Takes the next event of a connection. The events of a connection are consecutive.
     pub fn poll_event(&mut self) -> Option<(ConnectionKey, Event)> {
-        self.poll_event_past(&mut |_, _, event| Some(event))
+        self.poll_event_past(&mut |_, _, event| Taking::Left(event))
     }
 
-    /// Takes the next event for which `take` returns a value. `take` handles the other events itself.
+    /// Takes the next event that `take` leaves. Those that it handles are handled inside the call.
     pub fn poll_event_past(
         &mut self,
-        take: &mut dyn FnMut(ConnectionKey, &mut Connection, Event) -> Option<Event>,
+        take: &mut dyn FnMut(ConnectionKey, &mut Connection, Event) -> Taking,
     ) -> Option<(ConnectionKey, Event)> {
         let event = self.protocol.poll_event_past(take);
         self.reported = event.is_some();

@@ -203,7 +203,8 @@ impl PendingAccepts {
     ) {
         pending.is_asked = true;
         pending.packets.forget();
-        let (deadline, token) = (now + ANSWER_TIMEOUT, pending.token);
+        let deadline = now + ANSWER_TIMEOUT;
+        let token = pending.token.map(Box::new);
         self.insert(number, pending, deadline);
         self.unreported.push_back(Event::SessionsAsked {
             question: number,

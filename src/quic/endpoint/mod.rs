@@ -76,6 +76,17 @@ impl ConnectionKey {
     }
 }
 
+/// The decision of a host about an event: see [`Endpoint::poll_event_past`].
+#[derive(Debug)]
+pub enum Taking {
+    /// The call returns the event.
+    Left(Event),
+    /// The host has stored the event and has given no commands.
+    Kept,
+    /// The host has handled the event, perhaps by commands.
+    Handled,
+}
+
 /// Metadata of a received datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DatagramMeta {
@@ -388,14 +399,15 @@ impl Endpoint {
 
     /// The next event. All events of one connection come before those of the next.
     pub fn poll_event(&mut self) -> Option<(ConnectionKey, Event)> {
-        self.poll_event_past(&mut |_, _, event| Some(event))
+        self.poll_event_past(&mut |_, _, event| Taking::Left(event))
     }
 
-    /// The next event that `take` returns. For each event, `take` gets the connection. If it returns `None`, it has
-    /// handled the event. So a protocol on top of QUIC can read its connection without a look-up.
+    /// The next event that `take` leaves. Events that it handles are handled inside the call, with the connection at
+    /// hand: a protocol that is attached to a connection reads it without a look-up. Events that it keeps are moved
+    /// once.
     pub fn poll_event_past(
         &mut self,
-        take: &mut dyn FnMut(ConnectionKey, &mut Connection, Event) -> Option<Event>,
+        take: &mut dyn FnMut(ConnectionKey, &mut Connection, Event) -> Taking,
     ) -> Option<(ConnectionKey, Event)> {
         if let Some(question) = self.pending_accepts.poll_question() {
             return Some((ConnectionKey::NONE, question));
@@ -413,14 +425,19 @@ impl Endpoint {
                 if matches!(event, Event::Closed { .. }) {
                     self.stats.connections_closed += 1;
                 }
-                left = take(key, &mut entry.connection, event);
-                if left.is_none() {
-                    // `take` may have called commands of the connection.
-                    entry.is_reconciled = false;
-                    has_read = true;
+                match take(key, &mut entry.connection, event) {
+                    Taking::Left(event) => left = Some(event),
+                    Taking::Kept => {}
+                    Taking::Handled => {
+                        // It may have given commands.
+                        entry.is_reconciled = false;
+                        entry.is_commanded = true;
+                        has_read = true;
+                    }
                 }
             }
             if has_read {
+                entry.is_read = true;
                 self.mark_sending(index);
             }
             if let Some(event) = left {

@@ -11,6 +11,7 @@ use uringcore_engine::Key;
 use uringcore_quic::{Connection, ConnectionKey, Endpoint};
 
 use super::QuicEndpoint;
+use super::event_delivery::Part;
 use super::session_store::Answer;
 use crate::capi::gil_cell::GilCell;
 use crate::event_loop::loop_core::LoopCore;
@@ -75,6 +76,8 @@ pub(super) struct EndpointState {
     /// handshake that waits has at most one question.
     pub answers: Vec<Answer>,
     pub unanswered: usize,
+    /// The empty list of the last turn's events, for its memory.
+    pub spare_parts: Vec<Part>,
 }
 
 impl EndpointState {

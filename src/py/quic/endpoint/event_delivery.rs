@@ -11,7 +11,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
 use uringcore_engine::{Engine, QuicSocket};
-use uringcore_quic::{Connection, ConnectionKey, Endpoint, Event};
+use uringcore_quic::{Connection, ConnectionKey, Endpoint, Event, Taking};
 
 use super::{EndpointOwner, QuicEndpoint};
 use crate::capi::context::Inside;
@@ -53,8 +53,8 @@ impl FirstError {
     }
 }
 
-/// The events of one connection in a turn; or a question for a session store, which belongs to no connection.
-struct EventGroup {
+/// The events of one connection in a turn, or a question for a session store, which belongs to no connection.
+pub(super) struct Part {
     key: ConnectionKey,
     /// The protocol that is attached to the connection's streams. It has handled the events about streams already.
     attached: Option<Arc<dyn StreamProtocol>>,
@@ -80,25 +80,35 @@ impl EventGroups {
         protocol: &mut dyn EventSource,
         now: Instant,
     ) -> Self {
-        let mut parts = Self::default();
+        let mut parts = Self {
+            list: endpoint
+                .state
+                .with(py, |state| std::mem::take(&mut state.spare_parts)),
+            ..Self::default()
+        };
         while let Some((key, event)) = protocol.poll_event_past(&mut |key, quic, event| {
             let part = parts.part(py, endpoint, key);
-            match &part.attached {
+            let taking = match &part.attached {
                 Some(attached) if event.is_about_streams() => {
                     attached.handle(py, quic, event, now);
                     part.is_handled = true;
-                    parts.events += 1;
-                    None
+                    Taking::Handled
                 }
-                _ => Some(event),
-            }
-        }) {
+                _ => {
+                    part.events.push(event);
+                    Taking::Kept
+                }
+            };
             parts.events += 1;
-            if matches!(event, Event::SessionsAsked { .. }) {
-                parts.questions += 1;
-                parts.list.push(EventGroup::new(key, None));
-            }
-            parts.part(py, endpoint, key).events.push(event);
+            taking
+        }) {
+            // A question for a session store, which belongs to no connection.
+            parts.events += 1;
+            parts.questions += 1;
+            parts.list.push(Part {
+                events: vec![event],
+                ..Part::new(key, None)
+            });
         }
         parts
     }
@@ -139,7 +149,7 @@ trait EventSource {
     fn poll_event_past(&mut self, take: &mut Take<'_>) -> Option<(ConnectionKey, Event)>;
 }
 
-type Take<'a> = dyn FnMut(ConnectionKey, &mut Connection, Event) -> Option<Event> + 'a;
+type Take<'a> = dyn FnMut(ConnectionKey, &mut Connection, Event) -> Taking + 'a;
 
 impl EventSource for Endpoint {
     fn poll_event_past(&mut self, take: &mut Take<'_>) -> Option<(ConnectionKey, Event)> {
@@ -164,7 +174,8 @@ impl QuicEndpoint {
             // Handshakes are continued before the events are taken, so that their events, and those of commands on a
             // new connection, come in the same turn.
             let mut has_begun = Self::take_answers(slf, &mut first_error)?;
-            for mut part in slf.get().take_events(py)? {
+            let mut parts = slf.get().take_events(py)?;
+            for mut part in parts.drain(..) {
                 if let [Event::SessionsAsked { .. }] = &part.events[..]
                     && let Some(Event::SessionsAsked {
                         question,
@@ -173,6 +184,7 @@ impl QuicEndpoint {
                         token,
                     }) = part.events.pop()
                 {
+                    let token = token.map(|token| *token);
                     has_begun |=
                         Self::ask_store(slf, question, deadline, tickets, token, &mut first_error)?;
                     continue;
@@ -186,6 +198,10 @@ impl QuicEndpoint {
                 if let EndpointOwner::Loop { owner, .. } = &slf.get().owned_by {
                     turn::with_engine_at_hand(owner.get(), py, Engine::end_part);
                 }
+            }
+            // The list keeps its memory for the next turn.
+            if parts.capacity() <= CONNECTIONS_KEPT {
+                slf.get().state.with(py, |state| state.spare_parts = parts);
             }
             if !has_begun {
                 break;
