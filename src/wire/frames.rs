@@ -257,6 +257,7 @@ impl<'a> Iterator for Frames<'a> {
 
 /// The fields of a STREAM frame (RFC 9000 section 19.8). Of its type, bit 0x04 shows an offset field, 0x02 a length
 /// field, and 0x01 the end of the stream.
+#[inline]
 fn stream<'a>(kind: u64, rest: &mut &[u8]) -> Option<Frame<'a>> {
     let stream_id = varint::take(rest)?;
     let offset = match kind & 0x04 {
@@ -273,6 +274,27 @@ fn stream<'a>(kind: u64, rest: &mut &[u8]) -> Option<Frame<'a>> {
         end: offset.saturating_add(length),
         fin: kind & 0x01 != 0,
     })
+}
+
+/// Takes a STREAM frame from the front of `rest`: the stream, the offset after the last byte, and FIN. `None`, and `rest`
+/// as it was, for another or an incomplete frame. Most packets with data are one such frame, which needs no iterator.
+#[inline]
+pub fn take_stream(rest: &mut &[u8]) -> Option<(u64, u64, bool)> {
+    let (&kind, mut behind) = rest.split_first()?;
+    if kind & 0xf8 != 0x08 {
+        return None;
+    }
+    match stream(u64::from(kind), &mut behind)? {
+        Frame::Stream {
+            stream_id,
+            end,
+            fin,
+        } => {
+            *rest = behind;
+            Some((stream_id, end, fin))
+        }
+        _ => None,
+    }
 }
 
 fn skip_body(kind: u64, rest: &mut &[u8]) -> Option<()> {
@@ -378,6 +400,40 @@ mod tests {
                     }
                 }
             }
+        }
+    }
+
+    #[test]
+    fn a_stream_frame_is_taken_from_the_front_as_the_iterator_reads_it() {
+        let payloads: &[&[u8]] = &[
+            &[0x0f, 1, 4, 2, 7, 7, 0x01],
+            &[0x0e, 1, 4, 2, 7, 7],
+            &[0x0a, 2, 1, 7, 0x08, 3, 9, 9],
+            &[0x08, 3],
+            &[0x0c, 3, 0x40, 100, 9, 9],
+        ];
+        for payload in payloads {
+            let mut rest = *payload;
+            let (_, end_of_frame, frame) = Frames::new(payload).next().unwrap();
+            let (stream_id, end, fin) = take_stream(&mut rest).unwrap();
+            let taken = Frame::Stream {
+                stream_id,
+                end,
+                fin,
+            };
+            assert_eq!((taken, rest), (frame, &payload[end_of_frame..]));
+        }
+        let others: &[&[u8]] = &[
+            &[],
+            &[0x01, 0x08, 3],
+            &[0x40, 0x08, 3],
+            &[0x0f, 1, 4],
+            &[0x0a, 2, 5, 7],
+            &[0x0c, 3],
+        ];
+        for payload in others {
+            let mut rest = *payload;
+            assert_eq!((take_stream(&mut rest), rest), (None, *payload));
         }
     }
 }

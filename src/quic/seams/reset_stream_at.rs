@@ -22,7 +22,7 @@ use std::sync::{
 };
 
 use bytes::BytesMut;
-use uringcore_wire::frames::{Frame, Frames, ResetAt};
+use uringcore_wire::frames::{Frame, Frames, ResetAt, take_stream};
 use uringcore_wire::varint;
 
 use super::received_offsets::{Arrived, ReceivedOffsets};
@@ -61,33 +61,36 @@ impl ResetSlot {
             return;
         }
         let length = payload.len();
-        let resets = Frames::new(payload).filter_map(|(start, end, frame)| match frame {
-            Frame::Stream {
-                stream_id,
-                end,
-                fin,
-            } if counts => {
+        // Most packets have none, and then nothing is allocated.
+        let mut found = Vec::new();
+        let mut rest = &payload[..];
+        while let Some((stream_id, end, fin)) = take_stream(&mut rest) {
+            if counts {
                 received_offsets.note(Arrived::new(stream_id, end, fin, length));
-                None
             }
-            // The frame has no data, but states the stream's final size.
-            Frame::ResetStream {
-                stream_id,
-                final_size,
-            } if counts => {
-                received_offsets.note(Arrived::new(stream_id, final_size, true, 0));
-                None
+        }
+        let skipped = length - rest.len();
+        for (start, end, frame) in Frames::new(rest) {
+            match frame {
+                Frame::Stream {
+                    stream_id,
+                    end,
+                    fin,
+                } if counts => received_offsets.note(Arrived::new(stream_id, end, fin, length)),
+                // The stream has no data, and its final size is known.
+                Frame::ResetStream {
+                    stream_id,
+                    final_size,
+                } if counts => received_offsets.note(Arrived::new(stream_id, final_size, true, 0)),
+                // Other frames are invalid: the state machine rejects the unknown type with FRAME_ENCODING_ERROR.
+                Frame::ResetStreamAt(reset)
+                    if is_enabled && reset.reliable_size <= reset.final_size =>
+                {
+                    found.push((skipped + start, skipped + end, reset));
+                }
+                _ => {}
             }
-            // An invalid RESET_STREAM_AT stays, and quinn-proto rejects its unknown type with FRAME_ENCODING_ERROR.
-            Frame::ResetStreamAt(reset)
-                if is_enabled && reset.reliable_size <= reset.final_size =>
-            {
-                Some((start, end, reset))
-            }
-            _ => None,
-        });
-        // Most packets have no such frame, and then `collect` allocates nothing.
-        let found: Vec<_> = resets.collect();
+        }
         for (start, end, reset) in &found {
             let frame = &mut payload[*start..*end];
             frame.fill(0);
