@@ -119,7 +119,8 @@ impl Endpoint {
     ) -> Option<(quinn::Transmit, SocketAddr, Local)> {
         let entry = &mut self.connections[index];
         entry.is_commanded = false;
-        let is_pumped = entry.is_reconciled && !std::mem::take(&mut entry.is_read);
+        let is_read = std::mem::take(&mut entry.is_read);
+        let is_pumped = entry.is_reconciled && !is_read;
         let connection = &mut entry.connection;
         let mtu = usize::from(connection.quinn().current_mtu());
         let segments = self.max_segments.min(UDP_PAYLOAD_MAX / mtu).max(1);

@@ -149,12 +149,12 @@ impl QuicSocket {
             Err(Errno(libc::EAGAIN)) => false,
             Err(_) => true,
         };
-        let batch = self.to_batch(packets);
+        let batch = self.batch_of(packets);
         self.queue(driver, batch, was_refused);
     }
 
     fn queue_packets(&mut self, driver: &mut Driver, packets: Packets) {
-        let batch = self.to_batch(packets);
+        let batch = self.batch_of(packets);
         self.queue(driver, batch, false);
     }
 
@@ -197,7 +197,7 @@ impl QuicSocket {
         Some((transmit, buffer))
     }
 
-    fn to_batch(&mut self, packets: Packets) -> Batch {
+    fn batch_of(&mut self, packets: Packets) -> Batch {
         let (transmit, buffer) = match packets {
             Packets::New(transmit, buffer) => (transmit, buffer),
             Packets::Again(batch) => return batch,

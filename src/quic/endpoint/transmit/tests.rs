@@ -12,7 +12,7 @@ use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair}
 
 use crate::{
     ClientSettings, ClientSetup, ConnectionKey, DatagramMeta, Endpoint, EndpointSettings, Event,
-    ServerSettings, ServerSetup,
+    ServerSettings, ServerSetup, TransportSettings,
     seams::path_challenge::Probe,
     tls::{Identity, Roots, WallClock},
 };
@@ -34,13 +34,19 @@ fn setups() -> (ClientSetup, ServerSetup) {
     let params = CertificateParams::new(vec!["localhost".into()]).unwrap();
     let chain = params.signed_by(&key, &authority).unwrap().pem();
     let identity = Identity::from_pem(chain.as_bytes(), key.serialize_pem().as_bytes()).unwrap();
+    let transport = TransportSettings {
+        datagram_recv_bytes: Some(1 << 16),
+        ..TransportSettings::default()
+    };
     let client = ClientSettings {
         alpn: vec![b"test".to_vec()],
+        transport: transport.clone(),
         roots: Roots::Pem(authority.pem().into_bytes()),
         ..ClientSettings::new(Arc::new(StoppedClock))
     };
     let server = ServerSettings {
         alpn: vec![b"test".to_vec()],
+        transport,
         ..ServerSettings::new(identity, Arc::new(StoppedClock))
     };
     (
