@@ -102,7 +102,7 @@ impl DatagramSender {
 
     /// True if a datagram waits, here or in the state machine.
     pub fn is_waiting(&self, conn: &mut quinn::Connection) -> bool {
-        !self.queue.is_empty() || in_hand(conn) > 0
+        !self.queue.is_empty() || buffered_bytes(conn) > 0
     }
 
     /// `size_max` is known once the handshake is complete. Datagrams queued before are sent then, if the peer

@@ -11,7 +11,7 @@ use uringcore_engine::Key;
 use uringcore_quic::{Connection, ConnectionKey, Endpoint};
 
 use super::QuicEndpoint;
-use super::event_delivery::Part;
+use super::event_delivery::EventGroup;
 use super::session_store::Answer;
 use crate::capi::gil_cell::GilCell;
 use crate::event_loop::loop_core::LoopCore;
@@ -77,7 +77,7 @@ pub(super) struct EndpointState {
     pub answers: Vec<Answer>,
     pub unanswered: usize,
     /// The empty list of the last turn's events, for its memory.
-    pub spare_parts: Vec<Part>,
+    pub spare_groups: Vec<EventGroup>,
 }
 
 impl EndpointState {

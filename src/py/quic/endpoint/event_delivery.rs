@@ -54,7 +54,7 @@ impl FirstError {
 }
 
 /// The events of one connection in a turn, or a question for a session store, which belongs to no connection.
-pub(super) struct Part {
+pub(super) struct EventGroup {
     key: ConnectionKey,
     /// The protocol that is attached to the connection's streams. It has handled the events about streams already.
     attached: Option<Arc<dyn StreamProtocol>>,
@@ -83,7 +83,7 @@ impl EventGroups {
         let mut parts = Self {
             list: endpoint
                 .state
-                .with(py, |state| std::mem::take(&mut state.spare_parts)),
+                .with(py, |state| std::mem::take(&mut state.spare_groups)),
             ..Self::default()
         };
         while let Some((key, event)) = protocol.poll_event_past(&mut |key, quic, event| {
@@ -105,9 +105,9 @@ impl EventGroups {
             // A question for a session store, which belongs to no connection.
             parts.events += 1;
             parts.questions += 1;
-            parts.list.push(Part {
+            parts.list.push(EventGroup {
                 events: vec![event],
-                ..Part::new(key, None)
+                ..EventGroup::new(key, None)
             });
         }
         parts
@@ -201,7 +201,7 @@ impl QuicEndpoint {
             }
             // The list keeps its memory for the next turn.
             if parts.capacity() <= CONNECTIONS_KEPT {
-                slf.get().state.with(py, |state| state.spare_parts = parts);
+                slf.get().state.with(py, |state| state.spare_groups = parts);
             }
             if !has_begun {
                 break;
