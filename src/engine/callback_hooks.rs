@@ -51,8 +51,8 @@ impl Engine {
         }
     }
 
-    /// The host has written to a QUIC connection everything that it has for now. Some hosts call this after each batch of
-    /// datagrams, whether they have written or not.
+    /// The host calls this when it has written all data that it has for a QUIC connection now. The data is sent at once
+    /// or held. Some hosts call this after each batch of received datagrams, even if they have written nothing.
     pub fn quic_written(&mut self, endpoint: Key, connection: ConnectionKey) {
         if !self.quic.take_commanded(endpoint, connection) {
             return;

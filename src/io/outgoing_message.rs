@@ -106,11 +106,12 @@ impl MessagePayload {
     }
 }
 
-/// A datagram, or a batch of equal ones (GSO), that is sent within the call: its payload is borrowed.
+/// A datagram, or a batch of datagrams of one size (GSO), whose payload is borrowed because the send ends within the
+/// call.
 #[derive(Clone, Copy, Debug)]
 pub struct BorrowedMsg<'a> {
     pub data: &'a [u8],
-    /// See [`SendMsg`] for the other fields.
+    /// [`SendMsg`] describes this field and the following ones.
     pub to: SocketAddr,
     pub segment_size: Option<u16>,
     pub ecn: Option<u8>,
@@ -118,7 +119,8 @@ pub struct BorrowedMsg<'a> {
 }
 
 impl BorrowedMsg<'_> {
-    /// Sends it at once; the kernel keeps no pointer. `EAGAIN` if the socket has no room.
+    /// Sends the message with a system call, after which the kernel has no pointer to it. Fails with `EAGAIN` if the
+    /// socket's buffer is full.
     pub(crate) fn send_now(&self, fd: RawFd) -> Result<(), Errno> {
         let to = SockAddr::from(self.to);
         let mut iovec = libc::iovec {

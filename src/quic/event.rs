@@ -88,10 +88,10 @@ pub enum Event {
         /// The time at which the handshake continues without an answer.
         deadline: Instant,
         tickets: Vec<Vec<u8>>,
-        /// The identifier of the address validation token that the client sent as well, with
-        /// [`ServerSettings::asks_for_tokens`](super::ServerSettings::asks_for_tokens). For a token that was used
-        /// before the host calls [`Endpoint::token_refused`](super::Endpoint::token_refused) instead.
-        /// Boxed, because each event is moved several times and this one is rare.
+        /// The identifier of the address validation token that the client has sent. `None` without
+        /// [`ServerSettings::asks_for_tokens`](super::ServerSettings::asks_for_tokens). If the token was used before,
+        /// the application must call [`Endpoint::token_refused`](super::Endpoint::token_refused) instead. Boxed to
+        /// keep the other events, which are frequent and are moved several times, small.
         token: Option<Box<u128>>,
     },
     /// The connection has ended. This is the connection's last event, and is emitted once.
@@ -168,12 +168,12 @@ pub struct Chunks {
     pub(super) early: bool,
 }
 
-/// Most reads find a single piece, for which nothing is allocated.
+/// The pieces of a read. A single piece, which most reads find, is kept without an allocation.
 #[derive(Debug, Clone)]
 enum Pieces {
-    /// One piece, or none if it is empty.
+    /// A single piece. Empty if there are no data.
     One(Bytes),
-    /// None of them is empty.
+    /// Several pieces, none of them empty.
     Many(Vec<Bytes>),
 }
 
@@ -184,7 +184,7 @@ impl Default for Pieces {
 }
 
 impl Chunks {
-    /// Total number of bytes.
+    /// The number of bytes of all pieces.
     #[inline]
     pub fn len(&self) -> usize {
         match &self.pieces {
@@ -203,7 +203,7 @@ impl Chunks {
         self.early
     }
 
-    /// The pieces, none of them empty.
+    /// The pieces of the data. None is empty.
     #[inline]
     pub fn pieces(&self) -> &[Bytes] {
         match &self.pieces {
@@ -213,7 +213,7 @@ impl Chunks {
         }
     }
 
-    /// The last piece, which is empty if there is none, and those before it.
+    /// The last piece, and the pieces before it. The last piece is empty if there are no data.
     pub fn into_last_and_first(self) -> (Bytes, Vec<Bytes>) {
         match self.pieces {
             Pieces::One(piece) => (piece, Vec::new()),
@@ -329,5 +329,5 @@ impl From<Bytes> for Chunks {
     }
 }
 
-/// Room for the pieces of a read that finds more than one.
+/// The capacity of the list for a read that finds more than one piece.
 const PIECES_MIN: usize = 8;

@@ -276,8 +276,9 @@ fn stream<'a>(kind: u64, rest: &mut &[u8]) -> Option<Frame<'a>> {
     })
 }
 
-/// Takes a STREAM frame from the front of `rest`: the stream, the offset after the last byte, and FIN. `None`, and `rest`
-/// as it was, for another or an incomplete frame. Most packets with data are one such frame, which needs no iterator.
+/// Takes a STREAM frame from the front of `rest`. Returns the stream's ID, the offset after the frame's last byte, and the
+/// FIN bit. Returns `None`, and leaves `rest` unchanged, if another or an incomplete frame is in front. Most packets with
+/// data consist of one such frame, and are read without the iterator.
 #[inline]
 pub fn take_stream(rest: &mut &[u8]) -> Option<(u64, u64, bool)> {
     let (&kind, mut behind) = rest.split_first()?;

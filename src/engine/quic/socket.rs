@@ -178,7 +178,7 @@ impl QuicSocket {
         self.poll_event_past(&mut |_, _, event| Taking::Left(event))
     }
 
-    /// Takes the next event that `take` leaves. Those that it handles are handled inside the call.
+    /// Takes the next event that `take` leaves ([`Taking::Left`]). `take` handles or keeps the other events itself.
     pub fn poll_event_past(
         &mut self,
         take: &mut dyn FnMut(ConnectionKey, &mut Connection, Event) -> Taking,

@@ -100,13 +100,13 @@ impl DatagramSender {
         self.queue.bytes() <= self.queue.bytes_max() / 4
     }
 
-    /// True if a datagram waits, here or in the state machine.
+    /// True if a datagram is queued, here or in quinn-proto.
     pub fn is_waiting(&self, conn: &mut quinn::Connection) -> bool {
         !self.queue.is_empty() || buffered_bytes(conn) > 0
     }
 
-    /// `size_max` is known once the handshake is complete. Datagrams queued before are sent then, if the peer
-    /// accepts their size.
+    /// Queues a datagram. `size_max`, the peer's limit, is known once the handshake is complete. A datagram that is
+    /// queued before is sent after the handshake if the peer accepts its size.
     pub fn push(
         &mut self,
         data: Bytes,

@@ -12,8 +12,8 @@ use super::{Connection, packet_log::Before};
 use crate::Event;
 
 impl Connection {
-    /// Passes everything that may be sent to the state machine. A batch has up to `batch_size` bytes.
-    /// With `is_pumped` nothing has happened since the last [`pump`](Self::pump).
+    /// Passes everything to quinn-proto that may be sent. A batch has up to `batch_size` bytes. With `is_pumped` nothing
+    /// has changed since the last [`pump`](Self::pump), which is then not called again.
     pub(crate) fn prepare_transmit(&mut self, batch_size: usize, is_pumped: bool) {
         if !is_pumped {
             self.pump();
@@ -34,13 +34,13 @@ impl Connection {
         }
     }
 
-    /// True if a datagram of `size` bytes may have left data behind.
+    /// True if more data may wait after a packet of `size` bytes: the packet was full, or a DATAGRAM frame did not fit.
     pub(crate) fn may_have_filled(&mut self, size: usize) -> bool {
         size + ROOM_MIN > usize::from(self.quinn.current_mtu())
             || self.datagrams.is_waiting(&mut self.quinn)
     }
 
-    /// After rejected 0-RTT data, at a server with a smaller limit: raises our own count of the limit.
+    /// Raises the counted limit on all streams' data, after rejected 0-RTT data.
     fn raise_early_limit(&mut self) {
         if !self.streams.early_limit().is_counted() {
             return;
@@ -137,5 +137,5 @@ impl Connection {
     }
 }
 
-/// The state machine writes another STREAM frame if a packet has this much room.
+/// Bytes of room in a packet for which quinn-proto writes another STREAM frame.
 const ROOM_MIN: usize = 64;

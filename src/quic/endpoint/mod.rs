@@ -76,14 +76,14 @@ impl ConnectionKey {
     }
 }
 
-/// The decision of a host about an event: see [`Endpoint::poll_event_past`].
+/// The result of the callback of [`Endpoint::poll_event_past`].
 #[derive(Debug)]
 pub enum Taking {
-    /// The call returns the event.
+    /// The application leaves the event, and `poll_event_past` returns it.
     Left(Event),
-    /// The host has stored the event and has given no commands.
+    /// The application has stored the event, and has given the connection no commands.
     Kept,
-    /// The host has handled the event, perhaps by commands.
+    /// The application has handled the event, and may have given the connection commands.
     Handled,
 }
 
@@ -182,9 +182,9 @@ pub(super) struct Entry {
     is_eventful: bool,
     /// True if nothing has happened since the last [`Endpoint::reconcile`].
     is_reconciled: bool,
-    /// The host has given commands since the last packets: see [`Endpoint::take_commanded`].
+    /// True if the application has given commands since packets were last taken ([`Endpoint::take_commanded`]).
     is_commanded: bool,
-    /// Data was read since the last packets.
+    /// True if stream data were read since packets were last taken.
     is_read: bool,
 }
 
@@ -402,9 +402,8 @@ impl Endpoint {
         self.poll_event_past(&mut |_, _, event| Taking::Left(event))
     }
 
-    /// The next event that `take` leaves. Events that it handles are handled inside the call, with the connection at
-    /// hand: a protocol that is attached to a connection reads it without a look-up. Events that it keeps are moved
-    /// once.
+    /// The next event that `take` leaves. For each event, `take` gets the connection too, so that a protocol on top of
+    /// QUIC reads its connection without a look-up. Events that `take` keeps are moved once.
     pub fn poll_event_past(
         &mut self,
         take: &mut dyn FnMut(ConnectionKey, &mut Connection, Event) -> Taking,
@@ -429,7 +428,7 @@ impl Endpoint {
                     Taking::Left(event) => left = Some(event),
                     Taking::Kept => {}
                     Taking::Handled => {
-                        // It may have given commands.
+                        // `take` may have called commands of the connection.
                         entry.is_reconciled = false;
                         entry.is_commanded = true;
                         has_read = true;

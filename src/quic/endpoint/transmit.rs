@@ -93,8 +93,9 @@ impl Endpoint {
         Some(self.sent(&transmit, remote, local))
     }
 
-    /// False if `transmit`, the connection's last batch, has taken all that waited: a single datagram with room left, and no
-    /// DATAGRAM frame that did not fit. The next [`poll_transmit`](Self::poll_transmit) is due in any case.
+    /// False if nothing can be left to send after `transmit`, the connection's last batch: it is a single datagram with
+    /// room left, and no DATAGRAM frame waits. True is no promise. The caller asks by
+    /// [`poll_transmit`](Self::poll_transmit) again later in either case.
     pub fn may_send_more(&mut self, key: ConnectionKey, transmit: &Transmit) -> bool {
         let entry = self.connections.get_mut(key.index());
         entry.is_some_and(|entry| {
@@ -102,7 +103,7 @@ impl Endpoint {
         })
     }
 
-    /// True if the host has given commands to a connection since the last call, and nothing has been sent since.
+    /// True if the application has given a connection commands since the last call, and no packets were taken since.
     pub fn take_commanded(&mut self, key: ConnectionKey) -> bool {
         let entry = self.connections.get_mut(key.index());
         entry.is_some_and(|entry| {

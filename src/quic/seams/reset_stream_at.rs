@@ -61,7 +61,7 @@ impl ResetSlot {
             return;
         }
         let length = payload.len();
-        // Most packets have none, and then nothing is allocated.
+        // Most packets have no such frame, and then nothing is allocated.
         let mut found = Vec::new();
         let mut rest = &payload[..];
         while let Some((stream_id, end, fin)) = take_stream(&mut rest) {
@@ -77,12 +77,12 @@ impl ResetSlot {
                     end,
                     fin,
                 } if counts => received_offsets.note(Arrived::new(stream_id, end, fin, length)),
-                // The stream has no data, and its final size is known.
+                // The frame has no data, but states the stream's final size.
                 Frame::ResetStream {
                     stream_id,
                     final_size,
                 } if counts => received_offsets.note(Arrived::new(stream_id, final_size, true, 0)),
-                // Other frames are invalid: the state machine rejects the unknown type with FRAME_ENCODING_ERROR.
+                // An invalid RESET_STREAM_AT stays, and quinn-proto rejects its unknown type with FRAME_ENCODING_ERROR.
                 Frame::ResetStreamAt(reset)
                     if is_enabled && reset.reliable_size <= reset.final_size =>
                 {

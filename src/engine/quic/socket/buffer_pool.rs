@@ -7,14 +7,14 @@ use bytes::Bytes;
 
 /// Buffers that are free.
 pub(crate) struct BufferPool {
-    /// The buffers of the last lone datagrams, which take no lock. A socket fills two at a time.
+    /// At most [`AT_HAND`] free buffers that were never lent to the kernel. Taking one needs no lock.
     at_hand: Vec<Vec<u8>>,
-    /// Buffers that bytes lent to the kernel have returned.
+    /// Free buffers that the kernel has read. They return from any thread, when the last clone of their bytes is dropped.
     free: Arc<Mutex<Vec<Vec<u8>>>>,
     kept_max: usize,
 }
 
-/// A buffer that is being sent.
+/// A buffer that the kernel reads while it is sent.
 struct PooledBuffer {
     vec: Vec<u8>,
     free: Arc<Mutex<Vec<Vec<u8>>>>,
@@ -22,7 +22,7 @@ struct PooledBuffer {
 }
 
 impl BufferPool {
-    /// Keeps at most `kept_max` buffers that were lent, and [`AT_HAND`] others.
+    /// The pool keeps at most `kept_max` free buffers that were lent to the kernel, and [`AT_HAND`] others.
     pub fn new(kept_max: usize) -> Self {
         Self {
             at_hand: Vec::new(),
@@ -31,7 +31,7 @@ impl BufferPool {
         }
     }
 
-    /// A buffer to fill. The caller passes it to [`give_back`](Self::give_back) or [`lend`](Self::lend).
+    /// Takes a buffer to fill. The caller passes it to [`give_back`](Self::give_back) or [`lend`](Self::lend).
     pub fn take(&mut self) -> Vec<u8> {
         self.at_hand
             .pop()
@@ -39,7 +39,7 @@ impl BufferPool {
             .unwrap_or_default()
     }
 
-    /// Returns a buffer that is not needed any more.
+    /// Takes back a buffer that was not lent.
     pub fn give_back(&mut self, vec: Vec<u8>) {
         if self.at_hand.len() < AT_HAND {
             self.at_hand.push(vec);
@@ -48,7 +48,7 @@ impl BufferPool {
         }
     }
 
-    /// The buffer returns to the pool when the last clone of these bytes is dropped.
+    /// Converts the buffer to `Bytes`. The buffer returns to the pool when the last clone of them is dropped.
     pub fn lend(&self, vec: Vec<u8>) -> Bytes {
         Bytes::from_owner(self.pooled(vec))
     }
@@ -86,7 +86,7 @@ fn lock(free: &Mutex<Vec<Vec<u8>>>) -> std::sync::MutexGuard<'_, Vec<Vec<u8>>> {
     free.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The number of buffers that return without a lock.
+/// A socket fills two buffers at a time: it asks for a second batch before it sends the first one.
 const AT_HAND: usize = 2;
 
 #[cfg(test)]

@@ -22,10 +22,10 @@ pub(super) struct Batch {
     retries: u8,
 }
 
-/// Packets that are not queued yet. A lone batch is sent from the buffer that it was written to.
+/// A batch of packets that is not queued. If no other batch follows, it is sent from the buffer that it was written to.
 enum Packets {
     New(Transmit, Vec<u8>),
-    /// The kernel did not take it before.
+    /// A batch that the socket has refused before.
     Again(Batch),
 }
 
@@ -92,7 +92,7 @@ impl QuicSocket {
             };
             let has_more = self.protocol.may_send_more(connection, &transmit);
             let packets = Packets::New(transmit, buffer);
-            // Batches that wait in the kernel go first.
+            // A batch is sent at once only if no earlier batch waits in the kernel.
             match self.in_flight.is_empty() {
                 true => self.send_alone(driver, packets),
                 false => {
@@ -128,8 +128,8 @@ impl QuicSocket {
         });
     }
 
-    /// Sends packets at once. A batch that the socket refuses is queued, so that its error is handled among the turn's
-    /// completions and not while the state machines are polled.
+    /// Sends a batch at once. If the socket refuses it, the batch is queued, so that its error is handled with the
+    /// completions of the turn, and not while the state machines are being polled.
     fn send_alone(&mut self, driver: &mut Driver, packets: Packets) {
         let message = match &packets {
             Packets::New(transmit, buffer) => borrowed(transmit, buffer),
@@ -202,7 +202,7 @@ impl QuicSocket {
             Packets::New(transmit, buffer) => (transmit, buffer),
             Packets::Again(batch) => return batch,
         };
-        // A small packet, such as an acknowledgement, is copied, so that it does not hold a buffer of 64 KiB.
+        // A small packet, such as an acknowledgement, is copied, so that it does not keep a buffer of 64 KiB.
         let data = if transmit.size <= COPIED_MAX {
             let copy = Bytes::copy_from_slice(&buffer[..transmit.size]);
             self.buffers.give_back(buffer);
@@ -312,7 +312,7 @@ impl Batch {
         }
     }
 
-    /// The batch as single datagrams.
+    /// Splits a batch into single datagrams.
     fn split(self) -> impl Iterator<Item = Batch> {
         let size = self.segment_size.unwrap_or(self.data.len()).max(1);
         (0..self.data.len()).step_by(size).map(move |start| Batch {
@@ -330,7 +330,7 @@ impl Batch {
     }
 }
 
-/// The size of the datagrams of a batch. `None`: it is a single one.
+/// The size of each datagram of a batch, for the kernel to split it (GSO). `None` for a single datagram.
 fn segments(transmit: &Transmit) -> Option<usize> {
     transmit.segment_size.filter(|size| *size < transmit.size)
 }
@@ -345,8 +345,8 @@ fn borrowed<'a>(transmit: &Transmit, buffer: &'a [u8]) -> BorrowedMsg<'a> {
     }
 }
 
-/// True for errors that the next send would repeat: no route, a firewall, a protocol that is switched off on this
-/// machine, or an address to which nothing can be sent.
+/// True for errors that the next send would get too: no route, a firewall, an address family that this machine does
+/// not support, or an invalid address.
 fn is_permanent(error: Errno) -> bool {
     matches!(
         error.0,
