@@ -1388,7 +1388,8 @@ class PageCacheReads:
         other tasks must run first.
         """
     def is_due(self) -> bool:
-        """True if other tasks must run first."""
+        """True if the time slice is used up: the caller must let other tasks run, and then call ``rested``,
+        before it reads again."""
     def rested(self) -> None:
         """Starts a new time slice after other tasks have run."""
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tests.conformance.compare import count, differences, run_ours
 from tests.conformance.exceptions import EXCEPTIONS, allowed
-from tests.conformance.runner import TEST_SECONDS, Result, run_group
+from tests.conformance.suite_processes import TEST_SECONDS, Result, run_group
 from tests.conformance.suites import CI, LOOPS, groups, python
 from tests.support import inherited_signals
 

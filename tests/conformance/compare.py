@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tests.conformance.exceptions import allowed
-from tests.conformance.runner import TEST_SECONDS, Result, run_group
+from tests.conformance.suite_processes import TEST_SECONDS, Result, run_group
 
 
 def in_question(ours: Mapping[str, Result]) -> list[str]:

@@ -6,7 +6,7 @@ import pytest
 
 from tests.conformance.compare import count, differences, in_question, run_ours
 from tests.conformance.exceptions import EXCEPTIONS
-from tests.conformance.runner import run_group
+from tests.conformance.suite_processes import run_group
 from tests.conformance.suites import CI, LEFT_OUT, groups
 from tests.loop.harness import BACKENDS
 from tests.support.interpreter_roles import is_default_interpreter

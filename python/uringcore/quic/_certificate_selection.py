@@ -55,7 +55,8 @@ class NamedCertificate:
 
 
 def refuse_duplicate_names(certificates: Sequence[NamedCertificate], new: NamedCertificate) -> None:
-    """Raises :class:`QuicConfigurationError` when one of the names has a key of this kind."""
+    """Raises :class:`QuicConfigurationError` if one of ``certificates`` has a server name of ``new`` and a
+    key of the same kind, because a client's certificate would then depend on their order."""
     names = set(new.server_names)
     for other in certificates:
         if other.key_kind == new.key_kind:

@@ -10,7 +10,7 @@ it from a shell. ``Server`` and ``Config`` are uvicorn's classes of these names 
 | --- | --- |
 | ``_command``, ``_shell_completion`` | the command's options; their shell completion |
 | ``_startup_errors`` | errors that keep a server from starting |
-| ``_uvicorn_options`` | uvicorn's options that apply to TCP alone, and options without effect |
+| ``_option_effects`` | uvicorn's options that apply to TCP alone, and options without effect |
 | ``_config`` | a server's configuration, checked before anything starts |
 | ``_startup_checks``, ``_certificate_checks`` | checks of options and certificates, with one-line errors |
 | ``_server`` | uvicorn's server with HTTP/3 added |
@@ -33,7 +33,7 @@ it from a shell. ``Server`` and ``Config`` are uvicorn's classes of these names 
 | ``_reset_key`` | the stateless reset key derived from ``http3_reset_key`` |
 | ``_worker_places`` | UDP ports that workers share, and each worker's place on them |
 | ``gunicorn`` | gunicorn's worker class |
-| ``_terminal`` | detection of a controlling terminal |
+| ``_controlling_terminal`` | detection of a controlling terminal |
 | ``_http3_service`` | the state that all HTTP/3 connections of a server share |
 | ``_http3_connection`` | the life of one HTTP/3 connection |
 | ``_limits`` | the limits of a server |

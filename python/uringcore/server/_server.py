@@ -44,6 +44,7 @@ from uringcore.server._cancel_shield import shielded, wait_despite_cancel
 from uringcore.server._cancellation_log import log_one_cancellation
 from uringcore.server._certificate_reload import CertificateReloader
 from uringcore.server._config import Config
+from uringcore.server._controlling_terminal import has_terminal
 from uringcore.server._http3_service import HTTP3Service, direct
 from uringcore.server._lifespan import Lifespan
 from uringcore.server._limits import websocket_limits
@@ -65,7 +66,6 @@ from uringcore.server._tcp_shutdown import (
     has_transports,
     shut_down_late,
 )
-from uringcore.server._terminal import has_terminal
 from uringcore.server._webtransport_sessions import SessionService
 
 __all__ = ["Server"]

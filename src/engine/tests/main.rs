@@ -9,6 +9,6 @@ mod lifecycle;
 mod op_queues;
 mod paused_readers;
 mod quic;
-mod shared_sockets;
 mod sockets;
+mod sockets_shared_by_engines;
 mod stream;

@@ -99,7 +99,8 @@ impl DatagramSocket {
             return;
         }
         while self.life.send_op.is_none() && !self.queue.is_empty() {
-            // A single datagram is submitted with the system call of the turn. So is one that has to wait for room.
+            // A single datagram is sent through the ring, by the turn's own system call. Several are sent at once by
+            // `send_burst`. A datagram that the socket has no room for waits in the ring.
             let alone = self.queue.len() == 1 && self.size == DatagramSize::Buffer;
             if alone || self.send_burst(events) {
                 self.start_send(driver);

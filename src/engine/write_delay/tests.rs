@@ -85,7 +85,8 @@ impl Loop {
         leaves
     }
 
-    /// Ends the running callback; `left` others follow.
+    /// Ends the running callback, with `left` others still to run in this turn. True if held bytes must be sent now.
+    /// `now` is called only if the clock has to be read.
     fn end_callback_before(&mut self, left: usize, now: impl FnOnce() -> Instant) -> bool {
         self.delay.progress.end_one(left) && self.delay.end_callback(now)
     }

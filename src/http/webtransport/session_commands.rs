@@ -1,4 +1,4 @@
-//! The commands of a host for the sessions of a connection.
+//! The methods by which a host (the bindings, or a native program) controls the WebTransport sessions of a connection.
 
 use std::time::Instant;
 

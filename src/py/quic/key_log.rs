@@ -1,6 +1,7 @@
-//! The key log: TLS secrets for a file of the program.
+//! The key log: writes the TLS secrets of connections to a file object of the program, for tools that decrypt
+//! captures.
 //!
-//! The TLS library logs secrets while no Python code may run, so the lines wait for `KeyLogFile::flush`. Not here:
+//! The TLS library logs secrets while no Python code may run, so the lines are queued until `KeyLogFile::flush`. Not here:
 //! the setups that have a key log (`connection_setup`).
 
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -310,8 +310,8 @@ fn send_to(
     launch(r#loop, &SEND_TO, sock, fd, SocketOp::SendTo(data, Some(to))).map(Some)
 }
 
-/// Connects to a resolved address. The connect begins at once, as in asyncio, and the operation waits for its end.
-/// Returns a number instead of a future if it succeeded at once.
+/// Connects to a resolved address. As in asyncio, connect(2) is called at once. Returns 0 if the socket is connected
+/// then, a future if the connection is being set up, and `None` if asyncio's own code has to handle the call.
 #[pyfunction]
 #[pyo3(name = "_sock_connect")]
 fn connect(

@@ -14,7 +14,7 @@
 //! | `openssl` | the OpenSSL that `ssl` has loaded, and the layout of its objects |
 //! | `record_bio` | our BIO: the peer's bytes for OpenSSL, and the records that OpenSSL makes |
 //! | `accept` | connections of a TLS server |
-//! | `devcert` | the key of a development certificate |
+//! | `devcert_key` | the key of a development certificate |
 //!
 //! Not here: certificates, ciphers, the contents of records. OpenSSL handles those, through Python's `ssl`.
 //!
@@ -49,7 +49,7 @@
 
 mod accept;
 mod decryption;
-mod devcert;
+mod devcert_key;
 mod encryption;
 mod handshake;
 mod lower_transport;
@@ -75,5 +75,5 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
         class_with_dict::class::<TlsTransport>(m.py())?,
     )?;
     m.add_function(wrap_pyfunction!(openssl::tls_fallback_reason, m)?)?;
-    devcert::register(m)
+    devcert_key::register(m)
 }

@@ -22,7 +22,7 @@
 //! - `getters`: values for the application.
 //! - `events`: events for the application; `close_reason`: reasons of a connection's end.
 //! - `transmit`: outgoing packets.
-//! - `memory`: the sum of the memory held, its release, and shedding.
+//! - `memory_shedding`: the sum of the memory held, its release, and shedding.
 //! - `migration`: changes of address; `address_validation`: address validation.
 //! - `version_restart`: restarts with another version.
 //!
@@ -59,8 +59,8 @@ mod events;
 mod getters;
 mod key_updates;
 mod lifecycle;
-mod memory;
 mod memory_account;
+mod memory_shedding;
 pub(super) mod migration;
 mod negotiated_values;
 mod packet_log;

@@ -55,7 +55,8 @@ impl PingObserver {
         !self.pings.is_empty()
     }
 
-    /// Records a packet with a PING before it is sealed.
+    /// Called for each packet before it is encrypted. If the packet has a PING frame and a ping waits for one, the
+    /// packet's number is kept, and later compared with the numbers in ACK frames.
     pub fn sealing(&mut self, number: u64, payload: &[u8]) {
         if self.pings.is_empty() || !Frames::new(payload).any(|(_, _, frame)| frame == Frame::Ping)
         {

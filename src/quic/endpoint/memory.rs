@@ -6,7 +6,7 @@
 //! last search, and of these the oldest. If that does not free enough, the connections that hold most are closed.
 //!
 //! Not here: the sums (`limits::memory_budget`), and the memory of one connection (`connection::memory_account`,
-//! `connection::memory`).
+//! `connection::memory_shedding`).
 //!
 //! How the sums are kept:
 //!

@@ -140,6 +140,7 @@ pub struct Endpoint {
     failed: Option<Event>,
     /// Packets without a connection that wait to be sent: Version Negotiation, Retry, stateless resets, refusals.
     responses: VecDeque<(quinn::Transmit, Vec<u8>, u32)>,
+    /// The budget of stateless resets: [`RESETS`].
     pub(super) resets: TokenBucket,
     /// The secrets for stateless resets. quinn-proto has the present one; former ones are used here.
     pub(super) reset_keys: ResetKeys,
@@ -171,7 +172,8 @@ pub(super) struct Entry {
     /// True if the connection is counted as a closed one.
     lingers: bool,
     handshake_deadline: Option<Instant>,
-    /// The server address that the connection uses or probes, besides the address that quinn-proto has.
+    /// The server's preferred address, while this client's connection probes or uses it (RFC 9000 section 9.6).
+    /// quinn-proto keeps the server's first address, and `paths::address_aliases` translates between them.
     alias: Option<SocketAddr>,
     /// The server address that this client connection is counted for in [`Endpoint::dialed`].
     dialed: Option<SocketAddr>,

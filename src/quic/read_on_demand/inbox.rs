@@ -61,7 +61,8 @@ pub struct Inbox {
 #[derive(Debug)]
 enum StreamDetection {
     /// All streams of the connection belong to the program. A new stream also opens all streams of its kind with lower
-    /// numbers (RFC 9000 section 2.1). `opened` is the number of open ones in each direction.
+    /// numbers (RFC 9000 section 2.1), so a count is enough: `opened` is the number of streams that the peer has opened
+    /// so far, bidirectional ones first. It never falls.
     All { is_client: bool, opened: [u64; 2] },
     /// Only some streams of the connection belong to the program, and each is [announced](Inbox::announced).
     Some,

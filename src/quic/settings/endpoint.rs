@@ -127,7 +127,8 @@ impl EndpointSettings {
     }
 }
 
-/// The defaults of a server's limits (`accept_policy`).
+/// The defaults of a server's limits (`accept_policy`). Python programs get those of `uringcore.quic.limits`, which are
+/// equal.
 const CONNECTIONS_MAX: usize = 65_536;
 const HANDSHAKES_MAX: usize = 4_096;
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);

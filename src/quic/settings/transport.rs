@@ -1,4 +1,6 @@
 //! Limits and timings of a connection.
+//!
+//! Not here: the time in which a handshake must be complete (`settings::endpoint`).
 
 use std::{
     net::{SocketAddrV4, SocketAddrV6},

@@ -272,5 +272,6 @@ pub(crate) fn varint(value: u64) -> VarInt {
     VarInt::from_u64(value).unwrap_or(VarInt::MAX)
 }
 
-/// The bytes of one stream that are passed on before the next stream has its turn.
+/// The number of bytes of one stream that are passed to quinn-proto before the next stream of the same priority is
+/// served, so that a large stream does not delay the others.
 const SHARE: usize = 64 << 10;

@@ -248,7 +248,7 @@ mod tests {
     fn unread_data_is_counted_and_read_data_is_released() {
         let (mut unread, mut receive) = (UnreadData::default(), Receive::new(true));
         unread.arrived(&mut receive, arrived(1_000, 1_200));
-        // The data was sent twice.
+        // The same range again counts once as received. The second packet counts with 0 bytes here.
         unread.arrived(&mut receive, arrived(1_000, 0));
         assert_eq!((unread.bytes, unread.received), (1_200, 1_000));
         unread.read(&mut receive, 500);

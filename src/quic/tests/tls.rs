@@ -60,7 +60,8 @@ fn the_handshake_reports_the_negotiated_values() {
 
 #[test]
 fn a_handshake_survives_a_lossy_link() {
-    // With a first probe time-out of 0.3 seconds, twelve seconds pass between the sixth and the seventh probe.
+    // The link may drop several probes in a row. Probe time-outs double, so their sum soon exceeds the default of 10
+    // seconds.
     let handshake_timeout = Duration::from_secs(60);
     let settings = EndpointSettings {
         handshake_timeout,

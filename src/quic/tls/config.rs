@@ -18,8 +18,8 @@ use super::{
     SessionStore, SessionTicket, WallClock,
     certificates::{
         ServerCertificates,
+        configured_identity::{identity_error, non_empty},
         ed448::provider_with_ed448,
-        identity_check::{identity_error, non_empty},
         roots::{LoadedRoots, load_roots},
         verify::{ClientVerifier, ServerVerifier},
     },

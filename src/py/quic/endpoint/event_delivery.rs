@@ -53,7 +53,8 @@ impl FirstError {
     }
 }
 
-/// The events of one connection in a turn, or a question for a session store, which belongs to no connection.
+/// The events of one connection in a turn. Or a single request to look up TLS sessions in the program's session store,
+/// which comes before the connection exists.
 pub(super) struct EventGroup {
     key: ConnectionKey,
     /// The protocol that is attached to the connection's streams. It has handled the events about streams already.

@@ -5,12 +5,12 @@
 //! | --- | --- |
 //! | `verify` | verification of a peer's certificate chain |
 //! | `roots` | the authorities that a verifier trusts |
-//! | `identity_check` | checks of a configured chain and its key |
+//! | `configured_identity` | errors of a configured chain and its key |
 //! | `validity` | the two dates of a certificate |
 //! | `ed448` | Ed448 keys and signatures, which aws-lc lacks |
 //! | `error_text` | texts for rejected certificates |
 //!
-//! Not here: verification of a peer's certificates (`verify`), and the rest of a server's configuration (`config`).
+//! Not here: the rest of the TLS configuration (`tls::config`).
 
 use std::{fmt, sync::Arc};
 
@@ -24,14 +24,14 @@ use rustls::{
 };
 use webpki::EndEntityCert;
 
+pub(super) mod configured_identity;
 pub(super) mod ed448;
 pub(super) mod error_text;
-pub(super) mod identity_check;
 pub(super) mod roots;
 pub(super) mod validity;
 pub(super) mod verify;
 
-use self::identity_check::{identity_error, non_empty};
+use self::configured_identity::{identity_error, non_empty};
 use super::{ConfigError, NamedIdentity};
 
 /// The largest number of names of all certificates of a server together.

@@ -1,6 +1,6 @@
-//! Checks a configured certificate chain and its key, of a client or a server.
+//! Errors of our own configured certificate chain and key: an empty chain, a key of another certificate.
 //!
-//! Not here: reading them (`settings`), and choosing one of several chains (`certificates`).
+//! Not here: reading them (`settings`), and the check of a peer's chain (`certificates::verify`).
 
 use rustls::pki_types::CertificateDer;
 
