@@ -6,12 +6,14 @@ import asyncio
 import contextlib
 import errno
 import socket
+from unittest import mock
 
 import pytest
 
 from tests.support.reset_oracle import asked_for, victim
 from uringcore._uringcore import steer_by_connection_id
 from uringcore.asyncio import QuicConnectionProtocol, serve
+from uringcore.quic import _udp_sockets
 from uringcore.quic._errors import QuicConfigurationError
 from uringcore.quic._open_endpoint import create_quic_endpoint
 from uringcore.quic.workers import PortGroup
@@ -46,6 +48,12 @@ async def endpoint(configuration, sock):
     finally:
         transport.close()
         await transport.wait_closed()
+
+
+def unreadable_tables():
+    """The kernel's tables of sockets cannot be opened."""
+    failure = OSError(errno.EMFILE, "no descriptor")
+    return mock.patch.object(_udp_sockets, "open", side_effect=failure, create=True)
 
 
 @pytest.fixture
@@ -171,12 +179,20 @@ def test_a_key_and_a_shared_address_do_not_go_together(run_anywhere, server_conf
         older = bound(("127.0.0.1", 0), reuse=True)
         address = older.getsockname()
         with bound((other, address[1]), only_v6=False, reuse=True) as newer, older:
+            with pytest.raises(OSError, match="no descriptor"), unreadable_tables():
+                async with endpoint(configuration, older.dup()):
+                    pass
             for sock in (older, newer):
                 with pytest.raises(QuicConfigurationError, match="SO_REUSEADDR") as caught:
                     async with endpoint(configuration, sock.dup()):
                         pass
                 assert caught.value.field == "stateless_reset_key"
                 assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR) == 1
+            # The option of one socket says nothing about another one, which was bound when both had it.
+            older.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
+            with pytest.raises(QuicConfigurationError, match="SO_REUSEADDR"):
+                async with endpoint(configuration, older.dup()):
+                    pass
             newer.close()
             async with (
                 endpoint(configuration, older.dup()),

@@ -172,37 +172,44 @@ def refuse_further_sockets(sock: Any) -> bool:
     With ``SO_REUSEADDR`` on both, which systemd sets, the kernel gives the newer one all unicast datagrams.
     """
     with socket.socket(fileno=os.dup(sock.fileno())) as own:
-        if not own.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR):
+        reuse_address = own.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR)
+        if not reuse_address and own.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT):
+            # A worker of a PortGroup. Only sockets with SO_REUSEPORT can have its address: its siblings.
             return True
         # First, so that no other socket is bound between the look and the end of sharing.
         own.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
-        if not _shares_address(own):
-            return True
-        own.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        return False
+        is_shared = True
+        try:
+            is_shared = _shares_address(own)
+        finally:
+            if is_shared:
+                own.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, reuse_address)
+        return not is_shared
 
 
 def _shares_address(own: socket.socket) -> bool:
     """True if the kernel's tables have another UDP socket with the address of this one.
 
-    The tables lack scopes and devices, so a link-local address or a bound device is assumed to be alone.
-    Without ``/proc`` there are no tables.
+    The tables lack scopes and devices, so a link-local address or a bound device is assumed to be alone. So
+    is every socket if ``/proc`` cannot be read. A connected socket does not count: it gets datagrams of one
+    peer.
     """
     host, port, *more = own.getsockname()
     device = own.getsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, _DEVICE_NAME_MAX)
     if device.rstrip(b"\0") or (more and more[1]):
         return False
     address, inode = _unmapped(ipaddress.ip_address(host)), os.fstat(own.fileno()).st_ino
-    for table in ("/proc/self/net/udp", "/proc/self/net/udp6"):
+    for table in ("/proc/thread-self/net/udp", "/proc/thread-self/net/udp6"):
         try:
             with open(table, encoding="ascii") as lines:
                 entries = [line.split() for line in lines][1:]
-        except FileNotFoundError:
+        except (FileNotFoundError, PermissionError):
             continue
         for entry in entries:
             # proc(5): an address is written as 32-bit words in the machine's byte order.
             words, _, its_port = entry[1].partition(":")
-            if int(its_port, 16) != port or int(entry[9]) == inode:
+            is_connected = int(entry[2].partition(":")[2], 16) != 0
+            if int(its_port, 16) != port or int(entry[9]) == inode or is_connected:
                 continue
             packed = b"".join(
                 struct.pack("=I", int(words[at : at + 8], 16)) for at in range(0, len(words), 8)
