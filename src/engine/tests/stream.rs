@@ -69,9 +69,9 @@ fn a_message_at_the_end_of_a_receive_buffer_arrives_in_one_piece() {
     }
 }
 
-/// A copy of 10 KiB out of a receive buffer costs more than a poll and a receive into the reader's own buffer.
+/// A copy of 20 KiB out of a receive buffer costs more than a poll and a receive into the reader's own buffer.
 #[test]
-fn a_reader_with_its_own_buffer_receives_by_itself_from_8_kib_on() {
+fn a_reader_with_its_own_buffer_receives_by_itself_from_16_kib_on() {
     for backend in BACKENDS {
         let mut engine = engine(backend);
         let (fd, mut peer) = tcp_pair();
@@ -98,18 +98,18 @@ fn a_reader_with_its_own_buffer_receives_by_itself_from_8_kib_on() {
             }
             by_host > 0
         };
-        for (has_own_buffer, size) in [(false, 10_240), (true, 4_096), (true, 10_240)] {
+        for (has_own_buffer, size) in [(false, 20_480), (true, 10_240), (true, 20_480)] {
             engine.transports().set_own_buffer(key, has_own_buffer);
             is_left_to_host(&mut engine, size);
             assert_eq!(
                 is_left_to_host(&mut engine, size),
-                has_own_buffer && size > 8_192,
+                has_own_buffer && size > 16_384,
                 "{}, {size}",
                 backend.as_str()
             );
         }
         engine.transports().set_own_buffer(key, false);
-        let last = (0..20).map(|_| is_left_to_host(&mut engine, 10_240));
+        let last = (0..20).map(|_| is_left_to_host(&mut engine, 20_480));
         assert_eq!(last.last(), Some(false), "{}", backend.as_str());
     }
 }

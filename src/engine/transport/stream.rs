@@ -8,9 +8,9 @@
 //! paused are kept, and delivered first when it resumes; the end of file or the error that came after them is
 //! delivered after them.
 //!
-//! **Large receives.** After a receive of 32 KiB or more (8 KiB if the reader has its own buffer), and until sixteen smaller
-//! ones, the stream is polled for readability. The host then receives directly into the object that the protocol gets (`StreamReadable`), without a
-//! copy out of a buffer of the ring. It reports the result (`received`) before it calls the protocol. After a receive
+//! **Large receives.** After a receive of 32 KiB or more (16 KiB if the reader has its own buffer), and until sixteen
+//! smaller ones, the stream is polled for readability. The host then receives directly into the object that the
+//! protocol gets (`StreamReadable`), without a copy out of a buffer of the ring. It reports the result (`received`) before it calls the protocol. After a receive
 //! that filled its buffer, the next one needs no poll: it is made after the events of other streams or, every second
 //! time with a `BufferedProtocol`, at once, while the buffer is in the processor's cache. Before that the host calls
 //! `receives_again`, because the callback in between may pause the reader, close the stream or run turns. Nothing is
@@ -507,7 +507,7 @@ impl Stream {
 /// For this many bytes or more, a copy, or a pass through a cold cache, costs more than a system call.
 const LARGE_BYTES: usize = 32 * 1024;
 /// For this many bytes or more, the copy into the reader's own buffer costs more than a poll and a system call.
-const LARGE_FOR_OWN_BUFFER_BYTES: usize = 8 * 1024;
+const LARGE_FOR_OWN_BUFFER_BYTES: usize = 16 * 1024;
 /// The number of receives after a large one that the host makes itself, if they are small.
 const LEFT_TO_HOST_AFTER_LARGE: u8 = 16;
 /// A reader that has paused gets a multishot receive again after this many receives without another pause.
