@@ -54,7 +54,7 @@ impl Engine {
     /// The host calls this when it has written all data that it has for a QUIC connection now. The data is sent at once
     /// or held. Some hosts call this after each batch of received datagrams, even if they have written nothing.
     pub fn quic_written(&mut self, endpoint: Key, connection: ConnectionKey) {
-        if !self.quic.take_commanded(endpoint, connection) {
+        if !self.quic.is_commanded(endpoint, connection) {
             return;
         }
         match self.held.delay.sends_quic(Instant::now) {

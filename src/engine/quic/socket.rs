@@ -493,7 +493,7 @@ const CLOSING_MAX: Duration = Duration::from_secs(3);
 /// The maximum number of segments in a GSO batch that every kernel accepts (`UDP_MAX_SEGMENTS` is 128 since Linux 6.9,
 /// and 64 before).
 const GSO_SEGMENTS_MAX: usize = 64;
-/// The maximum number of free send buffers that are kept.
+/// The maximum number of free send buffers that are kept after the kernel has read them.
 const BUFFERS_KEPT_MAX: usize = 16;
 /// The socket buffer size in bytes that is requested. The datagrams of one turn can overflow a smaller one.
 const SOCKET_BUFFER_GOOD: usize = 2 << 20;

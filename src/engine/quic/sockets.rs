@@ -53,11 +53,11 @@ impl QuicSockets {
         Some(&mut self.table.get_mut(key)?.socket)
     }
 
-    /// True if the host has given commands to a connection since the last call, and nothing has been sent since. The
-    /// commands have put the socket on the list for the next flush.
-    pub fn take_commanded(&mut self, key: Key, connection: ConnectionKey) -> bool {
+    /// True if the host has given commands to a connection, and it is not certain that all their data were sent since.
+    /// The commands have put the socket on the list for the next flush.
+    pub fn is_commanded(&mut self, key: Key, connection: ConnectionKey) -> bool {
         let entry = self.table.get_mut(key);
-        entry.is_some_and(|entry| entry.socket.protocol().take_commanded(connection))
+        entry.is_some_and(|entry| entry.socket.protocol().is_commanded(connection))
     }
 
     pub fn is_empty(&self) -> bool {

@@ -36,8 +36,15 @@ impl Connection {
 
     /// True if more data may wait after a packet of `size` bytes: the packet was full, or a DATAGRAM frame did not fit.
     pub(crate) fn may_have_filled(&mut self, size: usize) -> bool {
-        size + ROOM_MIN > usize::from(self.quinn.current_mtu())
-            || self.datagrams.is_waiting(&mut self.quinn)
+        // quinn-proto sends path challenges, their answers and some loss probes in packets of 1,200 bytes, whatever else
+        // waits and whatever the MTU is.
+        let full = usize::from(self.quinn.current_mtu()).min(PADDED_SIZE);
+        size + ROOM_MIN > full || self.datagrams.is_waiting(&mut self.quinn)
+    }
+
+    /// True if stream data are queued here, because quinn-proto has as much as the peer's window allows.
+    pub(crate) fn has_queued_data(&self) -> bool {
+        self.streams.queued_bytes() > 0
     }
 
     /// Raises the counted limit on all streams' data, after rejected 0-RTT data.
@@ -139,3 +146,5 @@ impl Connection {
 
 /// Bytes of room in a packet for which quinn-proto writes another STREAM frame.
 const ROOM_MIN: usize = 64;
+/// The size of quinn-proto's packets that prove a path's MTU (RFC 9000 section 8.2).
+const PADDED_SIZE: usize = 1_200;

@@ -184,7 +184,7 @@ pub(super) struct Entry {
     is_eventful: bool,
     /// True if nothing has happened since the last [`Endpoint::reconcile`].
     is_reconciled: bool,
-    /// True if the application has given commands since packets were last taken ([`Endpoint::take_commanded`]).
+    /// True if the application has given commands whose data may not all be sent ([`Endpoint::is_commanded`]).
     is_commanded: bool,
     /// True if stream data were read since packets were last taken.
     is_read: bool,

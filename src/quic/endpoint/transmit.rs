@@ -11,6 +11,7 @@ use std::{
 use quinn_proto as quinn;
 
 use super::{ConnectionKey, Endpoint};
+use crate::Connection;
 use crate::paths::path::Local;
 
 /// Describes the datagrams that [`Endpoint::poll_transmit`] has written.
@@ -99,16 +100,16 @@ impl Endpoint {
     pub fn may_send_more(&mut self, key: ConnectionKey, transmit: &Transmit) -> bool {
         let entry = self.connections.get_mut(key.index());
         entry.is_some_and(|entry| {
-            transmit.segment_size.is_some() || entry.connection.may_have_filled(transmit.size)
+            ConnectionKey::new(key.index(), entry.generation) == key
+                && may_have_more(&mut entry.connection, transmit.size, transmit.segment_size)
         })
     }
 
-    /// True if the application has given a connection commands since the last call, and no packets were taken since.
-    pub fn take_commanded(&mut self, key: ConnectionKey) -> bool {
-        let entry = self.connections.get_mut(key.index());
+    /// True if the application has given a connection commands, and it is not certain that all their data were sent since.
+    pub fn is_commanded(&self, key: ConnectionKey) -> bool {
+        let entry = self.connections.get(key.index());
         entry.is_some_and(|entry| {
-            ConnectionKey::new(key.index(), entry.generation) == key
-                && std::mem::take(&mut entry.is_commanded)
+            ConnectionKey::new(key.index(), entry.generation) == key && entry.is_commanded
         })
     }
 
@@ -119,7 +120,6 @@ impl Endpoint {
         buf: &mut Vec<u8>,
     ) -> Option<(quinn::Transmit, SocketAddr, Local)> {
         let entry = &mut self.connections[index];
-        entry.is_commanded = false;
         let is_read = std::mem::take(&mut entry.is_read);
         let is_pumped = entry.is_reconciled && !is_read;
         let connection = &mut entry.connection;
@@ -129,7 +129,10 @@ impl Endpoint {
         self.tokens.set(connection.version());
         let transmit = connection.poll_transmit(now, segments, buf);
         debug_assert!(transmit.is_some() || buf.is_empty());
+        // Without a packet the congestion window or pacing may hold data back.
         let transmit = transmit?;
+        entry.is_commanded &= may_have_more(connection, transmit.size, transmit.segment_size)
+            || connection.has_queued_data();
         let (remote, local) = connection.route(transmit.destination);
         Some((transmit, remote, local))
     }
@@ -184,6 +187,11 @@ impl Endpoint {
             socket: local.socket,
         }
     }
+}
+
+/// False if a single datagram with room left was written, and no DATAGRAM frame waits.
+fn may_have_more(connection: &mut Connection, size: usize, segment_size: Option<usize>) -> bool {
+    segment_size.is_some() || connection.may_have_filled(size)
 }
 
 /// The largest UDP payload over IPv4, in bytes.

@@ -24,7 +24,7 @@ use uringcore_wire::header::{
 pub fn next_piece(datagram: &mut BytesMut, is_server: bool) -> BytesMut {
     let end = end_of_piece(datagram, is_server);
     match end == datagram.len() {
-        // Most datagrams are one piece, which shares its memory with no other.
+        // Most datagrams are one piece.
         true => std::mem::take(datagram),
         false => datagram.split_to(end),
     }

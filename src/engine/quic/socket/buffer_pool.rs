@@ -31,7 +31,7 @@ impl BufferPool {
         }
     }
 
-    /// Takes a buffer to fill. The caller passes it to [`give_back`](Self::give_back) or [`lend`](Self::lend).
+    /// Takes a buffer to fill, which may have old content. The caller passes it to [`give_back`](Self::give_back) or [`lend`](Self::lend).
     pub fn take(&mut self) -> Vec<u8> {
         self.at_hand
             .pop()
@@ -41,7 +41,7 @@ impl BufferPool {
 
     /// Takes back a buffer that was not lent.
     pub fn give_back(&mut self, vec: Vec<u8>) {
-        if self.at_hand.len() < AT_HAND {
+        if self.at_hand.len() < AT_HAND && vec.capacity() > 0 {
             self.at_hand.push(vec);
         } else {
             drop(self.pooled(vec));
