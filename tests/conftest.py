@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from tests.support import backend_turns, inherited_signals, interpreter_roles
+from tests.support import backend_turns, inherited_signals, interpreter_roles, io_uring_probe
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -31,6 +32,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_configure() -> None:
     """Before the test processes start, which inherit the answer."""
     interpreter_roles.ask_once()
+    with contextlib.suppress(ImportError):  # tests/tidy needs no extension
+        io_uring_probe.ask_once()
     inherited_signals.restore()
 
 

@@ -8,21 +8,20 @@ from tests.conformance.compare import count, differences, in_question, run_ours
 from tests.conformance.exceptions import EXCEPTIONS
 from tests.conformance.suite_processes import run_group
 from tests.conformance.suites import CI, LEFT_OUT, groups
-from tests.loop.harness import BACKENDS
+from tests.server.conftest import every_backend
 from tests.support.interpreter_roles import is_default_interpreter
 
 pytest.importorskip("test.test_asyncio", reason="this CPython comes without its own tests")
 
+# Below the driver no code depends on the interpreter. `make test-conformance` runs both everywhere.
+_BACKENDS = every_backend() if is_default_interpreter() else every_backend()[:1]
+
 
 @pytest.mark.timeout(900)
 @pytest.mark.either_backend
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", _BACKENDS)
 @pytest.mark.parametrize("group", [name for name in groups() if name in CI])
 def test_like_stock_asyncio(group: str, backend: str) -> None:
-    if backend != BACKENDS[0] and not is_default_interpreter():
-        # Below the driver no code depends on the interpreter. `make test-conformance` runs all of
-        # it.
-        pytest.skip("the second backend is tested on the default interpreter")
     ours = run_ours(group, backend)
     # A group that ran no test would conform.
     assert count(ours, "pass") > 0

@@ -6,6 +6,7 @@ import pytest
 
 import uringcore
 from tests.server.harness import Server
+from tests.support import io_uring_probe
 from tests.support.interpreter_roles import is_default_interpreter, is_newest_interpreter
 from uringcore.devcert import DevelopmentCertificate
 
@@ -14,10 +15,7 @@ CROWD = "tests.server.worker_application:app"
 
 def every_backend():
     """Returns io_uring, if this machine permits it, and epoll."""
-    try:
-        uringcore.new_event_loop(backend="uring").close()
-    except (OSError, RuntimeError) as exc:
-        reason = f"io_uring is not available here: {exc}"
+    if reason := io_uring_probe.why_not():
         return [pytest.param("uring", marks=pytest.mark.skip(reason=reason)), "epoll"]
     return ["uring", "epoll"]
 
