@@ -110,7 +110,7 @@ def test_a_connection_that_ended_while_idle_is_not_used(peer, run):
 
 def test_a_connection_that_died_while_idle_is_found_out(certificate, run, others, monkeypatch):
     """The server was killed and sent no close; another one has taken its address."""
-    monkeypatch.setattr(pooled, "SURE_SECONDS", 0.0)
+    monkeypatch.setattr(pooled, "PROBE_AFTER_IDLE_SECONDS", 0.0)
     monkeypatch.setattr(pooled, "SILENCE_SECONDS", 0.2)
     # The port is needed again, and no other process may take it meanwhile.
     dead = Peer(certificate, port=free_port())
@@ -130,7 +130,7 @@ def test_late_packets_of_a_dead_server_do_not_count_as_a_response(
     certificate, run, others, monkeypatch
 ):
     """The dead server's last packets are read after the request has begun."""
-    monkeypatch.setattr(pooled, "SURE_SECONDS", 0.0)
+    monkeypatch.setattr(pooled, "PROBE_AFTER_IDLE_SECONDS", 0.0)
     monkeypatch.setattr(pooled, "SILENCE_SECONDS", 0.2)
     dead = Peer(certificate, port=free_port())
 
@@ -163,7 +163,7 @@ def test_one_dead_connection_is_enough_to_find_out(certificate, run, others, mon
             await asyncio.gather(*gated)
             dead.vanish()
             # Not earlier: on a busy machine a peer may be silent for that long.
-            monkeypatch.setattr(pooled, "SURE_SECONDS", 0.0)
+            monkeypatch.setattr(pooled, "PROBE_AFTER_IDLE_SECONDS", 0.0)
             monkeypatch.setattr(pooled, "SILENCE_SECONDS", 0.2)
             others.append(Peer(certificate, port=dead.port))
             assert (await pool.get(dead.url + "/")).content == b"hello"
@@ -172,7 +172,7 @@ def test_one_dead_connection_is_enough_to_find_out(certificate, run, others, mon
 
 
 def test_after_a_silence_a_request_that_is_not_repeatable_waits_alone(peer, run, monkeypatch):
-    monkeypatch.setattr(pooled, "SURE_SECONDS", 0.0)
+    monkeypatch.setattr(pooled, "PROBE_AFTER_IDLE_SECONDS", 0.0)
     monkeypatch.setattr(pooled, "SILENCE_SECONDS", 0.0)
 
     async def main():
@@ -313,7 +313,7 @@ def test_an_address_that_has_changed_costs_no_request(peer, run, silent):
                 await pool.get(peer.url + "/")
                 await until(lambda: not pool._pools)
                 route = Route.direct(parse_url(peer.url)[0])
-                pool._memories.of(route).address = address
+                pool._resumption_cache.of(route).address = address
                 posted = pool.request("POST", peer.url + "/echo", content=b"waits")
                 got, posted = await asyncio.gather(pool.get(peer.url + "/"), posted)
                 assert (got.content, posted.content) == (b"hello", b"waits")

@@ -17,7 +17,7 @@ import uringcore
 from uringcore.h3 import _codes as codes
 from uringcore.h3 import exceptions as h3
 from uringcore.http3 import _errors as http3
-from uringcore.http3._exit_status import Failure
+from uringcore.http3._exit_status import CommandFailure
 from uringcore.http3._websocket import WebSocketClosedError, WebSocketRefusedError
 from uringcore.quic import _errors as quic
 from uringcore.quic.connection import QuicConnection
@@ -65,7 +65,7 @@ EXAMPLES = [
     http3.PoolTimeoutError("x"),
     WebSocketRefusedError(403, [(b"a", b"b")]),
     WebSocketClosedError(1001, "bye"),
-    Failure(28, "time-out"),
+    CommandFailure(28, "time-out"),
     StartupError("no", status=3),
     codes.MessageError("malformed"),
     codes.FrameUnexpected("not now"),

@@ -16,9 +16,9 @@ from tests.support import free_ports
 ASK = """
 import sys
 from tests.support import free_ports
-ports.RESERVED = sys.argv[1]
-ports.CANDIDATES = [int(port) for port in sys.argv[2:]]
-print(ports.free_port(), flush=True)
+free_ports.RESERVED = sys.argv[1]
+free_ports.CANDIDATES = [int(port) for port in sys.argv[2:]]
+print(free_ports.free_port(), flush=True)
 sys.stdin.read()
 """
 

@@ -11,7 +11,7 @@ import json
 
 import pytest
 
-from tests.http import wire as http
+from tests.http import http3_bytes as http
 from tests.http.raw_client import connect_raw, needs_recent_aioquic
 from tests.quic.harness import eventually
 from tests.server.conftest import backends

@@ -190,8 +190,8 @@ class AsyncFile(Buffer, AsyncIOBase[bytes]):
             self._closing = None
 
     async def _wait_until_idle(self, turn: asyncio.Future[None] | None) -> None:
-        """Wait until nothing uses the file, before it is closed: until ``turn`` is granted, if the file's lock
-        was taken, and until all reads and writes at explicit offsets, which take no lock, have ended."""
+        """Wait until nothing uses the file, before it is closed: until ``turn`` is granted, if the file's
+        lock was taken, and until all reads and writes at explicit offsets, which take no lock, have ended."""
         if turn is not None:
             await self._wait_for(turn)
         try:

@@ -17,7 +17,7 @@ from tests.http import http3_bytes
 from tests.http.hostile.address_relay import Relay
 from tests.http.hostile.attacked_server import MIB
 from tests.server.harness import Server
-from tests.webtransport import wire as webtransport
+from tests.webtransport import webtransport_bytes as webtransport
 from uringcore import _uringcore, quic
 from uringcore.h3.connection import ErrorCode
 

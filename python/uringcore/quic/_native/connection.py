@@ -8,6 +8,7 @@ from uringcore._uringcore import ConnectionBase
 from uringcore.quic._close_arguments import check_close
 
 # `sendfile` is imported here because the core calls it for streams, and a running loop imports no modules.
+from uringcore.quic._native import sendfile as sendfile
 from uringcore.quic._native.awaitable_context import DeliveredOnExit
 from uringcore.quic._native.connection_protocol import ConnectionProtocol
 from uringcore.quic._native.unclosed_objects import end_forgotten, made_at

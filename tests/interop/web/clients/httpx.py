@@ -62,7 +62,7 @@ async def _twice(orders: Orders, early_data: bool) -> None:
     limits = httpx.Limits(keepalive_expiry=0.1)
     async with _client(orders, limits=limits, early_data=early_data) as client:
         orders.keep(orders.urls[0], _content(await client.get(orders.urls[0])))
-        while client._transport._client._slots:  # type: ignore[attr-defined]
+        while client._transport._client._pools:  # type: ignore[attr-defined]
             await asyncio.sleep(0.02)
         for url in orders.urls[1:]:
             orders.keep(url, _content(await client.get(url)))

@@ -105,7 +105,7 @@ async def _twice(orders: Orders, early_data: bool) -> Response:
     limits = Limits(idle_timeout=0.1)
     async with _pool(orders, limits=limits, early_data=early_data) as pool:
         orders.keep(orders.urls[0], _content(await pool.get(orders.urls[0])))
-        while pool._slots:
+        while pool._pools:
             await asyncio.sleep(0.02)
         second = [await pool.get(url) for url in orders.urls[1:]]
         for url, response in zip(orders.urls[1:], second, strict=True):
