@@ -59,6 +59,10 @@ class SignalMixin:
     def _close_self_pipe(self) -> None:
         # If the program has not closed the loop, the garbage collector may finalise the sockets first.
         if self._ssock.fileno() != -1:
+            if self._signal_handlers and threading.current_thread() is threading.main_thread():
+                # asyncio removes the handlers after this. A signal before that would be written to a socket
+                # whose other end is closed.
+                self._take_wakeup_fd_back()
             super()._close_self_pipe()  # type: ignore[misc]
 
     def _leave_self_pipe_to_parent(self) -> None:
@@ -95,11 +99,18 @@ class SignalMixin:
     def _release_wakeup_fd(self) -> None:
         """Called at the end of a run."""
         if not self._signal_handlers:
-            current = signal.set_wakeup_fd(_NOBODY)
-            if current != self._csock.fileno():  # a descriptor that was set during the run stays
-                _give_wakeup_fd(current)
+            self._take_wakeup_fd_back()
         # Cleared last: if a signal handler interrupts this method, close() releases the descriptor.
         self._wakeup_is_ours = False
+
+    def _take_wakeup_fd_back(self) -> None:
+        """Stops signals from waking this loop. A descriptor that the program has set since stays."""
+        try:
+            current = signal.set_wakeup_fd(_NOBODY)
+        except ValueError:  # not available in a subinterpreter
+            return
+        if current != self._csock.fileno():
+            _give_wakeup_fd(current)
 
     def _release_wakeup_fd_if_held(self) -> None:
         """Called before the loop closes its socket, because signals would write to the file that gets its

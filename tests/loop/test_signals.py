@@ -386,3 +386,25 @@ def test_a_wakeup_descriptor_set_meanwhile_is_kept(name: str) -> None:
     )
     status, _, err = finish(process)
     assert (status, err) == (0, "")
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_a_signal_while_the_loop_closes_is_written_to_no_closed_socket(name: str) -> None:
+    """asyncio closes the sockets before it removes the handlers, and then prints a BrokenPipeError."""
+    process = start(
+        name,
+        """
+        class Ended(socket.socket):
+            def close(self):
+                super().close()
+                signal.raise_signal(signal.SIGTERM)
+        loop = new_loop()
+        loop.add_signal_handler(signal.SIGTERM, print, "never")
+        loop.run_until_complete(asyncio.sleep(0.01))
+        loop._ssock = Ended(fileno=loop._ssock.detach())
+        loop.close()
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+        assert signal.set_wakeup_fd(-1) == -1
+        """,
+    )
+    assert finish(process) == (0, "", "")
