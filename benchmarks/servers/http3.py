@@ -66,6 +66,7 @@ async def start_uringcore(application: Any, port: int, cert: str, key: str) -> a
             access_log=False,
             log_level="warning",
             http3_keep_alive=KEEP_ALIVE_SECONDS,
+            http3_max_connections_per_address=CONNECTIONS_MAX,
         )
     )
     serving = asyncio.ensure_future(server.serve())
