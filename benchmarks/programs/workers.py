@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from benchmarks.applications.bare import LARGE
-from benchmarks.programs.deployed import NATIVE, Deployed, certificate, run, use_every_core
+from benchmarks.programs.deployed import NATIVE, Deployed, authority, run, use_every_core
 from benchmarks.programs.rows import arguments
 
 COLUMNS = {"1 worker": 1, "2 workers": 2}
@@ -25,11 +25,11 @@ def rows_of(
     server: Deployed, name: str, options: tuple[str, ...], seconds: float
 ) -> dict[str, list[float]]:
     """The rows of one kind of request."""
-    cert, _ = certificate()
+    cafile = authority()
     pids = list(server.cpu_ns())
     load = [
         *(str(Path(os.environ[NATIVE]) / "h3_load"), "--addr", f"127.0.0.1:{server.port}"),
-        *("--pid", str(pids[0]), "--processes", ",".join(map(str, pids)), "--ca", cert, *options),
+        *("--pid", str(pids[0]), "--processes", ",".join(map(str, pids)), "--ca", cafile, *options),
         *("--connections", str(CONNECTIONS), "--streams", str(STREAMS)),
         *("--seconds", str(seconds), "--warmup", "0.3"),
     ]
