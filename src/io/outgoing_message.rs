@@ -79,20 +79,10 @@ impl MessagePayload {
         } = message;
         self.data = data;
         self.to = to;
-        self.iovec.iov_base = self.data.as_ptr().cast_mut().cast();
-        self.iovec.iov_len = self.data.len();
-        self.header = empty_header();
-        self.header.msg_iov = &raw mut self.iovec;
-        self.header.msg_iovlen = 1;
-        if let Some(to) = &self.to {
-            self.header.msg_name = to.as_ptr().cast_mut().cast();
-            self.header.msg_namelen = to.len();
-        }
+        self.iovec = iovec_of(&self.data);
         let used = self.control.write(segment_size, ecn, src_ip);
-        if used > 0 {
-            self.header.msg_control = (&raw mut self.control).cast();
-            self.header.msg_controllen = used as _;
-        }
+        let to = self.to.as_ref();
+        self.header = header_of(&mut self.iovec, to, &mut self.control, used);
     }
 
     /// Drops the caller's data so that the box can be reused.
@@ -123,21 +113,10 @@ impl BorrowedMsg<'_> {
     /// socket's buffer is full.
     pub(crate) fn send_now(&self, fd: RawFd) -> Result<(), Errno> {
         let to = SockAddr::from(self.to);
-        let mut iovec = libc::iovec {
-            iov_base: self.data.as_ptr().cast_mut().cast(),
-            iov_len: self.data.len(),
-        };
+        let mut iovec = iovec_of(self.data);
         let mut control = ControlBuffer([0; CONTROL_SIZE]);
-        let mut header = empty_header();
-        header.msg_iov = &raw mut iovec;
-        header.msg_iovlen = 1;
-        header.msg_name = to.as_ptr().cast_mut().cast();
-        header.msg_namelen = to.len();
         let used = control.write(self.segment_size, self.ecn, self.src_ip);
-        if used > 0 {
-            header.msg_control = (&raw mut control).cast();
-            header.msg_controllen = used as _;
-        }
+        let header = header_of(&mut iovec, Some(&to), &mut control, used);
         loop {
             // SAFETY: the header points to the address, the payload and the control messages, which outlive the call;
             // the kernel only reads them.
@@ -149,6 +128,35 @@ impl BorrowedMsg<'_> {
             }
         }
     }
+}
+
+fn iovec_of(data: &[u8]) -> libc::iovec {
+    libc::iovec {
+        iov_base: data.as_ptr().cast_mut().cast(),
+        iov_len: data.len(),
+    }
+}
+
+/// The header of a message with one piece and `control_length` bytes of control messages. It points to the arguments,
+/// which must not move while it is used.
+fn header_of(
+    iovec: &mut libc::iovec,
+    to: Option<&SockAddr>,
+    control: &mut ControlBuffer,
+    control_length: usize,
+) -> libc::msghdr {
+    let mut header = empty_header();
+    header.msg_iov = &raw mut *iovec;
+    header.msg_iovlen = 1;
+    if let Some(to) = to {
+        header.msg_name = to.as_ptr().cast_mut().cast();
+        header.msg_namelen = to.len();
+    }
+    if control_length > 0 {
+        header.msg_control = (&raw mut *control).cast();
+        header.msg_controllen = control_length as _;
+    }
+    header
 }
 
 impl ControlBuffer {
@@ -223,11 +231,8 @@ impl GatherPayload {
     /// Stores the pieces and points the header to them. The payload must not be moved out of its box afterwards.
     pub(crate) fn fill(&mut self, pieces: impl IntoIterator<Item = Bytes>) {
         self.data.extend(pieces);
-        let iovec = |piece: &Bytes| libc::iovec {
-            iov_base: piece.as_ptr().cast_mut().cast(),
-            iov_len: piece.len(),
-        };
-        self.iovecs.extend(self.data.iter().map(iovec));
+        self.iovecs
+            .extend(self.data.iter().map(|piece| iovec_of(piece)));
         self.first = 0;
         self.point();
     }

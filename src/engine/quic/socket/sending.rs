@@ -14,7 +14,7 @@ use super::{QuicSocket, SUB_SEND, SocketPhase};
 pub(super) struct Batch {
     data: Bytes,
     remote: SocketAddr,
-    segment_size: Option<usize>,
+    segment_size: Option<u16>,
     ecn: Option<u8>,
     src_ip: Option<std::net::IpAddr>,
     socket: u32,
@@ -296,7 +296,7 @@ impl Batch {
         SendMsg {
             data: self.data.clone(),
             to: Some(SockAddr::from(self.remote)),
-            segment_size: self.segment_size.and_then(|size| u16::try_from(size).ok()),
+            segment_size: self.segment_size,
             ecn: self.ecn,
             src_ip: self.src_ip,
         }
@@ -306,7 +306,7 @@ impl Batch {
         BorrowedMsg {
             data: &self.data,
             to: self.remote,
-            segment_size: self.segment_size.and_then(|size| u16::try_from(size).ok()),
+            segment_size: self.segment_size,
             ecn: self.ecn,
             src_ip: self.src_ip,
         }
@@ -314,7 +314,10 @@ impl Batch {
 
     /// Splits a batch into single datagrams.
     fn split(self) -> impl Iterator<Item = Batch> {
-        let size = self.segment_size.unwrap_or(self.data.len()).max(1);
+        let size = self
+            .segment_size
+            .map_or(self.data.len(), usize::from)
+            .max(1);
         (0..self.data.len()).step_by(size).map(move |start| Batch {
             data: self.data.slice(start..(start + size).min(self.data.len())),
             segment_size: None,
@@ -331,15 +334,16 @@ impl Batch {
 }
 
 /// The size of each datagram of a batch, for the kernel to split it (GSO). `None` for a single datagram.
-fn segments(transmit: &Transmit) -> Option<usize> {
-    transmit.segment_size.filter(|size| *size < transmit.size)
+fn segments(transmit: &Transmit) -> Option<u16> {
+    let size = transmit.segment_size.filter(|size| *size < transmit.size)?;
+    u16::try_from(size).ok()
 }
 
 fn borrowed<'a>(transmit: &Transmit, buffer: &'a [u8]) -> BorrowedMsg<'a> {
     BorrowedMsg {
         data: &buffer[..transmit.size],
         to: transmit.remote,
-        segment_size: segments(transmit).and_then(|size| u16::try_from(size).ok()),
+        segment_size: segments(transmit),
         ecn: transmit.ecn,
         src_ip: transmit.src_ip,
     }
