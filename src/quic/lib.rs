@@ -47,7 +47,7 @@ pub use connection::{
     pre_connect_commands::{Command, CommandError, PreConnectCommands},
 };
 pub use deadlines::Deadlines;
-pub use endpoint::{ConnectionKey, DatagramMeta, Endpoint, Taking, Transmit};
+pub use endpoint::{ConnectionKey, DatagramMeta, Endpoint, GSO_SEGMENTS_MAX, Taking, Transmit};
 pub use error::{ConnectError, DatagramError, MigrationError, StreamError};
 pub use event::{Chunks, CloseKind, Event, Received, StreamEnd};
 pub use settings::{

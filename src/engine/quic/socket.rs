@@ -18,7 +18,8 @@ use std::time::{Duration, Instant};
 use bytes::BytesMut;
 use uringcore_io::{Completion, Datagram, Driver, Errno, OpId, Outcome, Token, heap_trim, net};
 use uringcore_quic::{
-    Connection, ConnectionKey, DatagramMeta, Endpoint, EndpointStats, Event, Taking,
+    Connection, ConnectionKey, DatagramMeta, Endpoint, EndpointStats, Event, GSO_SEGMENTS_MAX,
+    Taking,
 };
 
 use super::socket_fd::SocketFd;
@@ -490,9 +491,6 @@ const INTERNAL_ERROR: u64 = 0x1;
 /// The longest time that a closing socket stays open for peers that have not answered. Three probe time-outs are a
 /// fraction of a second on most paths. A path without a measured round-trip time must not delay the end of a program.
 const CLOSING_MAX: Duration = Duration::from_secs(3);
-/// The maximum number of segments in a GSO batch that every kernel accepts (`UDP_MAX_SEGMENTS` is 128 since Linux 6.9,
-/// and 64 before).
-const GSO_SEGMENTS_MAX: usize = 64;
 /// The maximum number of free send buffers that are kept after the kernel has read them.
 const BUFFERS_KEPT_MAX: usize = 16;
 /// The socket buffer size in bytes that is requested. The datagrams of one turn can overflow a smaller one.

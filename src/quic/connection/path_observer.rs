@@ -125,7 +125,7 @@ impl PathObserver {
 }
 
 /// RFC 9000 section 14.1: the smallest size of an expanded datagram.
-const EXPANDED: usize = 1_200;
+pub(super) const EXPANDED: usize = 1_200;
 /// PATH_RESPONSE frames that are stored of one datagram. More than one is useless.
 const RESPONSES_MAX: usize = 16;
 

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use quinn_proto as quinn;
 
-use super::{Connection, packet_log::Before};
+use super::{Connection, packet_log::Before, path_observer::EXPANDED};
 use crate::Event;
 
 impl Connection {
@@ -38,7 +38,7 @@ impl Connection {
     pub(crate) fn may_have_filled(&mut self, size: usize) -> bool {
         // quinn-proto sends path challenges, their answers and some loss probes in packets of 1,200 bytes, whatever else
         // waits and whatever the MTU is.
-        let full = usize::from(self.quinn.current_mtu()).min(PADDED_SIZE);
+        let full = usize::from(self.quinn.current_mtu()).min(EXPANDED);
         size + ROOM_MIN > full || self.datagrams.is_waiting(&mut self.quinn)
     }
 
@@ -146,5 +146,3 @@ impl Connection {
 
 /// Bytes of room in a packet for which quinn-proto writes another STREAM frame.
 const ROOM_MIN: usize = 64;
-/// The size of quinn-proto's packets that prove a path's MTU (RFC 9000 section 8.2).
-const PADDED_SIZE: usize = 1_200;

@@ -237,7 +237,7 @@ impl Endpoint {
             responses: VecDeque::new(),
             resets: TokenBucket::new(RESETS),
             scratch: Vec::new(),
-            max_segments: SEGMENTS_DEFAULT,
+            max_segments: GSO_SEGMENTS_MAX,
             is_logging: false,
             shedding: Shedding::default(),
             stats: EndpointStats::default(),
@@ -611,8 +611,9 @@ impl From<quinn::ConnectError> for ConnectError {
     }
 }
 
-/// The largest number of datagrams in one `UDP_SEGMENT` send that every kernel accepts.
-const SEGMENTS_DEFAULT: usize = 64;
+/// The maximum number of datagrams in a GSO batch that every kernel accepts (`UDP_MAX_SEGMENTS` is 128 since Linux 6.9,
+/// and 64 before).
+pub const GSO_SEGMENTS_MAX: usize = 64;
 /// The rate of stateless resets. Random packets cause them as well as lost connections (RFC 9000 section 10.3.3).
 const RESETS: Rate = Rate {
     per_second: 1_000.0,
