@@ -282,7 +282,6 @@ class UringEventLoop(  # type: ignore[misc]
         """
         if self.is_closed():
             return
-        self._release_wakeup_fd_if_held()
         super().close()
         open_loops.discard(self)
         self._core_close()

@@ -57,12 +57,14 @@ class SignalMixin:
         return removed
 
     def _close_self_pipe(self) -> None:
+        is_held = self._wakeup_is_ours or self._signal_handlers
+        if is_held and threading.current_thread() is threading.main_thread():
+            # asyncio removes the handlers later. Until then signals would be written to a closed socket, or
+            # to the file that gets its number next.
+            self._take_wakeup_fd_back()
+            self._wakeup_is_ours = False
         # If the program has not closed the loop, the garbage collector may finalise the sockets first.
         if self._ssock.fileno() != -1:
-            if self._signal_handlers and threading.current_thread() is threading.main_thread():
-                # asyncio removes the handlers after this. A signal before that would be written to a socket
-                # whose other end is closed.
-                self._take_wakeup_fd_back()
             super()._close_self_pipe()  # type: ignore[misc]
 
     def _leave_self_pipe_to_parent(self) -> None:
@@ -111,13 +113,6 @@ class SignalMixin:
             return
         if current != self._csock.fileno():
             _give_wakeup_fd(current)
-
-    def _release_wakeup_fd_if_held(self) -> None:
-        """Called before the loop closes its socket, because signals would write to the file that gets its
-        number next."""
-        is_held = self._wakeup_is_ours and not self.is_running()
-        if is_held and threading.current_thread() is threading.main_thread():
-            self._release_wakeup_fd()
 
     @staticmethod
     def _forget_wakeup_in_child(loops: Iterable[SignalMixin]) -> None:
