@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from tests.server.harness import ROOT, environment
+from tests.support import io_uring_probe
 
 
 @pytest.mark.parametrize("backend", ["uring", "epoll", None])
@@ -14,13 +15,8 @@ from tests.server.harness import ROOT, environment
     [("echo_loop.py", "1000 echoes on "), ("quic_echo.py", "echoed on 10 streams")],
 )
 def test_example(script, said, backend):
-    if backend == "uring":
-        import uringcore
-
-        try:
-            uringcore.new_event_loop(backend="uring").close()
-        except (OSError, RuntimeError) as exc:
-            pytest.skip(f"io_uring is not available here: {exc}")
+    if backend == "uring" and (reason := io_uring_probe.why_not()):
+        pytest.skip(reason)
     env = environment() | ({"URINGCORE_BACKEND": backend} if backend else {})
     done = subprocess.run(
         [sys.executable, f"examples/{script}"],

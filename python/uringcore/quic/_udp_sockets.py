@@ -221,8 +221,7 @@ def _shares_address(own: socket.socket) -> bool:
 
 def _unmapped(address: _Address) -> _Address:
     """An IPv4 address that is mapped into IPv6 (RFC 4291 section 2.5.5.2) as what it is."""
-    mapped = getattr(address, "ipv4_mapped", None)
-    return address if mapped is None else mapped
+    return getattr(address, "ipv4_mapped", None) or address
 
 
 def reachable(family: int, addr: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -338,8 +338,8 @@ impl Uring {
         }
     }
 
-    /// Arms as many starved receives as there are free buffers, oldest first. If more were armed, they would fail for
-    /// lack of a buffer again, each at the cost of a completion.
+    /// Submits receives that failed because no buffer was free: as many as there are free buffers, the oldest first. More
+    /// would fail again, and each failure costs a completion.
     fn resume_starved(&mut self, state: &mut BackendState) {
         for _ in 0..state.stream.available() {
             let Some(op) = state.table.next_starved(&mut self.starved_streams) else {
