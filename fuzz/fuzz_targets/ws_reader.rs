@@ -4,12 +4,19 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use uringcore_http::ws::{Event, Violation, Reader, Side};
+use uringcore_http::ws::{Agreed, Event, Violation, Reader, Side};
 
 const MESSAGE_MAX: usize = 300;
 
-fn read(side: Side, pieces: &mut dyn Iterator<Item = &[u8]>) -> (Vec<Event>, Option<Violation>) {
+fn read(
+    side: Side,
+    compresses: bool,
+    pieces: &mut dyn Iterator<Item = &[u8]>,
+) -> (Vec<Event>, Option<Violation>) {
     let mut reader = Reader::new(side, MESSAGE_MAX);
+    if compresses && let Some(agreed) = Agreed::to_offers([&b"permessage-deflate"[..]]) {
+        reader.accept_compressed(&agreed);
+    }
     let mut events = Vec::new();
     for mut piece in pieces {
         loop {
@@ -25,16 +32,21 @@ fn read(side: Side, pieces: &mut dyn Iterator<Item = &[u8]>) -> (Vec<Event>, Opt
 }
 
 fuzz_target!(|data: &[u8]| {
-    for side in [Side::Client, Side::Server] {
-        let whole = read(side, &mut std::iter::once(data));
-        let cut = read(side, &mut data.chunks(1));
+    for (side, compresses) in [
+        (Side::Client, false),
+        (Side::Server, false),
+        (Side::Server, true),
+    ] {
+        let whole = read(side, compresses, &mut std::iter::once(data));
+        let cut = read(side, compresses, &mut data.chunks(1));
         assert_eq!(whole, cut);
         let mask = (side == Side::Server).then_some([1, 2, 3, 4]);
         for event in whole.0 {
             assert!(event.size() <= MESSAGE_MAX);
             let again = event.to_frame(mask);
             let expected = (vec![event], None);
-            assert_eq!(read(side, &mut std::iter::once(&again[..])), expected);
+            let read_again = read(side, compresses, &mut std::iter::once(&again[..]));
+            assert_eq!(read_again, expected);
         }
     }
 });

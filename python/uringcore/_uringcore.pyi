@@ -665,6 +665,59 @@ class Http3Connection:
     def closed(self) -> None: ...
 
 @final
+class Http1Limits:
+    def __new__(
+        cls,
+        *,
+        max_requests: int,
+        max_requests_per_connection: int | None,
+        max_header_bytes: int,
+        max_header_fields: int,
+        header_timeout: float,
+        body_timeout: float,
+        body_rate: int,
+        send_timeout: float,
+        send_rate: int,
+        send_rate_grace: float,
+        keep_alive: float,
+        max_open_files: int,
+        max_process_files: int | None,
+        max_large_messages: int,
+        websockets: bool,
+        compresses: bool,
+        clients: dict[str, Any],
+        is_secure: bool,
+    ) -> Self: ...
+
+@final
+class Http1Service:
+    def __new__(
+        cls,
+        asgi: AsgiService,
+        limits: Http1Limits,
+        *,
+        connections: set[Any],
+        tls: Callable[[Any], dict[str, Any]] | None = None,
+        on_slow: Callable[[str], object] | None = None,
+    ) -> Self: ...
+    def connect(self) -> Http1Connection: ...
+    def stats(self) -> dict[str, int]: ...
+    def tick(self) -> None: ...
+
+@final
+class Http1Connection:
+    @property
+    def transport(self) -> asyncio.Transport | None: ...
+    def connection_made(self, transport: asyncio.BaseTransport) -> None: ...
+    def data_received(self, data: bytes) -> None: ...
+    def eof_received(self) -> None: ...
+    def connection_lost(self, exc: Exception | None) -> None: ...
+    def pause_writing(self) -> None: ...
+    def resume_writing(self) -> None: ...
+    def shutdown(self) -> None: ...
+    def _proceed(self) -> None: ...
+
+@final
 class AsgiService:
     def __new__(
         cls,

@@ -2,17 +2,21 @@
 //!
 //! | module | content |
 //! | --- | --- |
+//! | [`http1`] | HTTP/1.1 on a server's byte stream: requests and responses |
 //! | [`http3`] | HTTP/3 on a server's QUIC connection: requests and responses |
 //! | [`webtransport`] | WebTransport sessions on an HTTP/3 connection, both roles |
+//! | [`message`] | the head of a request and the errors of a response, in the terms of any HTTP version |
 //! | `h3_driver` | carries out the commands of an HTTP/3 connection on QUIC |
 //! | [`ws`] | WebSocket messages over a byte stream |
 //!
-//! `http3` imports `webtransport`, both import `h3_driver`, and `ws` imports none of them. Not here: frames and QPACK
-//! (`uringcore_h3`), and applications.
+//! `http3` imports `webtransport`, both import `h3_driver`, `http1` and `http3` import `message`, and `ws` imports none
+//! of them. Not here: frames and QPACK (`uringcore_h3`), and applications.
 
 #![forbid(unsafe_code)]
 
 mod h3_driver;
+pub mod http1;
 pub mod http3;
+pub mod message;
 pub mod webtransport;
 pub mod ws;

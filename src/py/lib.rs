@@ -10,7 +10,9 @@
 //! | `quic`, `h3` | QUIC and HTTP/3 objects |
 //! | `streams` | streams and datagrams of a QUIC connection or a WebTransport session, with awaitable methods |
 //! | `websocket_frames` | frames of a client's WebSocket |
-//! | `asgi`, `http` | ASGI requests, and the HTTP/3 connections that carry them |
+//! | `asgi` | ASGI requests of each HTTP version |
+//! | `http`, `http1` | the HTTP/3 and HTTP/1.1 connections that carry them |
+//! | `memory_budget` | the memory budgets that servers share |
 //! | `webtransport` | WebTransport sessions on HTTP/3 connections |
 //! | `capi` | Python's C API, and conversions that every room needs |
 //!
@@ -26,6 +28,8 @@ mod capi;
 mod event_loop;
 mod h3;
 mod http;
+mod http1;
+mod memory_budget;
 mod ops;
 mod quic;
 mod sock;
@@ -42,7 +46,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::PyList;
 
 /// The folders whose classes are made later, in the order in which a name is looked up in them.
-static LAZY_FOLDERS: [LazyFolder; 8] = [
+static LAZY_FOLDERS: [LazyFolder; 9] = [
     LazyFolder::new(tls::register),
     LazyFolder::new(quic::register),
     LazyFolder::new(streams::register),
@@ -50,6 +54,7 @@ static LAZY_FOLDERS: [LazyFolder; 8] = [
     LazyFolder::new(asgi::register),
     LazyFolder::new(websocket_frames::register),
     LazyFolder::new(http::register),
+    LazyFolder::new(http1::register),
     LazyFolder::new(webtransport::register),
 ];
 

@@ -19,6 +19,8 @@ it from a shell. ``Server`` and ``Config`` are uvicorn's classes of these names 
 | ``_quic_listener`` | the QUIC endpoints of a server |
 | ``_certificate_reload``, ``_file_signature`` | reload of a renewed certificate; detection of changed files |
 | ``_certificate_subject`` | a certificate's subject as text, for ASGI's ``tls`` extension |
+| ``_asgi_service`` | the service of the extension that runs the application |
+| ``_http1`` | HTTP/1.1 in the extension (``http="native"``) |
 | ``_http2`` | uvicorn's HTTP/2, with an end of requests without content |
 | ``_lifespan`` | the application's start-up and shutdown |
 | ``_cancel_shield`` | a shield against the cancel scopes of anyio, for the end of a server |

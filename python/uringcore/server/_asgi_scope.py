@@ -1,4 +1,4 @@
-"""The part of ASGI's scope that all HTTP/3 requests of one server share."""
+"""The part of ASGI's scope that is the same for all requests of a server over one version of HTTP."""
 
 from __future__ import annotations
 
@@ -24,13 +24,15 @@ DEBUG_EXTENSIONS: dict[str, dict[str, Any]] = {"http.response.debug": {}}
 TLS_1_3 = 0x0304  # The only version that QUIC uses (RFC 9001 section 4.2).
 
 
-def common_scope(*, asgi_version: str, root_path: str) -> dict[str, Any]:
-    """Returns the constant part of the scope of an HTTP/3 request; the rest is added to a copy."""
+def common_scope(
+    *, asgi_version: str, root_path: str, http_version: str = "3", scheme: str = "https"
+) -> dict[str, Any]:
+    """Returns the constant part of a request's scope; the rest is added to a copy."""
     return {
         "type": "http",
         "asgi": {"version": asgi_version, "spec_version": "2.3"},
-        "http_version": "3",
-        "scheme": "https",
+        "http_version": http_version,
+        "scheme": scheme,
         "root_path": root_path,
     }
 

@@ -273,6 +273,12 @@ def uvicorn_options() -> list[click.Parameter]:
             )
         elif option.name == "loop":
             option.default = LOOP
+        elif option.name == "http" and isinstance(option, click.Option):
+            option.metavar = f"[native|{(option.metavar or '').strip('[]')}]"
+            option.help = (
+                "HTTP/1.1 implementation. 'native' is uringcore's own, which also serves WebSocket and has "
+                "the limits of the --http3- options."
+            )
         elif option.name == "timeout_graceful_shutdown":
             option.default = 30
         elif option.name == "port":

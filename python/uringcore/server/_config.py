@@ -32,6 +32,7 @@ from uringcore.quic.limits import RetryPolicy, ServerLimits
 from uringcore.quic.sessions import SessionStore, SharedSessionStore
 from uringcore.server._certificate_checks import check_certificate, quic_refusal
 from uringcore.server._file_signature import Signature, signature
+from uringcore.server._http1 import CONNECT, NATIVE, NativeHTTP1
 from uringcore.server._lifespan import Lifespan
 from uringcore.server._limits import HTTP3Limits, SessionLimits, limits_from, trace_limits
 from uringcore.server._metrics_middleware import MetricsMiddleware
@@ -88,6 +89,8 @@ class _Listener(Protocol):
 class Config(UvicornConfig):
     """uvicorn's ``Config`` with the HTTP/3 side.
 
+    - ``http``: uvicorn's option, or ``"native"`` for HTTP/1.1 and WebSocket in the extension; see
+      :mod:`uringcore.server._http1`.
     - ``http3``: serve HTTP/3 too, if the other options allow it.
     - ``dev_cert``: make a short-lived certificate for localhost instead of reading one.
     - ``backend``: ``"uring"`` or ``"epoll"`` to require one; ``None`` chooses.
@@ -232,7 +235,12 @@ class Config(UvicornConfig):
         # The finalizer cleans up for programs that do not call `cleanup`.
         weakref.finalize(self, close_in, os.getpid(), self._cleanup)
         check_environment(options)
+        self.is_native_http: bool = options.get("http") == NATIVE
+        if self.is_native_http:
+            options["http"] = CONNECT
         super().__init__(app, **options)
+        self.http1: NativeHTTP1 | None = None
+        """The state of native HTTP/1.1 while the server runs."""
         # Sessions need ASGI; a WSGI application cannot serve them.
         self.http3_webtransport: bool = http3_webtransport and self.interface != "wsgi"
         check_options(self)
@@ -265,7 +273,7 @@ class Config(UvicornConfig):
         """
         given = self._memory_given
         memory = (default_memory() if given is None else given) // max(processes, 1)
-        if memory < MEMORY_MIN and given is not None and self.http3:
+        if memory < MEMORY_MIN and given is not None and (self.http3 or self.is_native_http):
             message = f"--http3-memory: leaves {memory} bytes for each of {processes} workers"
             raise StartupError(f"{message}, and {MEMORY_MIN} are needed")
         self.quic_limits = replace(self.quic_limits, memory=max(memory, MEMORY_MIN))

@@ -64,7 +64,7 @@ def durations(reports: Sequence[Report]) -> Family:
 
 
 def given_up(reports: Sequence[Report]) -> Family:
-    text = "HTTP/3 responses cancelled because the client read nothing for too long, or too slowly."
+    text = "Responses cancelled because the client read nothing for too long, or too slowly."
     family = Family("uringcore_http3_responses_given_up", "counter", text)
     for report in reports:
         for reason in GIVEN_UP:

@@ -16,6 +16,7 @@ from uvicorn.config import LOOP_FACTORIES
 
 from uringcore.quic._available_memory import CONNECTION_BYTES
 from uringcore.quic._sequence_logger import TraceLimits
+from uringcore.server._http1 import CONNECT, SHARED_LIMITS
 from uringcore.server._limits import SessionLimits
 from uringcore.server._systemd_sockets import is_activated
 
@@ -108,8 +109,9 @@ def idle_options(given: Collection[str], config: Config, *, http3: bool) -> Iter
         for name in sorted(names.intersection(given)):
             yield f"{option_name(name)} does nothing: {why}."
     if not http3:
+        shared = SHARED_LIMITS if getattr(config, "is_native_http", False) else frozenset()
         for name in sorted(given):
-            if name.startswith("http3_"):
+            if name.startswith("http3_") and name.removeprefix("http3_") not in shared:
                 yield f"{option_name(name)} does nothing: HTTP/3 is off."
 
 
@@ -123,6 +125,8 @@ def reasons(config: Config, *, http3: bool) -> Reasons:
     yield from reasons_of_processes(config)
     yield from reasons_of_observability(config)
     yield from reasons_of_protocols(config)
+    if http3 or getattr(config, "is_native_http", False):
+        yield from reasons_of_limits(config)
     if http3:
         yield from reasons_of_http3(config)
 
@@ -188,6 +192,19 @@ def no_websocket(config: Config) -> str | None:
     return "WSGI does not support WebSocket" if config.interface == "wsgi" else None
 
 
+def reasons_of_limits(config: Config) -> Reasons:
+    """Yields reasons for the limits that HTTP/3 and native HTTP/1.1 share."""
+    without = no_websocket(config)
+    if without is not None:
+        yield frozenset({"http3_max_large_messages"}), without
+    clients = getattr(config, "quic_limits", None)
+    if clients is not None and clients.accept_rate is None:
+        yield frozenset({"http3_accept_burst"}), "there is no --http3-accept-rate"
+    responses = getattr(config, "http3_limits", None)
+    if responses is not None and responses.send_rate == 0:
+        yield frozenset({"http3_send_rate_grace"}), "--http3-send-rate 0 sets no minimum rate"
+
+
 def reasons_of_http3(config: Config) -> Reasons:
     is_wsgi = config.interface == "wsgi"
     if not getattr(config, "http3_webtransport", True):
@@ -201,28 +218,20 @@ def reasons_of_http3(config: Config) -> Reasons:
     if is_wsgi:
         yield frozenset({"http3_webtransport"}), "WSGI does not support WebTransport"
         yield frozenset({"http3_connect"}), "WSGI does not support extended CONNECT"
-    without = no_websocket(config)
-    if without is not None:
-        yield frozenset({"http3_max_large_messages"}), without
     if getattr(config, "http3_qlog_dir", None) is None:
         names = {f"http3_qlog_{field.name}" for field in fields(TraceLimits)}
         yield frozenset(names), "there is no --http3-qlog-dir"
     if getattr(config, "http3_retry", "auto") != "auto":
         yield frozenset({"http3_retry_handshakes"}), "--http3-retry is not auto"
     limits = getattr(config, "quic_limits", None)
-    if limits is not None and limits.accept_rate is None:
-        yield frozenset({"http3_accept_burst"}), "there is no --http3-accept-rate"
     if limits is not None:
         for name, most in limits._too_large_for_memory().items():
             why = f"--http3-memory has room for {most:,} of them, of {CONNECTION_BYTES >> 10} KiB each"
             yield frozenset({f"http3_{name}"}), why
-    responses = getattr(config, "http3_limits", None)
-    if responses is not None and responses.send_rate == 0:
-        yield frozenset({"http3_send_rate_grace"}), "--http3-send-rate 0 sets no minimum rate"
 
 
 def uses_h11(config: Config) -> bool:
     """True if h11 reads HTTP/1.1: uvicorn's choice if httptools is not installed."""
     if config.http == "auto":
         return importlib.util.find_spec("httptools") is None
-    return config.http not in ("httptools", "zttp")
+    return config.http not in ("httptools", "zttp", CONNECT)

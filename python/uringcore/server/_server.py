@@ -30,24 +30,18 @@ from typing import Any, Protocol
 from uvicorn.server import Server as UvicornServer
 
 from uringcore._exclusive_sockets import add_own_listeners
-from uringcore._uringcore import AsgiService
 from uringcore.quic._sequence_logger import QuicSequenceLogger
 from uringcore.quic.workers import PortWorker
-from uringcore.server._asgi_scope import (
-    DEBUG_EXTENSIONS,
-    EXTENSIONS,
-    TLSExtension,
-    common_scope,
-    encode_path,
-)
+from uringcore.server._asgi_scope import TLSExtension
+from uringcore.server._asgi_service import logs_access, make_asgi
 from uringcore.server._cancel_shield import shielded, wait_despite_cancel
 from uringcore.server._cancellation_log import log_one_cancellation
 from uringcore.server._certificate_reload import CertificateReloader
 from uringcore.server._config import Config
 from uringcore.server._controlling_terminal import has_terminal
-from uringcore.server._http3_service import HTTP3Service, direct
+from uringcore.server._http1 import NativeHTTP1
+from uringcore.server._http3_service import HTTP3Service
 from uringcore.server._lifespan import Lifespan
-from uringcore.server._limits import websocket_limits
 from uringcore.server._listening_sockets import (
     ServerSockets,
     bind_metrics_or_exit,
@@ -204,6 +198,12 @@ class Server(UvicornServer):
             self._announce(sock.getsockname()[1])
         elif places:
             logger.warning("A UDP socket that was given is not used: HTTP/3 is off.")
+        if config.is_native_http:
+            # The service must exist before connections are accepted.
+            scheme = "https" if config.is_ssl else "http"
+            asgi = make_asgi(self, self._log(), self._is_overloaded, "1.1", scheme)
+            config.http1 = NativeHTTP1(config, asgi, self.server_state, self._log())
+            config.http1.start()
         try:
             await super().startup(sockets.tcp)
         except OSError as exc:
@@ -234,32 +234,18 @@ class Server(UvicornServer):
             self._alternative = (b"alt-svc", value.encode())
             self.config.encoded_headers = [*headers, self._alternative]
 
+    def _log(self) -> RequestLog:
+        if self._request_log is None:
+            self._request_log = RequestLog(self.config.http3_log_lines)
+        return self._request_log
+
     async def _start_http3(self, places: Sequence[socket.socket | PortWorker]) -> None:
         config = self.config
         assert config.quic is not None
         self._tls.renew(config.server_certificate_pem)
-        extensions: dict[str, Any] = dict(EXTENSIONS)
-        if logger.isEnabledFor(logging.DEBUG):
-            extensions.update(DEBUG_EXTENSIONS)
         loop = asyncio.get_running_loop()
-        self._request_log = log = RequestLog(config.http3_log_lines)
-        logs_access = config.access_log and logging.getLogger("uvicorn.access").hasHandlers()
-        asgi = AsgiService(
-            config.loaded_app,
-            event_loop=loop,
-            scope=common_scope(asgi_version=config.asgi_version, root_path=config.root_path),
-            root_path=config.root_path,
-            raw_root_path=encode_path(config.root_path),
-            state=self.lifespan.state,
-            extensions=extensions,
-            tasks=self.server_state.tasks,
-            report=log.report,
-            log_access=log.access if logs_access else None,
-            overloaded=None if config.limit_concurrency is None else self._is_overloaded,
-            fresh_context=getattr(config, "reset_contextvars", False),
-            websockets=websocket_limits(config),
-            direct=direct(config.loaded_app),
-        )
+        log = self._log()
+        asgi = make_asgi(self, log, self._is_overloaded, "3", "https")
         sessions = None
         if config.http3_webtransport:
             sessions = SessionService(
@@ -267,7 +253,7 @@ class Server(UvicornServer):
                 limits=config.session_limits.checked(),
                 state=self.server_state,
                 report=log.report,
-                log_access=log.access if logs_access else None,
+                log_access=log.access if logs_access(config) else None,
                 fresh_context=getattr(config, "reset_contextvars", False),
             )
         service = HTTP3Service(
@@ -302,7 +288,7 @@ class Server(UvicornServer):
         finally:
             if self._listener is not None:
                 await self._listener.wait_closed()
-            await self._close_metrics()
+            await self._close_services()
 
     async def _end_lifespan(self) -> None:
         lifespan = self.lifespan
@@ -342,10 +328,12 @@ class Server(UvicornServer):
             observer.tick(self.server_state, self._listener)
         if self._listener is not None:
             self.server_state.total_requests += self._listener.service.asgi.take_answered()
-            if counter % 10 == 0:
-                self._update_default_headers()
-                if self._request_log is not None:
-                    self._request_log.tick()
+        if self.config.http1 is not None:
+            self.server_state.total_requests += self.config.http1.asgi.take_answered()
+        if counter % 10 == 0:
+            self._update_default_headers()
+            if self._request_log is not None:
+                self._request_log.tick()
         is_asked, self._is_hung_up = self._is_hung_up, False
         if is_asked:
             self.config.reload_keys(self._listener)
@@ -370,9 +358,12 @@ class Server(UvicornServer):
         return limit is not None and max(len(state.connections), len(state.tasks)) >= limit
 
     def _update_default_headers(self) -> None:
-        """Copies uvicorn's default headers to HTTP/3, without the Alt-Svc that points to it."""
-        assert self._listener is not None
+        """Copies uvicorn's default headers to the services. HTTP/3 needs no Alt-Svc that points to itself."""
         headers = self.server_state.default_headers
+        if self.config.http1 is not None:
+            self.config.http1.asgi.set_default_headers(headers)
+        if self._listener is None:
+            return
         headers = [header for header in headers if header != self._alternative]
         service = self._listener.service
         service.asgi.set_default_headers(headers)
@@ -425,7 +416,7 @@ class Server(UvicornServer):
                 self._listener.abort()
         if self._listener is not None:
             await self._listener.wait_closed()
-        await self._close_metrics()
+        await self._close_services()
 
     def _force(self) -> None:
         """Aborts TCP connections and abandons the lifespan. From CPython 3.12 on ``wait_closed()`` of an
@@ -462,14 +453,18 @@ class Server(UvicornServer):
             await self._listener.wait_closed()
         if self._request_log is not None:
             self._request_log.close()
+            self._request_log = None
         traces = None if self.config.quic is None else self.config.quic.quic_logger
         if isinstance(traces, QuicSequenceLogger):
             await asyncio.to_thread(traces.flush)
-        await self._close_metrics()
+        await self._close_services()
         if self.config.observer is not None:
             self.config.observer.close()
 
-    async def _close_metrics(self) -> None:
+    async def _close_services(self) -> None:
+        if self.config.http1 is not None:
+            self.config.http1.stop()
+            self.config.http1 = None
         if self._metrics is not None:
             await self._metrics.close()
             self._metrics = None

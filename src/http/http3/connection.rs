@@ -27,10 +27,10 @@ use super::header_deadlines::HeaderDeadlines;
 use super::idle_timer::IdleTimer;
 use super::limits::Limits;
 use super::rapid_reset_limit::RapidResetLimit;
-use super::request_head::Refusal;
 use super::stalled_responses::StalledResponses;
 use super::webtransport_sessions::WebTransportSessions;
 use crate::h3_driver::H3Driver;
+use crate::message::Refusal;
 
 mod datagrams;
 mod early_data;

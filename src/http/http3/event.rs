@@ -2,8 +2,7 @@
 
 use bytes::Bytes;
 
-use super::request_head::{Head, Refusal};
-use super::stalled_responses::TooSlow;
+use crate::message::{Head, Refusal, TooSlow};
 use crate::webtransport::Draft;
 
 /// An event of a connection or of a request. Events of one request are in order, `Request` first.

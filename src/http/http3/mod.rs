@@ -7,7 +7,7 @@
 //! - `rapid_reset_limit`: the number of requests that a client may reset. `idle_timer`: the time without requests.
 //! - `response_priority`: the order of responses. `datagram`: HTTP datagrams in capsules.
 //! - `webtransport_sessions`: WebTransport beside requests, if it is enabled.
-//! - `request_head`: a request's header section, in the terms of any HTTP version.
+//! - `request_head`: converts a request's header section to a head in the terms of any HTTP version.
 //! - `event`, `event_queue`: events for the host. `limits`: [`Limits`], the limits of one connection.
 //!
 //! All of these except `connection` have their own state and do not depend on the connection.
@@ -31,8 +31,6 @@ mod stalled_responses;
 mod webtransport_sessions;
 
 pub use connection::Connection;
-pub use connection::responses::{SendError, has_room};
+pub use connection::responses::has_room;
 pub use event::Event;
 pub use limits::{Limits, Unsafe};
-pub use request_head::{Head, Refusal};
-pub use stalled_responses::TooSlow;

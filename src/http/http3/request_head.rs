@@ -1,51 +1,16 @@
-//! The head of a request (method, target and fields) in the terms of any HTTP version.
+//! Converts the header section of an HTTP/3 request to a head in the terms of any HTTP version.
 //!
 //! `h3` has validated the header section, so it is well-formed (RFC 9114 section 4.3.1).
 
 use bytes::{BufMut, Bytes, BytesMut};
 use uringcore_h3::Field;
 use uringcore_h3::capsule::Capsules;
-use uringcore_h3::qpack::FIELD_OVERHEAD;
 
 use super::datagram::Datagrams;
+use crate::message::{Head, Refusal};
 use crate::webtransport;
 
-/// The head of a request for the application. The fields are those that HTTP/1.1 would have: `host` instead of
-/// `:authority`, a single `cookie`, and no pseudo-header fields.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Head {
-    pub method: Bytes,
-    /// The path and query, or `*`. For a CONNECT request, the authority.
-    pub target: Bytes,
-    pub fields: Vec<Field>,
-    /// The `:protocol` of an extended CONNECT (RFC 9220), except `websocket`. It defines the meaning of the content.
-    pub protocol: Option<Bytes>,
-    /// True if the request opens a WebSocket (RFC 9220). Its content is the client's frames, and the content of a 2xx
-    /// response is the server's frames.
-    pub is_websocket: bool,
-    /// True if the request asks for a WebTransport session (draft-ietf-webtrans-http3 section 3.2).
-    pub is_webtransport: bool,
-    /// True if `:protocol` is the name in newer drafts of WebTransport.
-    pub(super) names_h3: bool,
-    /// True if the request arrived in 0-RTT data and the handshake is not complete. An attacker can replay it.
-    pub is_early: bool,
-}
-
-/// The response to a well-formed request that the application does not get.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Refusal {
-    pub status: u16,
-    pub detail: &'static str,
-}
-
 impl Head {
-    /// The size of the fields in bytes, counted as for SETTINGS_MAX_FIELD_SECTION_SIZE (RFC 9114 section 4.2.2).
-    pub fn size(&self) -> usize {
-        let sizes = self.fields.iter();
-        let sizes = sizes.map(|(name, value)| name.len() + value.len() + FIELD_OVERHEAD);
-        sizes.sum::<usize>() + self.target.len()
-    }
-
     /// Makes the head from a header section. `protocols` are the `:protocol` values that the host supports.
     pub(super) fn read(section: Vec<Field>, protocols: &[Bytes]) -> (Self, Option<Refusal>) {
         let mut head = Self {
@@ -160,29 +125,6 @@ impl Head {
                 _ => Datagrams::Frames,
             },
         }
-    }
-
-    /// True if the fields may contain the client's address, added by a proxy.
-    pub fn is_forwarded(&self) -> bool {
-        let mut names = self.fields.iter().map(|(name, _)| name);
-        names.any(|name| name.starts_with(b"x-forwarded-"))
-    }
-
-    /// The value of the first field with this name, which must be in lower case.
-    pub fn field(&self, name: &[u8]) -> Option<&Bytes> {
-        let found = self.fields.iter().find(|(known, _)| &**known == name);
-        found.map(|(_, value)| value)
-    }
-}
-
-impl Refusal {
-    pub const fn new(status: u16, detail: &'static str) -> Self {
-        Self { status, detail }
-    }
-
-    /// True if the request itself was wrong. A 425 is not the client's fault: it repeats the request later.
-    pub fn is_a_fault(&self) -> bool {
-        self.status != 425
     }
 }
 

@@ -17,6 +17,7 @@ use rustc_hash::FxHashMap;
 use uringcore_h3::Priority;
 
 use super::limits::Limits;
+use crate::message::TooSlow;
 
 /// The progress of a response that waits for its client to read.
 #[derive(Debug)]
@@ -94,15 +95,6 @@ impl Writing {
         }
         (limits.send_rate > 0 && self.balance < 0.0).then_some(TooSlow::Little)
     }
-}
-
-/// The reason why a response was abandoned.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TooSlow {
-    /// The client read nothing within the time-out.
-    Nothing,
-    /// The client read at less than the minimum rate.
-    Little,
 }
 
 /// One pass over all waiting responses.

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use uringcore_h3::{self as h3, Code, HeadersKind, Output, Role};
-use uringcore_http::http3::{Connection, Event, Limits, SendError};
+use uringcore_http::http3::{Connection, Event, Limits};
+use uringcore_http::message::SendError;
 use uringcore_quic::{self as quic, CloseKind, ConnectionKey};
 
 use crate::h3_common::headers_frame;

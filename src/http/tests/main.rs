@@ -1,6 +1,7 @@
-//! The tests of HTTP over QUIC and of WebSocket, in one program, so that the crates are linked once and not for each
-//! file.
+//! The tests of HTTP over QUIC, of HTTP/1.1 and of WebSocket, in one program, so that the crates are linked once and
+//! not for each file.
 
+mod http1;
 mod http3;
 mod webtransport;
 mod ws;

@@ -55,18 +55,28 @@ impl Opcode {
 pub(super) struct Header {
     pub opcode: Opcode,
     pub fin: bool,
+    /// True if the message is compressed: its first frame has the bit RSV1 (RFC 7692 section 6).
+    pub is_compressed: bool,
     pub length: u64,
     pub mask: Option<[u8; 4]>,
 }
 
 impl Header {
-    /// Parses a complete header. [`size`](Self::size) has its length.
-    pub fn read(bytes: &[u8]) -> Result<Self, Violation> {
+    /// Parses a complete header. [`size`](Self::size) has its length. `compresses` is true if messages may be
+    /// compressed.
+    pub fn read(bytes: &[u8], compresses: bool) -> Result<Self, Violation> {
         let (&[first, second], rest) = bytes.split_first_chunk().ok_or_else(cut)?;
-        if first & 0x70 != 0 {
+        let opcode = Opcode::read(first & 0x0f);
+        let may_compress = compresses && matches!(opcode, Some(Opcode::Text | Opcode::Binary));
+        let reserved = if may_compress {
+            RSV2 | RSV3
+        } else {
+            RSV1 | RSV2 | RSV3
+        };
+        if first & reserved != 0 {
             return Err(Violation::protocol("a reserved bit is set"));
         }
-        let opcode = Opcode::read(first & 0x0f).ok_or(Violation::protocol("an unknown opcode"))?;
+        let opcode = opcode.ok_or(Violation::protocol("an unknown opcode"))?;
         let fin = first & 0x80 != 0;
         let (length, rest) = match second & 0x7f {
             126 => {
@@ -92,6 +102,7 @@ impl Header {
         Ok(Self {
             opcode,
             fin,
+            is_compressed: first & RSV1 != 0,
             length,
             mask: (second & 0x80 != 0).then_some(mask).flatten(),
         })
@@ -114,8 +125,17 @@ fn cut() -> Violation {
 
 /// Encodes a frame that is not a fragment. With a key it is masked.
 pub fn frame(opcode: Opcode, payload: &[u8], mask: Option<[u8; 4]>) -> Bytes {
+    encode(0x80 | opcode.value(), payload, mask)
+}
+
+/// Encodes a frame of a server that is not a fragment and has a compressed payload.
+pub(super) fn compressed(opcode: Opcode, payload: &[u8]) -> Bytes {
+    encode(0x80 | RSV1 | opcode.value(), payload, None)
+}
+
+fn encode(first: u8, payload: &[u8], mask: Option<[u8; 4]>) -> Bytes {
     let mut out = BytesMut::with_capacity(HEADER_MAX + payload.len());
-    out.put_u8(0x80 | opcode.value());
+    out.put_u8(first);
     let masked = if mask.is_some() { 0x80 } else { 0 };
     match payload.len() {
         length @ 0..=125 => out.put_u8(masked | length as u8),
@@ -159,6 +179,10 @@ pub(super) fn apply_mask(payload: &mut [u8], key: [u8; 4]) {
         .for_each(|(byte, key)| *byte ^= key);
 }
 
+/// The reserved bits. RSV1 marks a compressed message (RFC 7692 section 6).
+const RSV1: u8 = 0x40;
+const RSV2: u8 = 0x20;
+const RSV3: u8 = 0x10;
 /// The maximum payload of a control frame in bytes (RFC 6455 section 5.5).
 const CONTROL_MAX: u64 = 125;
 pub(super) const HEADER_MAX: usize = 14;

@@ -4,12 +4,15 @@
 //! - `websocket`: [`Socket`], a server's WebSocket: its state and the messages that wait for the application.
 //! - `frame`: one frame's header, masking, and encoding of frames to send.
 //! - `close_frame`: [`Close`], code and reason of a close frame; `status_code`: the status codes.
+//! - `deflate`: compression of messages (RFC 7692), if the host enables it.
 //! - `violation`: [`Violation`], an error of the peer that fails the connection.
 //!
 //! Not here: the handshake, which depends on the HTTP version (RFC 6455 section 4, RFC 9220 section 3); the end of a
-//! connection, which the host reports; and extensions, so a frame with a reserved bit set is an error.
+//! connection, which the host reports; and extensions other than compression, so a frame with another reserved bit set
+//! is an error.
 
 mod close_frame;
+mod deflate;
 mod frame;
 mod reader;
 pub mod status_code;
@@ -17,6 +20,7 @@ mod violation;
 mod websocket;
 
 pub use close_frame::Close;
+pub use deflate::Agreed;
 pub use frame::{Opcode, Side, frame};
 pub use reader::{Event, Reader};
 pub use violation::Violation;

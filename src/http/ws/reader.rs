@@ -3,6 +3,7 @@
 use bytes::Bytes;
 
 use super::close_frame::Close;
+use super::deflate::{Agreed, Inflater};
 use super::frame::{HEADER_MAX, Header, Opcode, Side, apply_mask};
 use super::status_code;
 use super::violation::Violation;
@@ -34,6 +35,8 @@ pub struct Reader {
     /// The data message whose last fragment has not arrived.
     message: Option<Message>,
     control: Vec<u8>,
+    /// The decompressor, present if messages may be compressed.
+    inflater: Option<Inflater>,
     is_over: bool,
 }
 
@@ -46,6 +49,9 @@ struct Frame {
 #[derive(Debug)]
 struct Message {
     is_text: bool,
+    is_compressed: bool,
+    /// The length of the payloads of its frames so far.
+    payload_bytes: u64,
     content: Vec<u8>,
 }
 
@@ -59,8 +65,18 @@ impl Reader {
             frame: None,
             message: None,
             control: Vec::new(),
+            inflater: None,
             is_over: false,
         }
+    }
+
+    /// Accepts compressed messages from now on.
+    pub fn accept_compressed(&mut self, agreed: &Agreed) {
+        self.inflater = Some(agreed.inflater());
+    }
+
+    fn compresses(&self) -> bool {
+        self.inflater.is_some()
     }
 
     /// Reads the next event from the front of `input`, and advances `input`. `None` if all input was consumed before
@@ -82,17 +98,19 @@ impl Reader {
             .map_or(0, |message| message.content.len())
     }
 
-    /// The number of bytes that are allocated for the unfinished message.
+    /// The number of bytes that are allocated for the unfinished message and for the decompressor.
     pub fn reserved_bytes(&self) -> usize {
-        self.message
-            .as_ref()
-            .map_or(0, |message| message.content.capacity())
+        let message = self.message.as_ref();
+        let inflater = self.inflater.as_ref();
+        message.map_or(0, |message| message.content.capacity())
+            + inflater.map_or(0, Inflater::held_bytes)
     }
 
     /// Drops the unfinished message; nothing more is read.
     pub fn stop(&mut self) {
         self.is_over = true;
         self.message = None;
+        self.inflater = None;
     }
 
     fn read_frames(&mut self, input: &mut &[u8]) -> Result<Option<Event>, Violation> {
@@ -116,17 +134,12 @@ impl Reader {
             let Frame { header, left } = *frame;
             frame.left -= length as u64;
             let is_whole = frame.left == 0;
-            let target = match (header.opcode.is_control(), &mut self.message) {
-                (false, Some(message)) => &mut message.content,
-                _ => &mut self.control,
-            };
-            let begin = target.len();
-            target.extend_from_slice(payload);
-            if let Some(mut key) = header.mask {
-                // The payload arrives in pieces. The key is rotated to the byte at which the last piece ended.
+            // The payload arrives in pieces. The key is rotated to the byte at which the last piece ended.
+            let key = header.mask.map(|mut key| {
                 key.rotate_left(((header.length - left) % 4) as usize);
-                apply_mask(&mut target[begin..], key);
-            }
+                key
+            });
+            self.add(header.opcode, payload, key)?;
             if !is_whole {
                 return Ok(None);
             }
@@ -137,6 +150,28 @@ impl Reader {
         }
     }
 
+    /// Adds a piece of a frame's payload to its message.
+    fn add(&mut self, opcode: Opcode, piece: &[u8], key: Option<[u8; 4]>) -> Result<(), Violation> {
+        let append = |target: &mut Vec<u8>| {
+            let begin = target.len();
+            target.extend_from_slice(piece);
+            if let Some(key) = key {
+                apply_mask(&mut target[begin..], key);
+            }
+        };
+        match (&mut self.message, &mut self.inflater) {
+            _ if opcode.is_control() => append(&mut self.control),
+            (Some(message), Some(inflater)) if message.is_compressed => {
+                let mut unmasked = Vec::new();
+                append(&mut unmasked);
+                return inflater.push(&unmasked, &mut message.content, self.message_max);
+            }
+            (Some(message), _) => append(&mut message.content),
+            (None, _) => {}
+        }
+        Ok(())
+    }
+
     fn read_header(&mut self, input: &mut &[u8]) -> Result<Option<Header>, Violation> {
         loop {
             let size = match self.header_length {
@@ -145,7 +180,8 @@ impl Reader {
             };
             if self.header_length == size {
                 self.header_length = 0;
-                return Header::read(&self.header[..size]).map(Some);
+                let compresses = self.compresses();
+                return Header::read(&self.header[..size], compresses).map(Some);
             }
             let missing = (size - self.header_length).min(input.len());
             if missing == 0 {
@@ -175,19 +211,24 @@ impl Reader {
             (Some(_), false) => return Err(Violation::protocol("a message inside another")),
             _ => {}
         }
-        let held = self.held_bytes() as u64;
-        if header.length > (self.message_max as u64).saturating_sub(held) {
+        let message = self.message.get_or_insert_with(|| Message {
+            is_text: header.opcode == Opcode::Text,
+            is_compressed: header.is_compressed,
+            payload_bytes: 0,
+            content: Vec::new(),
+        });
+        let max = match message.is_compressed {
+            false => self.message_max as u64,
+            // The payload has its own limit, because blocks without content could follow each other for ever.
+            true => (self.message_max as u64).saturating_mul(2).max(1024),
+        };
+        if header.length > max.saturating_sub(message.payload_bytes) {
             return Err(Violation::new(
                 status_code::TOO_BIG,
                 "the message is too big",
             ));
         }
-        if !is_continuation {
-            self.message = Some(Message {
-                is_text: header.opcode == Opcode::Text,
-                content: Vec::new(),
-            });
-        }
+        message.payload_bytes += header.length;
         Ok(())
     }
 
@@ -201,7 +242,17 @@ impl Reader {
                 Close::read(&payload).map(|close| Some(Event::Close(close)))
             }
             _ if !header.fin => Ok(None),
-            _ => self.message.take().map(Message::finish).transpose(),
+            _ => {
+                let Some(mut message) = self.message.take() else {
+                    return Ok(None);
+                };
+                if message.is_compressed
+                    && let Some(inflater) = &mut self.inflater
+                {
+                    inflater.finish(&mut message.content, self.message_max)?;
+                }
+                message.finish().map(Some)
+            }
         }
     }
 }

@@ -10,11 +10,12 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bytes::{Buf, BytesMut};
+use bytes::{Buf, Bytes, BytesMut};
 use uringcore_limits::semaphore::{Permit, Semaphore};
 
 use super::close_frame::Close;
-use super::frame::Side;
+use super::deflate::{Agreed, Deflater};
+use super::frame::{Opcode, Side, compressed, frame};
 use super::reader::{Event, Reader};
 use super::violation::Violation;
 
@@ -60,6 +61,15 @@ pub struct Socket {
     pub permits: Arc<Semaphore>,
     /// The permit for one large message; held while more bytes are stored than `HELD_HIGH_WATER`.
     permit: Option<Permit>,
+    compression: Option<Compression>,
+}
+
+/// The compression on which both sides have agreed.
+struct Compression {
+    agreed: Agreed,
+    deflater: Deflater,
+    /// True if a message was compressed since the last call of `free_unused`.
+    is_in_use: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,12 +118,55 @@ impl Socket {
             next_ping: None,
             ping: None,
             pings: 0,
+            compression: None,
+        }
+    }
+
+    /// Enables compression, which begins if the application accepts the WebSocket.
+    pub fn with_compression(mut self, agreed: Agreed) -> Self {
+        self.reader.accept_compressed(&agreed);
+        self.compression = Some(Compression {
+            agreed,
+            deflater: agreed.deflater(),
+            is_in_use: false,
+        });
+        self
+    }
+
+    /// The parameters of the compression, for the response.
+    pub fn agreed(&self) -> Option<Agreed> {
+        self.compression.as_ref().map(|it| it.agreed)
+    }
+
+    pub fn compresses(&self) -> bool {
+        self.compression.is_some()
+    }
+
+    /// Encodes a message as a frame. The frame must be sent, and before all later ones, because compressed messages
+    /// refer to earlier ones.
+    pub fn to_frame(&mut self, opcode: Opcode, payload: &[u8]) -> Bytes {
+        match &mut self.compression {
+            Some(compression) if payload.len() >= COMPRESSED_FROM_BYTES => {
+                compression.is_in_use = true;
+                compressed(opcode, &compression.deflater.compress(payload))
+            }
+            _ => frame(opcode, payload, None),
+        }
+    }
+
+    /// Frees the memory of the compressor, if it was not used since the last call. The host calls this about once a
+    /// second.
+    pub fn free_unused(&mut self) {
+        if let Some(compression) = &mut self.compression
+            && !std::mem::take(&mut compression.is_in_use)
+        {
+            compression.deflater.free();
         }
     }
 
     /// Parses messages from `input` as long as the bounds allow. The rest stays in `input`.
     fn read(&mut self, input: &mut &[u8]) -> Option<Stop> {
-        while self.queue.len() < self.limits.queue_max {
+        while self.queue.len() < self.limits.queue_max && !self.is_inflated() {
             match self.reader.read(input) {
                 Ok(Some(Event::Ping(payload))) => self.pong = Some(payload),
                 Ok(Some(Event::Pong(payload))) => {
@@ -130,6 +183,11 @@ impl Socket {
             }
         }
         None
+    }
+
+    /// True if decompressed messages fill the queue, so that the rest of the input waits.
+    fn is_inflated(&self) -> bool {
+        self.compression.is_some() && self.queued_bytes > HELD_HIGH_WATER
     }
 
     /// Handles received data. `ended` is true if no data follows.
@@ -179,7 +237,11 @@ impl Socket {
 
     /// The number of bytes that are allocated for received data that the application has not taken.
     pub fn held_bytes(&self) -> usize {
-        self.queued_bytes + self.unread.capacity() + self.reader.reserved_bytes()
+        let compression = self.compression.as_ref();
+        self.queued_bytes
+            + self.unread.capacity()
+            + self.reader.reserved_bytes()
+            + compression.map_or(0, |it| it.deflater.held_bytes())
     }
 
     /// True if the host must stop reading from the client until the application has taken messages.
@@ -218,6 +280,7 @@ impl Socket {
         self.unread = BytesMut::new();
         self.permit = None;
         self.pong = None;
+        self.compression = None;
         self.reader.stop();
         self.ended.get_or_insert(close);
     }
@@ -260,6 +323,8 @@ impl Socket {
 
 /// The number of bytes that may wait for the application before reading stops.
 const HELD_HIGH_WATER: usize = 256 * 1024;
+/// Shorter messages are not compressed, because they would hardly become smaller.
+const COMPRESSED_FROM_BYTES: usize = 64;
 
 #[cfg(test)]
 mod tests {
@@ -346,6 +411,65 @@ mod tests {
         assert!(!one.is_full());
         assert!(permits.take_wanted() && !permits.take_wanted());
         assert!(!other.is_full());
+    }
+
+    /// Encodes a client's frame with a compressed payload. The mask is zero, so the payload stays as it is.
+    fn compressed_frame(payload: &[u8]) -> Vec<u8> {
+        let length = u16::try_from(payload.len()).unwrap().to_be_bytes();
+        let header = [0xc2, 0xfe, length[0], length[1], 0, 0, 0, 0];
+        [&header[..], payload].concat()
+    }
+
+    #[test]
+    fn decompressed_messages_exceed_the_queue_by_at_most_one() {
+        let agreed = Agreed::to_offers([&b"permessage-deflate"[..]]).unwrap();
+        let limits = Limits {
+            queue_max: 100,
+            ..limits()
+        };
+        let socket = Socket::new(&limits, false, Semaphore::new(0));
+        let mut socket = socket.with_compression(agreed);
+        assert!(socket.open(Instant::now()).is_none());
+        let mut deflater = agreed.deflater();
+        let large = vec![7; HELD_HIGH_WATER];
+        let input: Vec<u8> = (0..5)
+            .flat_map(|_| compressed_frame(&deflater.compress(&large)))
+            .collect();
+        assert!(input.len() < 5000);
+        assert!(socket.received(&input, false).is_none());
+        assert_eq!(socket.queue.len(), 2);
+        assert!(socket.is_full());
+        for _ in 0..5 {
+            let message = socket.next_message().unwrap();
+            assert_eq!(message, Event::Binary(large.clone()));
+            assert!(socket.read_on().is_none());
+            assert!(socket.queue.len() <= 2);
+        }
+        assert!(socket.next_message().is_none() && !socket.is_full());
+    }
+
+    #[test]
+    fn long_messages_are_compressed_and_unused_memory_is_freed() {
+        let agreed = Agreed::to_offers([&b"permessage-deflate"[..]]).unwrap();
+        let socket = Socket::new(&limits(), false, Semaphore::new(0));
+        let mut socket = socket.with_compression(agreed);
+        let idle = socket.held_bytes();
+        assert_eq!(
+            socket.to_frame(Opcode::Text, b"short"),
+            frame(Opcode::Text, b"short", None)
+        );
+        let long = [b'a'; 1000];
+        let compressed = socket.to_frame(Opcode::Text, &long);
+        assert_eq!(compressed[0], 0xc1);
+        assert!(compressed.len() < 100);
+        assert!(socket.held_bytes() > idle + 100_000);
+        socket.free_unused();
+        assert!(socket.held_bytes() > idle);
+        socket.free_unused();
+        assert_eq!(socket.held_bytes(), idle);
+        assert_eq!(socket.to_frame(Opcode::Text, &long), compressed);
+        socket.end(Close::abnormal());
+        assert_eq!(socket.held_bytes(), 0);
     }
 
     #[test]

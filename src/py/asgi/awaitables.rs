@@ -52,6 +52,8 @@ struct Call {
 enum Step {
     Receive,
     Send(Py<PyAny>),
+    /// Sends a message that waits for space.
+    SendAgain(Py<PyAny>, Charge),
     /// Sends the rest of a body that waits for space. True if it is the last content of the response.
     SendRest(Bytes, bool, Charge),
     /// Opens a file and sends it.
@@ -73,7 +75,18 @@ impl Work for Call {
                     Answer::Wait => Self::wait(request, py, false, Step::Receive),
                 };
             }
-            Step::Send(message) => Request::take_message(bound, message.bind(py))?,
+            Step::Send(message) => match Request::take_message(bound, message.bind(py))? {
+                Sent::NotTaken(bytes) => {
+                    let charge = request.get().charge_unsent(py, bytes);
+                    return Self::wait(request, py, true, Step::SendAgain(message, charge));
+                }
+                sent => sent,
+            },
+            Step::SendAgain(message, charge) => {
+                drop(charge);
+                let step = Step::Send(message);
+                return Self { request, step }.run(py);
+            }
             Step::SendRest(rest, last, charge) => {
                 drop(charge);
                 Request::send_rest(bound, rest, last)?
@@ -88,7 +101,7 @@ impl Work for Call {
     fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
         visit.call(&self.request)?;
         match &self.step {
-            Step::Send(message) => visit.call(message),
+            Step::Send(message) | Step::SendAgain(message, _) => visit.call(message),
             Step::OpenFile(file) => file.traverse(visit),
             Step::SendFile(file) => file.traverse(visit),
             Step::Receive | Step::SendRest(..) | Step::Finish => Ok(()),
@@ -105,6 +118,8 @@ impl Call {
                 let step = Step::Finish;
                 return Ok(Outcome::Yield(Self { request, step }));
             }
+            // Only `Step::Send` gets this outcome, and handles it.
+            Sent::NotTaken(_) => return Self::wait(request, py, true, Step::Finish),
             Sent::Full => return Self::wait(request, py, true, Step::Finish),
             Sent::FullBefore(rest, last) => {
                 let charge = request.get().charge_unsent(py, rest.len());

@@ -223,6 +223,12 @@ impl Request {
 
     /// Cancels the exchange, because content for which the application waits comes too slowly.
     pub fn body_timed_out(slf: &Bound<'_, Self>) -> PyResult<()> {
+        Self::content_refused(slf, 408, "Request Timeout")
+    }
+
+    /// Ends the content, because it is malformed or too slow. Sends a response with this status, or cancels the
+    /// exchange if the response has begun.
+    pub fn content_refused(slf: &Bound<'_, Self>, status: u16, detail: &str) -> PyResult<()> {
         let this = slf.get();
         let is_begun = this.state.with(slf.py(), |state| {
             state.is_cut = true;
@@ -233,7 +239,7 @@ impl Request {
                 this.end(slf.py(), Ending::Cancelled);
                 Ok(())
             }
-            false => Self::respond_or_end(slf, 408, b"Request Timeout"),
+            false => Self::respond_or_end(slf, status, detail.as_bytes()),
         };
         answered.and(this.disconnect(slf.py()))
     }

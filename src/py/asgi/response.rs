@@ -62,6 +62,8 @@ pub(super) enum Sent {
     Full,
     /// The content that was not accepted for want of space; true if it is the last of the response.
     FullBefore(Bytes, bool),
+    /// Nothing was accepted: the message, with this number of bytes, has to wait for space.
+    NotTaken(usize),
     /// A file that cannot be opened yet.
     FileUnopened(Box<FileRequest>),
     /// The unsent rest of a file, for which the stream has no space yet.
@@ -201,7 +203,7 @@ impl Request {
         slf: &Bound<'_, Self>,
         status: u16,
         headers: Option<&Bound<'_, PyAny>>,
-        ours: Option<Line>,
+        ours: impl IntoIterator<Item = Line>,
     ) -> PyResult<()> {
         let (py, this) = (slf.py(), slf.get());
         let list = headers.and_then(|headers| headers.cast_exact::<PyList>().ok());

@@ -4,7 +4,7 @@
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString};
-use uringcore_http::http3::Head;
+use uringcore_http::message::Head;
 
 use super::header_cache;
 use super::service::AsgiService;

@@ -190,6 +190,7 @@ impl Request {
             self.with_stream(py, |stream| stream.end(py, Ending::Cancelled));
             return self.wake_all(py);
         }
+        socket.with(py, Socket::free_unused);
         // Another WebSocket may have ended and freed a permit without an event for this one.
         self.update_pause(py);
         if let Some(payload) = socket.with(py, |socket| socket.take_ping(now)) {
@@ -368,8 +369,18 @@ impl Request {
                 PyBytes::new(py, subprotocol.as_bytes()).unbind(),
             )
         });
+        let agreed = this
+            .socket
+            .as_ref()
+            .and_then(|it| it.with(py, |socket| socket.agreed()));
+        let extension = agreed.map(|agreed| {
+            let name = PyBytes::new(py, b"sec-websocket-extensions");
+            let value = PyBytes::new(py, agreed.to_string().as_bytes());
+            (name.unbind(), value.unbind())
+        });
+        let lines = line.into_iter().chain(extension);
         // The status 200 is the equivalent of 101 in HTTP/1.1 (RFC 9220 section 3).
-        Self::hold_head(slf, 200, headers.as_ref(), line)?;
+        Self::hold_head(slf, 200, headers.as_ref(), lines)?;
         Self::send_part(slf, Bytes::new(), false)?;
         this.written(py);
         if this.state.with(py, |state| state.disconnected) {
@@ -402,18 +413,32 @@ impl Request {
     /// Handles the message `websocket.send`.
     fn send_message(slf: &Bound<'_, Self>, message: &Bound<'_, PyAny>) -> PyResult<Sent> {
         let py = slf.py();
-        let whole = if let Some(bytes) = given(message, intern!(py, "bytes"))? {
-            frame(Opcode::Binary, &buffer::contiguous(&bytes, "bytes")?, None)
+        if let Some(bytes) = given(message, intern!(py, "bytes"))? {
+            let content = buffer::contiguous(&bytes, "bytes")?;
+            Self::send_content(slf, Opcode::Binary, &content)
         } else if let Some(text) = given(message, intern!(py, "text"))? {
-            frame(
-                Opcode::Text,
-                text.cast::<PyString>()?.to_str()?.as_bytes(),
-                None,
-            )
+            let content = text.cast::<PyString>()?.to_str()?.as_bytes();
+            Self::send_content(slf, Opcode::Text, content)
         } else {
             // uvicorn ignores such a message too.
+            Ok(Sent::Taken)
+        }
+    }
+
+    /// Sends the content of a message.
+    fn send_content(slf: &Bound<'_, Self>, opcode: Opcode, content: &[u8]) -> PyResult<Sent> {
+        let (py, this) = (slf.py(), slf.get());
+        let Some(socket) = &this.socket else {
             return Ok(Sent::Taken);
         };
+        // A compressed message must be sent, because later ones refer to it. So the wait for space, which the program
+        // may cancel, comes before the compression.
+        if socket.with(py, |socket| socket.compresses())
+            && this.with_stream(py, |stream| stream.is_held_up(py)) == Some(true)
+        {
+            return Ok(Sent::NotTaken(content.len()));
+        }
+        let whole = socket.with(py, |socket| socket.to_frame(opcode, content));
         Self::send_rest(slf, whole, false)
     }
 

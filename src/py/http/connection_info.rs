@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv6Addr};
 
 use pyo3::prelude::*;
-use uringcore_http::http3::Head;
+use uringcore_http::message::Head;
 use uringcore_quic as quic;
 
 use super::http3_connection::Http3Connection;

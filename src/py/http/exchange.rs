@@ -9,7 +9,8 @@ use bytes::Bytes;
 use pyo3::prelude::*;
 use pyo3::{PyTraverseError, PyVisit};
 use uringcore_h3::Code;
-use uringcore_http::http3::{SendError, has_room};
+use uringcore_http::http3::has_room;
+use uringcore_http::message::SendError;
 use uringcore_limits::semaphore::Permit;
 
 use super::http3_connection::Http3Connection;

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use pyo3::prelude::*;
 use pyo3::{PyTraverseError, PyVisit};
-use uringcore_http::http3::Head;
+use uringcore_http::message::Head;
 use uringcore_http::webtransport::{Draft, SessionCommands};
 use uringcore_limits::memory_budget::Charge;
 use uringcore_quic as quic;

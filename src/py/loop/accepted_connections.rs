@@ -15,6 +15,7 @@ use crate::sock::op_queues;
 use crate::sock::socket_attributes::{STREAMING, replaced_methods};
 use crate::sock::socket_object;
 use crate::transport::base_transport::Descriptor;
+use crate::transport::native::is_admitted;
 use crate::transport::stream::StreamTransport;
 
 /// Makes a protocol and a transport for a new connection, whose descriptor is `fd`.
@@ -54,6 +55,8 @@ pub fn accepted(slf: &Bound<'_, LoopCore>, key: Key, fd: OwnedFd) -> PyResult<()
         tls => factory.bind(py).call0().and_then(|made| {
             protocol = Some(made.clone());
             match tls {
+                // The drop of `fd` closes the refused connection.
+                _ if !is_admitted(&made, fd.as_raw_fd()) => Ok(()),
                 Some(tls) => crate::tls::accepted(slf, fd, &made, tls.bind(py), server, context),
                 None => begin(slf, fd, made.unbind(), server, context),
             }

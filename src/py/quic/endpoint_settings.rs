@@ -4,12 +4,11 @@
 //! Python's `create_quic_endpoint` passes the settings. Their ranges are checked here and in the state machine.
 
 use std::os::fd::RawFd;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::Arc;
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use uringcore_io::{PerProcess, SharedBytes};
-use uringcore_limits::memory_budget::Budget;
+use uringcore_io::SharedBytes;
 use uringcore_limits::token_bucket::Rate;
 use uringcore_quic::tls::{ConfigError, RESET_KEYS_MAX};
 use uringcore_quic::{EmptyPlaces, EndpointSettings, Worker};
@@ -17,6 +16,7 @@ use uringcore_quic::{EmptyPlaces, EndpointSettings, Worker};
 use super::connection_setup::{config_error, seconds};
 use crate::capi::bounded_arguments::{BytesLike, List, OwnedBytes};
 use crate::capi::error;
+use crate::memory_budget::budget_of;
 
 /// The settings, as Python passes them.
 #[derive(FromPyObject)]
@@ -99,22 +99,6 @@ impl EmptyPlaces for WorkerStates {
 
 /// The state of a slot without a worker. `uringcore.quic.workers` writes it.
 const PLACE_EMPTY: u8 = 0;
-
-/// The memory budget of `bytes`. All servers of this process with the same number share one.
-fn budget_of(bytes: usize) -> Arc<Budget> {
-    let mut budgets = BUDGETS.get().lock().unwrap_or_else(PoisonError::into_inner);
-    budgets.retain(|budget| budget.strong_count() > 0);
-    let mut known = budgets.iter().filter_map(Weak::upgrade);
-    if let Some(budget) = known.find(|budget| budget.limit() == bytes) {
-        return budget;
-    }
-    let budget = Budget::new(bytes);
-    budgets.push(Arc::downgrade(&budget));
-    budget
-}
-
-/// The budgets in use. A forked child begins without any, because it has no endpoints that would release their bytes.
-static BUDGETS: PerProcess<Mutex<Vec<Weak<Budget>>>> = PerProcess::new();
 
 pub fn checked(py: Python<'_>, settings: EndpointSettings) -> PyResult<EndpointSettings> {
     match settings.check() {

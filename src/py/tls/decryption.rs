@@ -50,6 +50,9 @@ impl TlsProtocol {
     pub fn take(slf: &Bound<'_, Self>, data: &[u8], more_follow: bool) -> PyResult<()> {
         let py = slf.py();
         let this = slf.get();
+        if this.drops_records(py, data.len()) {
+            return Ok(());
+        }
         let reads_ahead = this.state.with(py, |state| {
             state.records.push(data);
             state.phase == TlsPhase::Wrapped
@@ -71,6 +74,18 @@ impl TlsProtocol {
             }
             None => this.ssl.feed(py, data),
         }
+    }
+
+    /// Counts `bytes` of the peer's records. Returns true if the connection lingers, so that the caller drops them.
+    fn drops_records(&self, py: Python<'_>, bytes: usize) -> bool {
+        self.state.with(py, |state| {
+            let is_lingering = state.phase == TlsPhase::Lingering;
+            if is_lingering {
+                let left = state.linger_bytes.unwrap_or(0);
+                state.linger_bytes = Some(left.saturating_sub(bytes));
+            }
+            is_lingering
+        })
     }
 
     /// Decrypts everything that OpenSSL can decrypt now, into one object for all pieces of a turn.
@@ -184,6 +199,7 @@ impl TlsProtocol {
             TlsPhase::Wrapped => Self::do_read(slf),
             TlsPhase::Flushing => Self::do_flush(slf),
             TlsPhase::Shutdown => Self::do_shutdown(slf),
+            TlsPhase::Lingering => Self::linger_on(slf),
             TlsPhase::Unwrapped => Ok(()),
         }
     }

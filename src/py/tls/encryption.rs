@@ -55,6 +55,11 @@ impl TlsProtocol {
         Self::write_all(slf, joined(pieces))
     }
 
+    /// Writes several pieces as `writelines` does, for a protocol of this extension.
+    pub(super) fn write_pieces(slf: &Bound<'_, Self>, pieces: Vec<Bytes>) -> PyResult<()> {
+        Self::write_all(slf, joined(pieces))
+    }
+
     fn write_all(slf: &Bound<'_, Self>, pieces: Vec<Bytes>) -> PyResult<()> {
         let py = slf.py();
         let this = slf.get();
@@ -230,7 +235,7 @@ impl TlsProtocol {
     pub(super) fn unsent_bytes(&self, py: Python<'_>) -> PyResult<usize> {
         let own = self.write_buffer_bytes(py)?;
         let beneath = match self.phase(py) {
-            TlsPhase::Flushing | TlsPhase::Shutdown => self.lower(py),
+            TlsPhase::Flushing | TlsPhase::Shutdown | TlsPhase::Lingering => self.lower(py),
             TlsPhase::Unwrapped | TlsPhase::Handshake | TlsPhase::Wrapped => None,
         };
         Ok(own + beneath.map_or(0, |lower| lower.queued_bytes(py)))

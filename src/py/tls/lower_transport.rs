@@ -123,6 +123,16 @@ impl LowerTransport {
         }
     }
 
+    /// Closes the sending direction, if the transport can close it alone.
+    pub fn close_sending(&self, py: Python<'_>) -> PyResult<()> {
+        let transport = self.as_any(py);
+        let can = transport.call_method0(intern!(py, "can_write_eof"))?;
+        match can.is_truthy()? {
+            true => transport.call_method0(intern!(py, "write_eof")).map(drop),
+            false => Ok(()),
+        }
+    }
+
     pub fn pause_reading(&self, py: Python<'_>) -> PyResult<()> {
         self.as_any(py).call_method0(intern!(py, "pause_reading"))?;
         Ok(())

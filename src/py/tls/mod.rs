@@ -62,7 +62,7 @@ mod transport;
 
 pub use accept::accepted;
 pub use protocol::TlsProtocol;
-use transport::TlsTransport;
+pub use transport::TlsTransport;
 
 use pyo3::prelude::*;
 

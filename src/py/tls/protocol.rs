@@ -32,6 +32,8 @@ pub enum TlsPhase {
     Flushing,
     /// Our close_notify was sent, or is useless because the peer has sent its end of file.
     Shutdown,
+    /// Our sending direction is closed. Records of a peer that still sends are dropped until the peer closes.
+    Lingering,
 }
 
 /// The last event that the application's protocol has got (asyncio's AppProtocolState).
@@ -60,6 +62,9 @@ pub struct TlsState {
     /// The application has closed its transport and called `close()` once more. The transport then drops this object
     /// when the connection is lost.
     pub is_unneeded: bool,
+    /// The number of bytes of records that may still be dropped. `None`: a peer that sends after our close_notify is
+    /// cut off.
+    pub linger_bytes: Option<usize>,
     /// A call into `ssl` is running, so OpenSSL must not be entered again.
     pub in_ssl: bool,
     pub extra: Py<PyDict>,
@@ -172,6 +177,7 @@ impl TlsProtocol {
             eof_received: false,
             closed: false,
             is_unneeded: false,
+            linger_bytes: None,
             in_ssl: false,
             extra: extra.unbind(),
             handshake_timer: None,
@@ -504,6 +510,7 @@ impl TlsProtocol {
             TlsPhase::Wrapped => "wrapped",
             TlsPhase::Flushing => "flushing",
             TlsPhase::Shutdown => "shutting down",
+            TlsPhase::Lingering => "lingering",
         };
         let side = if this.server_side { "server" } else { "client" };
         Ok(format!("<{} {side} {phase}>", slf.get_type().name()?))

@@ -4,7 +4,7 @@ use pyo3::exceptions::PyOSError;
 use pyo3::intern;
 use pyo3::prelude::*;
 
-use super::protocol::{AppState, TlsPhase, TlsProtocol, cancel_timer};
+use super::protocol::{AppState, TlsPhase, TlsProtocol, TlsState, cancel_timer};
 use super::ssl_object::{Step, is_ssl_error};
 use crate::capi::error;
 
@@ -30,6 +30,35 @@ impl TlsProtocol {
             return Self::do_flush(slf);
         }
         Self::start_shutdown(slf)
+    }
+
+    /// Closes as `close` does, but without a reset if the peer continues to send. A reset could destroy the last bytes
+    /// that the peer has not read (RFC 9112 section 9.6). Up to `bytes` of the peer's records are dropped instead. The
+    /// caller limits the time.
+    pub(super) fn close_lingering(slf: &Bound<'_, Self>, bytes: usize) -> PyResult<()> {
+        let state = &slf.get().state;
+        state.with(slf.py(), |state| state.linger_bytes = Some(bytes));
+        Self::close(slf)
+    }
+
+    /// Begins to drop records. The peer has sent data after our close_notify, so OpenSSL reads nothing more from it.
+    fn linger(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let (py, this) = (slf.py(), slf.get());
+        this.set_phase(py, TlsPhase::Lingering);
+        Self::send_outgoing(slf, true)?;
+        match this.lower(py) {
+            Some(lower) => lower.close_sending(py),
+            None => Ok(()),
+        }
+    }
+
+    /// Closes the connection when the number of bytes that may be dropped is used up.
+    pub(super) fn linger_on(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let left = |state: &mut TlsState| state.linger_bytes.unwrap_or(0);
+        match slf.get().state.with(slf.py(), left) {
+            0 => Self::force_close(slf, None),
+            _ => Ok(()),
+        }
     }
 
     /// Handles `abort()` or an error from outside. Unsent bytes are lost.
@@ -61,7 +90,9 @@ impl TlsProtocol {
         let this = slf.get();
         let py = slf.py();
         match this.phase(py) {
-            TlsPhase::Flushing | TlsPhase::Shutdown | TlsPhase::Unwrapped => return Ok(()),
+            TlsPhase::Flushing | TlsPhase::Shutdown | TlsPhase::Lingering | TlsPhase::Unwrapped => {
+                return Ok(());
+            }
             TlsPhase::Handshake => return Self::force_close(slf, None),
             TlsPhase::Wrapped => {}
         }
@@ -109,6 +140,12 @@ impl TlsProtocol {
             match step {
                 Ok(Step::Done(())) => {}
                 Ok(Step::Again) => return Self::send_outgoing(slf, false),
+                Err(error)
+                    if is_ssl_error(py, &error)?
+                        && this.state.with(py, |state| state.linger_bytes.is_some()) =>
+                {
+                    return Self::linger(slf);
+                }
                 // A peer that continues to send does not delay the end. Bytes written before `close()` are still sent;
                 // the shutdown time-out keeps running, in case the peer does not accept them.
                 Err(error) => {
@@ -183,7 +220,8 @@ impl TlsProtocol {
                 }
             }
             TlsPhase::Shutdown => Self::do_shutdown(slf)?,
-            TlsPhase::Unwrapped => {}
+            // The transport beneath closes the connection.
+            TlsPhase::Lingering | TlsPhase::Unwrapped => {}
         }
         Ok(false)
     }

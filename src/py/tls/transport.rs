@@ -2,6 +2,7 @@
 //!
 //! Its methods only delegate to [`TlsProtocol`], which has the state.
 
+use bytes::Bytes;
 use pyo3::exceptions::{PyNotImplementedError, PyResourceWarning};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -9,7 +10,9 @@ use pyo3::types::PyType;
 use pyo3::{PyTraverseError, PyVisit, intern};
 
 use super::encryption::check_bytes_like;
-use super::protocol::{READ_HIGH_WATER_BYTES, TlsProtocol, TlsState, WRITE_HIGH_WATER_BYTES};
+use super::protocol::{
+    READ_HIGH_WATER_BYTES, TlsPhase, TlsProtocol, TlsState, WRITE_HIGH_WATER_BYTES,
+};
 use crate::capi::class_with_dict::ClassWithDict;
 use crate::capi::error::warn_of_a_dying_object;
 use crate::capi::gil_cell::GilCell;
@@ -51,6 +54,31 @@ impl TlsTransport {
     fn protocol<'py>(&self, py: Python<'py>) -> Option<Bound<'py, TlsProtocol>> {
         self.protocol
             .with(py, |protocol| protocol.as_ref().map(|p| p.bind(py).clone()))
+    }
+
+    /// Writes several pieces. Small ones share a record.
+    pub fn write_pieces(&self, py: Python<'_>, pieces: Vec<Bytes>) -> PyResult<()> {
+        self.with_protocol(py, |protocol| TlsProtocol::write_pieces(protocol, pieces))
+    }
+
+    /// Closes the connection when everything written is sent, and then drops up to `bytes` of a peer that continues to
+    /// send.
+    pub fn close_lingering(&self, py: Python<'_>, bytes: usize) -> PyResult<()> {
+        self.with_protocol(py, |protocol| TlsProtocol::close_lingering(protocol, bytes))
+    }
+
+    /// True if the peer has continued to send after `close_lingering`.
+    pub fn is_lingering(&self, py: Python<'_>) -> bool {
+        let protocol = self.protocol(py);
+        protocol.is_some_and(|protocol| protocol.get().phase(py) == TlsPhase::Lingering)
+    }
+
+    /// The number of bytes that wait to be encrypted or to be sent by the transport beneath.
+    pub fn unsent_bytes(&self, py: Python<'_>) -> PyResult<usize> {
+        match self.protocol(py) {
+            Some(protocol) => protocol.get().unsent_bytes(py),
+            None => Ok(0),
+        }
     }
 
     pub fn drop_protocol(&self, py: Python<'_>) {
@@ -249,10 +277,7 @@ impl TlsTransport {
 
     /// The number of bytes that wait to be encrypted or to be sent by the transport beneath.
     fn get_write_buffer_size(&self, py: Python<'_>) -> PyResult<usize> {
-        match self.protocol(py) {
-            Some(protocol) => protocol.get().unsent_bytes(py),
-            None => Ok(0),
-        }
+        self.unsent_bytes(py)
     }
 
     #[pyo3(signature = (high = None, low = None))]

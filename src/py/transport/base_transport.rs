@@ -36,9 +36,10 @@ use crate::capi::error::warn_of_a_dying_object;
 use crate::capi::gil_cell::GilCell;
 use crate::event_loop::loop_core::LoopCore;
 use crate::tls::TlsProtocol;
+use crate::transport::native::NativeReceive;
 
 /// The interface through which a stream's protocol gets received bytes.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 pub enum Receiver {
     /// `data_received(bytes)`
     Bytes,
@@ -46,6 +47,8 @@ pub enum Receiver {
     Buffer,
     /// Our TLS, which gets the bytes without a Python object.
     Tls,
+    /// A protocol of this extension, whose function gets the bytes without a Python object.
+    Native(NativeReceive),
 }
 
 /// The descriptor of the socket, with its owner. The engine uses the descriptor and does not own it.
@@ -147,8 +150,8 @@ impl BaseTransport {
     /// Reports to the engine that the protocol has its own buffer, or has none any more, if that differs from `before`.
     pub fn note_receiver(&self, py: Python<'_>, before: Receiver) {
         let (receiver, key) = self.state.with(py, |state| (state.receiver, state.key));
-        let has_own_buffer = receiver == Receiver::Buffer;
-        if has_own_buffer != (before == Receiver::Buffer)
+        let has_own_buffer = matches!(receiver, Receiver::Buffer);
+        if has_own_buffer != matches!(before, Receiver::Buffer)
             && let Some(key) = key
         {
             // The size of a receive changes nothing that a program sees. So an engine that is out of reach, for instance

@@ -8,9 +8,10 @@ use uringcore_quic as quic;
 use uringcore_wire::varint;
 
 use super::Connection;
-use super::responses::{SendError, refusal};
+use super::responses::refusal;
 use crate::http3::datagram::{DATAGRAM, Datagrams, read};
 use crate::http3::event::Event;
+use crate::message::SendError;
 
 impl Connection {
     /// Handles an HTTP datagram of this stream that arrived in a DATAGRAM frame.

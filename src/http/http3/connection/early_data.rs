@@ -15,7 +15,7 @@ use uringcore_quic as quic;
 
 use super::Connection;
 use crate::http3::limits::Unsafe;
-use crate::http3::request_head::{Head, Refusal};
+use crate::message::{Head, Refusal};
 
 impl Connection {
     /// Reports the events that waited for the handshake, which is complete now.

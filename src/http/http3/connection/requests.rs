@@ -11,7 +11,7 @@ use crate::http3::datagram::Datagrams;
 use crate::http3::event::Event;
 use crate::http3::exchange::Exchange;
 use crate::http3::exchanges::Room;
-use crate::http3::request_head::{Head, Refusal};
+use crate::message::{Head, Refusal};
 
 impl Connection {
     pub(super) fn request(

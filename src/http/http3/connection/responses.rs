@@ -1,6 +1,5 @@
 //! The host's commands that send a response, and their backpressure.
 
-use std::fmt;
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -9,35 +8,7 @@ use uringcore_quic as quic;
 
 use super::Connection;
 use crate::http3::stalled_responses::Writing;
-
-/// The reason why a part of a response was not sent. Nothing of that part was sent.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum SendError {
-    /// The stream or the connection has ended. An event reports the end, now or soon.
-    Gone,
-    /// An error of the application: a field that makes the message malformed, or an order of calls that HTTP does not
-    /// allow.
-    Invalid(String),
-    /// The header section is larger than the client accepts (RFC 9114 section 4.2.2).
-    TooLarge { size: u64, max: u64 },
-}
-
-impl fmt::Display for SendError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Gone => f.write_str("the stream has ended"),
-            Self::Invalid(reason) => f.write_str(reason),
-            Self::TooLarge { size, max } => {
-                write!(
-                    f,
-                    "the header section takes {size} bytes, the client accepts {max}"
-                )
-            }
-        }
-    }
-}
-
-impl std::error::Error for SendError {}
+use crate::message::SendError;
 
 impl From<LocalError> for SendError {
     fn from(error: LocalError) -> Self {

@@ -8,8 +8,8 @@ use uringcore_quic as quic;
 use super::Connection;
 use crate::http3::event::Event;
 use crate::http3::limits::Limits;
-use crate::http3::request_head::{Head, Refusal};
 use crate::http3::webtransport_sessions::WebTransportSessions;
+use crate::message::{Head, Refusal};
 use crate::webtransport::{self, LowerLayers, SessionCommands, Sessions};
 
 impl Connection {

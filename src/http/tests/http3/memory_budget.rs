@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use uringcore_h3::{self as h3, Code, Event, HeadersKind};
-use uringcore_http::http3::{Connection, Limits, SendError};
+use uringcore_http::http3::{Connection, Limits};
+use uringcore_http::message::SendError;
 use uringcore_limits::memory_budget::{Budget, Charge};
 use uringcore_quic::{self as quic, ClientSetup, EndpointSettings};
 

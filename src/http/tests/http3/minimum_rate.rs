@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use uringcore_h3::Code;
-use uringcore_http::http3::{Event, Limits, TooSlow};
+use uringcore_http::http3::{Event, Limits};
+use uringcore_http::message::TooSlow;
 
 use super::{GET, OK, Site, aborted};
 

@@ -26,7 +26,7 @@ impl BaseTransport {
         let py = owner.py();
         let protocol = parts.protocol.bind(py);
         let receiver = Receiver::of(protocol)?;
-        if receiver != Receiver::Tls {
+        if !matches!(receiver, Receiver::Tls) {
             check_protocol(protocol)?;
         }
         // The module is loaded now, because a program may read extra info at the interpreter's end, when modules are

@@ -1,12 +1,16 @@
-//! The methods of a stream transport that TLS above it calls: a write of records, and an end after a last alert.
+//! The methods of a stream transport that protocols of this extension call: TLS, which writes records and ends the
+//! stream after a last alert, and HTTP/1.1.
 //!
-//! TLS has accepted and encrypted the bytes already, so these methods have none of the checks of `write()`.
+//! These methods have none of the checks of `write()`: TLS has accepted and encrypted the bytes already, and an
+//! HTTP/1.1 connection writes nothing after its end.
 
 use pyo3::prelude::*;
+use uringcore_engine::{Piece, WriteOutcome};
 
 use super::StreamTransport;
 use crate::capi::buffer::Outgoing;
-use crate::transport::base_transport::BaseTransport;
+use crate::transport::base_transport::{BaseTransport, Receiver};
+use crate::transport::native::NativeReceive;
 
 impl StreamTransport {
     /// Writes TLS records.
@@ -16,6 +20,32 @@ impl StreamTransport {
             Some(key) => Self::queue(base, key, records),
             None => Ok(()),
         }
+    }
+
+    /// Makes `receive` the function that gets the received bytes.
+    pub fn receive_natively(slf: &Bound<'_, Self>, receive: NativeReceive) {
+        let state = &slf.as_super().get().state;
+        state.with(slf.py(), |state| state.receiver = Receiver::Native(receive));
+    }
+
+    /// Writes several pieces together. No Python code runs: the caller calls
+    /// [`apply_write_outcome`](Self::apply_write_outcome) afterwards.
+    pub fn write_pieces<'a>(
+        slf: &Bound<'_, Self>,
+        pieces: impl Iterator<Item = Piece<'a>>,
+    ) -> PyResult<WriteOutcome> {
+        let base = slf.as_super().get();
+        match base.key(slf.py()).filter(|_| !base.is_ending()) {
+            Some(key) => base.command(slf.py(), |engine| {
+                engine.transports().write_pieces(key, pieces)
+            }),
+            None => Ok(WriteOutcome::Lost),
+        }
+    }
+
+    /// Pauses the protocol if a write has filled the queue.
+    pub fn apply_write_outcome(slf: &Bound<'_, Self>, outcome: WriteOutcome) -> PyResult<()> {
+        Self::apply_outcome(slf.as_super(), outcome)
     }
 
     /// Fails if the loop is inside the kernel on another thread, so that the engine cannot be used. Returns false after

@@ -16,6 +16,7 @@ use std::io;
 use std::ops::Deref;
 use std::os::fd::RawFd;
 
+use bytes::{Bytes, BytesMut};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -29,6 +30,7 @@ use crate::capi::error;
 use crate::sock::socket_attributes;
 use crate::tls::TlsProtocol;
 use crate::transport::base_transport::{BaseTransport, Descriptor, Receiver, fail_waiter};
+use crate::transport::native::NativeReceive;
 
 impl StreamTransport {
     pub fn data_received(base: &Bound<'_, BaseTransport>, data: StreamBytes) -> PyResult<()> {
@@ -37,6 +39,12 @@ impl StreamTransport {
             Receiver::Bytes => Self::deliver(base, data),
             Receiver::Buffer => Self::buffer_updated(base, data),
             Receiver::Tls => Self::deliver_records(base, data, drop),
+            Receiver::Native(receive) => {
+                let bytes = BytesMut::from(&data[..]);
+                // The buffer of the ring returns before Python code runs.
+                drop(data);
+                Self::deliver_natively(base, bytes, receive)
+            }
         }
     }
 
@@ -69,6 +77,7 @@ impl StreamTransport {
         match base.get().state.with(py, |state| state.receiver) {
             Receiver::Buffer => return Self::receive_into_buffer(base, fd),
             Receiver::Tls => return Self::receive_records(base, fd),
+            Receiver::Native(receive) => return Self::receive_for(base, fd, receive),
             Receiver::Bytes => {}
         }
         let received = buffer::received(py, fd, RECEIVE_MAX);
@@ -97,6 +106,40 @@ impl StreamTransport {
                 RECORDS.set(records);
                 Ok(())
             }
+        }
+    }
+
+    /// Receives for a protocol of this extension.
+    fn receive_for(
+        base: &Bound<'_, BaseTransport>,
+        fd: RawFd,
+        receive: NativeReceive,
+    ) -> PyResult<()> {
+        let mut bytes = Vec::new();
+        let result = net::recv_to(fd, &mut bytes, RECEIVE_MAX);
+        let count = result.as_ref().copied();
+        Self::note_received(base.get(), base.py(), count, next_receive(count))?;
+        match result {
+            // The bytes have one owner, so this conversion copies nothing.
+            Ok(1..) => Self::deliver_natively(base, Bytes::from(bytes).into(), receive),
+            _ => Ok(()),
+        }
+    }
+
+    fn deliver_natively(
+        base: &Bound<'_, BaseTransport>,
+        bytes: BytesMut,
+        receive: NativeReceive,
+    ) -> PyResult<()> {
+        let Some((protocol, inside)) = base.get().enter(base.py())? else {
+            return Ok(());
+        };
+        let received = receive(&protocol, bytes);
+        drop(inside);
+        let message = "Fatal error: protocol.data_received() call failed.";
+        match received {
+            Ok(()) => Ok(()),
+            Err(error) => BaseTransport::fatal(base, error, message),
         }
     }
 
@@ -240,8 +283,10 @@ impl StreamTransport {
             let (false, Some(key)) = (this.shared.is_closing(), key) else {
                 return Ok(());
             };
-            if receiver != Receiver::Buffer {
-                return Self::deliver(base, data);
+            match receiver {
+                Receiver::Buffer => {}
+                Receiver::Native(_) => return Self::data_received(base, data),
+                Receiver::Bytes | Receiver::Tls => return Self::deliver(base, data),
             }
             let Some((protocol, inside)) = this.enter(py)? else {
                 return Ok(());

@@ -1,0 +1,145 @@
+"""HTTP/1.1 and WebSocket over TCP in the extension: the option ``http="native"``.
+
+The extension reads requests and runs the application, as over HTTP/3. This module makes the extension's
+service for a server, and calls its timer. uvicorn accepts the connections, and calls :func:`connect` for
+each of them.
+
+The limits of HTTP/3 in :data:`SHARED_LIMITS` apply to HTTP/1.1 as well. The limit of a connection without
+requests is ``timeout_keep_alive``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any, Protocol
+
+from uvicorn.server import ServerState
+
+from uringcore._uringcore import AsgiService, Http1Connection, Http1Limits, Http1Service
+from uringcore.server._certificate_subject import subject
+from uringcore.server._limits import HTTP3Limits, websocket_limits
+
+__all__ = ["CONNECT", "NATIVE", "SHARED_LIMITS", "NativeHTTP1", "connect"]
+
+NATIVE = "native"
+"""The value of the option ``http`` for this implementation."""
+
+CONNECT = "uringcore.server._http1:connect"
+"""The value of ``http`` that uvicorn gets instead. uvicorn imports the function of this name."""
+
+TICK_SECONDS = 1.0
+
+NOT_SHARED = frozenset({"max_early_resets", "early_reset_rate", "keep_alive"})
+
+CLIENT_LIMITS = frozenset(
+    {
+        "accept_burst",
+        "accept_rate",
+        "max_connections",
+        "max_connections_per_address",
+        "max_handshakes",
+        "memory",
+    }
+)
+"""Fields of ``ServerLimits`` that apply to TCP. TCP and QUIC share the memory budget, and each counts its own
+connections."""
+
+SHARED_LIMITS: frozenset[str] = frozenset(asdict(HTTP3Limits())) - NOT_SHARED | CLIENT_LIMITS
+"""Names of the limits of HTTP/3 that apply to HTTP/1.1 as well."""
+
+
+def connect(*, config: Any, **_: Any) -> Http1Connection:
+    """Makes the protocol of a new connection of the server with this ``Config``."""
+    http1: NativeHTTP1 = config.http1
+    return http1.service.connect()
+
+
+class _Log(Protocol):
+    """The server's log of requests."""
+
+    def report(self, kind: str, message: str, what: Any) -> object: ...
+
+
+class NativeHTTP1:
+    """The HTTP/1.1 side of one server."""
+
+    def __init__(self, config: Any, asgi: AsgiService, state: ServerState, log: _Log) -> None:
+        names = SHARED_LIMITS - CLIENT_LIMITS
+        limits = {name: getattr(config.http3_limits, name) for name in names}
+        observer = config.observer
+        self.asgi: AsgiService = asgi
+        self.service: Http1Service = Http1Service(
+            asgi,
+            Http1Limits(
+                **limits,
+                keep_alive=float(config.timeout_keep_alive),
+                websockets=websocket_limits(config) is not None,
+                compresses=config.ws_per_message_deflate,
+                clients=config.quic_limits._options(),
+                is_secure=config.is_ssl,
+            ),
+            connections=state.connections,
+            tls=extension_of(config) if config.is_ssl else None,
+            on_slow=None if observer is None else observer.response_given_up,
+        )
+        self._log = log
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        """Begins to enforce time-outs, until :meth:`stop`."""
+        self._timer = asyncio.get_running_loop().call_later(TICK_SECONDS, self._tick)
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _tick(self) -> None:
+        # The timer is restarted first, so that an exception does not stop it.
+        self.start()
+        try:
+            self.service.tick()
+        except Exception as error:  # noqa: BLE001 - the timer goes on after any exception
+            self._log.report("fault", "Exception in the timer of HTTP/1.1 connections", error)
+
+
+def extension_of(config: Any) -> Callable[[Any], dict[str, Any]]:
+    """Returns the function that makes ASGI's ``tls`` extension for a transport."""
+
+    def extension(transport: Any) -> dict[str, Any]:
+        return tls_extension(transport.get_extra_info("ssl_object"), config.server_certificate_pem)
+
+    return extension
+
+
+VERSIONS = {"TLSv1": 0x0301, "TLSv1.1": 0x0302, "TLSv1.2": 0x0303, "TLSv1.3": 0x0304}
+
+
+def tls_extension(connection: ssl.SSLObject, certificate_pem: str | None) -> dict[str, Any]:
+    """Returns ASGI's ``tls`` extension for a connection whose handshake is complete."""
+    client = connection.getpeercert(binary_form=True)
+    # CPython 3.13 and later return the whole chain, earlier versions only the client's own certificate.
+    chain_of = getattr(connection, "get_verified_chain", None)
+    chain = [] if client is None else [client] if chain_of is None else chain_of()
+    return {
+        "server_cert": certificate_pem,
+        "client_cert_chain": [ssl.DER_cert_to_PEM_cert(bytes(one)) for one in chain],
+        "client_cert_name": None if client is None else subject(client),
+        # There is no error, because a certificate that fails the verification ends the handshake.
+        "client_cert_error": None,
+        "tls_version": VERSIONS.get(connection.version() or ""),
+        "cipher_suite": cipher_suite(connection),
+    }
+
+
+def cipher_suite(connection: ssl.SSLObject) -> int | None:
+    """Returns the number of the connection's cipher suite (RFC 8446 appendix B.4)."""
+    cipher = connection.cipher()
+    if cipher is None:
+        return None
+    # The low 16 bits of OpenSSL's number are the registered number.
+    numbers = {one["name"]: one["id"] & 0xFFFF for one in connection.context.get_ciphers()}
+    return numbers.get(cipher[0])

@@ -1,0 +1,641 @@
+//! `Http1Connection`: the protocol of a TCP or TLS transport, between the bytes of the transport and the applications.
+
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::{Arc, OnceLock};
+use std::time::Instant;
+
+use bytes::BytesMut;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyString, PyTuple};
+use pyo3::{PyTraverseError, PyVisit};
+use uringcore_http::http1::{Closing, Connection, Event};
+use uringcore_http::message::{Head, Refusal, TooSlow};
+use uringcore_http::ws::{self, Socket};
+use uringcore_limits::connections::Admitted;
+use uringcore_limits::memory_budget::{Account, Charge, Holding, Queued};
+use uringcore_limits::semaphore::Semaphore;
+
+use super::exchange::Exchange;
+use super::lower::Lower;
+use super::service::Http1Service;
+use crate::asgi::open_files::FileClient;
+use crate::asgi::request::Request;
+use crate::asgi::scope::{self, ConnectionInfo};
+use crate::asgi::service::{AsgiService, ReportedFault};
+use crate::capi::error::is_exit;
+use crate::capi::gil_cell::GilCell;
+use crate::transport::native::NativeProtocol;
+
+/// HTTP/1.1 on a server's connection. The transport of the connection has this object as its protocol.
+#[pyclass(frozen, extends = NativeProtocol, module = "uringcore._uringcore")]
+pub struct Http1Connection {
+    service: Py<Http1Service>,
+    /// Permits for files that stay open while their responses wait for the client.
+    pub files: Arc<Semaphore>,
+    /// Permits for large messages of a WebSocket.
+    messages: Arc<Semaphore>,
+    /// The memory of data that waits for applications.
+    queued: Arc<Queued>,
+    client_ip: OnceLock<IpAddr>,
+    state: GilCell<Http1State>,
+}
+
+struct Http1State {
+    http: Connection,
+    id: u64,
+    /// Present while the connection counts for the limits of the server.
+    admitted: Option<Admitted>,
+    lower: Option<Lower>,
+    /// The current request, or the last one while its application runs.
+    request: Option<(u64, Py<Request>)>,
+    ends: Option<KnownEnds>,
+    /// True if the transport has paused writing.
+    is_writing_paused: bool,
+    /// True if the connection has paused reading from the transport.
+    is_paused: bool,
+    is_delivering: bool,
+    /// True if a call of `_proceed` is scheduled.
+    will_proceed: bool,
+}
+
+/// The addresses and TLS of the connection, as applications get them.
+struct KnownEnds {
+    client: Py<PyAny>,
+    server: Py<PyAny>,
+    /// The extension `tls`. `None` until the first request, and without TLS.
+    tls: Option<Py<PyAny>>,
+}
+
+#[pymethods]
+impl Http1Connection {
+    #[getter]
+    fn transport(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+        let lower = self.lower(py)?;
+        Some(lower.object(py).clone().unbind())
+    }
+
+    fn connection_made(slf: &Bound<'_, Self>, transport: &Bound<'_, PyAny>) -> PyResult<()> {
+        let (py, this) = (slf.py(), slf.get());
+        let (client, server) = addresses(transport)?;
+        // Only the loop of this extension admits a connection before it makes a transport.
+        let is_admitted = this.state.with(py, |state| state.admitted.is_some());
+        if !is_admitted && !Self::admit(slf, ip_of(client.bind(py))) {
+            return transport.call_method0(intern!(py, "abort")).map(drop);
+        }
+        let lower = Lower::new(transport, Self::receive);
+        let id = this.service.get().enter(py, slf)?;
+        this.state.with(py, |state| {
+            if let Some(admitted) = &mut state.admitted {
+                admitted.established();
+            }
+            state.id = id;
+            state.lower = Some(lower);
+            state.ends = Some(KnownEnds {
+                client,
+                server,
+                tls: None,
+            });
+        });
+        Ok(())
+    }
+
+    fn data_received(slf: &Bound<'_, Self>, data: &[u8]) -> PyResult<()> {
+        Self::receive(slf.as_any(), data.into())
+    }
+
+    fn eof_received(slf: &Bound<'_, Self>) -> PyResult<()> {
+        slf.get().with_http(slf.py(), Connection::end);
+        Self::deliver(slf)
+    }
+
+    #[pyo3(signature = (exc))]
+    fn connection_lost(slf: &Bound<'_, Self>, exc: &Bound<'_, PyAny>) -> PyResult<()> {
+        let (py, this) = (slf.py(), slf.get());
+        let _ = exc;
+        let (id, old) = this.state.with(py, |state| {
+            state.http.end();
+            (state.id, (state.lower.take(), state.admitted.take()))
+        });
+        drop(old);
+        let left = this.service.get().leave(py, id, slf);
+        let delivered = Self::deliver(slf);
+        let old = this
+            .state
+            .with(py, |state| (state.request.take(), state.ends.take()));
+        drop(old);
+        left.and(delivered)
+    }
+
+    fn pause_writing(&self, py: Python<'_>) {
+        self.state.with(py, |state| state.is_writing_paused = true);
+    }
+
+    fn resume_writing(&self, py: Python<'_>) -> PyResult<()> {
+        self.state.with(py, |state| state.is_writing_paused = false);
+        match self.request(py) {
+            Some(request) => request.get().writable(py),
+            None => Ok(()),
+        }
+    }
+
+    /// Makes the current request the last one. A WebSocket is closed with the status code 1012 (service restart).
+    fn shutdown(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let (py, this) = (slf.py(), slf.get());
+        this.with_http(py, Connection::stop);
+        let restarted = match this.request(py) {
+            Some(request) if request.get().is_socket() => {
+                Request::socket_restarts(request.bind(py))
+            }
+            _ => Ok(()),
+        };
+        restarted.and(Self::flush(slf))
+    }
+
+    /// Continues with the next request, which had to wait for the end of the one before.
+    fn _proceed(slf: &Bound<'_, Self>) -> PyResult<()> {
+        slf.get()
+            .state
+            .with(slf.py(), |state| state.will_proceed = false);
+        Self::deliver(slf)
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.service)?;
+        self.state
+            .traverse(|state| {
+                if let Some(lower) = &state.lower {
+                    lower.traverse(&visit)?;
+                }
+                if let Some(ends) = &state.ends {
+                    visit.call(&ends.tls)?;
+                }
+                visit.call(state.request.as_ref().map(|(_, request)| request))
+            })
+            .unwrap_or(Ok(()))
+    }
+
+    fn __clear__(&self, py: Python<'_>) {
+        let old = self
+            .state
+            .with(py, |state| (state.lower.take(), state.request.take()));
+        drop(old);
+    }
+}
+
+/// The functions that the other files call.
+impl Http1Connection {
+    pub fn create(service: &Bound<'_, Http1Service>) -> PyResult<Py<Self>> {
+        let py = service.py();
+        let limits = service.get().limits.get();
+        let state = Http1State {
+            http: Connection::new(limits.limits.clone(), Instant::now()),
+            id: 0,
+            admitted: None,
+            lower: None,
+            request: None,
+            ends: None,
+            is_writing_paused: false,
+            is_paused: false,
+            is_delivering: false,
+            will_proceed: false,
+        };
+        let connection = Self {
+            service: service.clone().unbind(),
+            files: Semaphore::new(limits.open_files),
+            messages: Semaphore::new(limits.large_messages),
+            queued: Arc::default(),
+            client_ip: OnceLock::new(),
+            state: GilCell::new(state),
+        };
+        let base = NativeProtocol::new(|object, address| {
+            object
+                .cast::<Self>()
+                .is_ok_and(|connection| Self::admit(connection, address))
+        });
+        Py::new(py, PyClassInitializer::from(base).add_subclass(connection))
+    }
+
+    pub fn with_http<R>(&self, py: Python<'_>, run: impl FnOnce(&mut Connection) -> R) -> R {
+        self.state.with(py, |state| run(&mut state.http))
+    }
+
+    /// True if the sender of content has to wait.
+    pub fn is_writing_paused(&self, py: Python<'_>) -> bool {
+        self.state
+            .with(py, |state| state.is_writing_paused && state.lower.is_some())
+    }
+
+    /// True if the process exceeds its memory budget, and this client's address holds a significant part of it.
+    pub fn is_short_of_memory(&self, py: Python<'_>) -> bool {
+        self.queued.is_budget_exceeded()
+            && self.state.with(py, |state| {
+                let admitted = state.admitted.as_ref();
+                admitted.is_some_and(|admitted| admitted.holding.is_short())
+            })
+    }
+
+    /// The number of bytes that the connection holds; 0 if its client does not belong to this account.
+    pub fn data_of(&self, py: Python<'_>, account: &Arc<Account>) -> usize {
+        self.state.with(py, |state| {
+            let holding = state.admitted.as_ref().map(|admitted| &admitted.holding);
+            let holding = holding.filter(|holding| holding.is_of(account));
+            holding.map_or(0, Holding::data)
+        })
+    }
+
+    /// Ends the connection at once, because the server has no memory for its client.
+    pub fn shed(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let (py, this) = (slf.py(), slf.get());
+        // The memory is freed at the end of the turn, but the budget must not count it any more.
+        let admitted = this.state.with(py, |state| {
+            state.http.shed();
+            state.admitted.take()
+        });
+        drop(admitted);
+        Self::deliver(slf)
+    }
+
+    pub fn request(&self, py: Python<'_>) -> Option<Py<Request>> {
+        self.state.with(py, |state| {
+            let (_, request) = state.request.as_ref()?;
+            Some(request.clone_ref(py))
+        })
+    }
+
+    /// The client that is charged for open files. All clients without an address count as one.
+    pub fn file_client(&self) -> FileClient {
+        let ip = self.client_ip.get().copied();
+        FileClient {
+            block: ip.unwrap_or(Ipv6Addr::UNSPECIFIED.into()).into(),
+            max: self.service.get().limits.get().process_files,
+        }
+    }
+
+    /// Drops a request whose application has returned.
+    pub fn request_done(&self, py: Python<'_>, serial: u64) {
+        let old = self.state.with(py, |state| {
+            let is_current = state.request.as_ref().is_some_and(|(of, _)| *of == serial);
+            is_current.then(|| state.request.take())
+        });
+        drop(old);
+    }
+
+    /// Enforces the time-outs. The service calls this about once a second.
+    pub fn tick(slf: &Bound<'_, Self>, now: Instant) -> PyResult<()> {
+        let (py, this) = (slf.py(), slf.get());
+        let Some(lower) = this.lower(py) else {
+            return Ok(());
+        };
+        let unsent = lower.unsent_bytes(py)?;
+        this.with_http(py, |http| http.tick(unsent, now));
+        let ticked = match this.request(py) {
+            Some(request) if request.get().is_socket() => request.get().socket_tick(py, now),
+            _ => Ok(()),
+        };
+        ticked.and(Self::deliver(slf))
+    }
+
+    /// Writes the output. Then pauses or continues reading, closes the transport, or schedules the next request, as the
+    /// state of the connection requires.
+    pub fn flush(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let (py, this) = (slf.py(), slf.get());
+        let Some(lower) = this.lower(py) else {
+            this.with_http(py, Connection::written);
+            return Ok(());
+        };
+        if this.with_http(py, |http| !http.output().is_empty()) {
+            lower.write(py, |run| this.state.with(py, |state| run(&mut state.http)))?;
+        }
+        let is_over_share = this.charge(py, &lower)?;
+        let (closing, pauses, proceeds) = this.state.with(py, |state| {
+            let is_paused = is_over_share || !state.http.wants_input();
+            let changes = std::mem::replace(&mut state.is_paused, is_paused) != is_paused;
+            let proceeds = state.http.has_events() && !state.is_delivering && !state.will_proceed;
+            state.will_proceed |= proceeds;
+            (
+                state.http.take_closing(),
+                changes.then_some(is_paused),
+                proceeds,
+            )
+        });
+        if let Some(is_paused) = pauses {
+            lower.set_reading(py, !is_paused)?;
+        }
+        match closing {
+            None => {}
+            Some(Closing::AtOnce) => lower.abort(py)?,
+            Some(Closing::Sending) if lower.close_sending(py)? => {}
+            Some(Closing::Gracefully | Closing::Sending) => lower.close(py)?,
+        }
+        if proceeds {
+            // The next request does not begin inside this call, because the application that has answered is still
+            // running. A client that has sent many requests would otherwise fill the stack.
+            let event_loop = this.asgi(py).get().event_loop.bind(py);
+            let proceed = slf.getattr(intern!(py, "_proceed"))?;
+            event_loop.call_method1(intern!(py, "call_soon"), (proceed,))?;
+        }
+        match this.queued.is_budget_exceeded() {
+            true => this.service.get().shed(py),
+            false => Ok(()),
+        }
+    }
+}
+
+impl Http1Connection {
+    /// Counts a new connection of the server. Returns false if it exceeds a limit.
+    fn admit(slf: &Bound<'_, Self>, address: Option<IpAddr>) -> bool {
+        let (py, this) = (slf.py(), slf.get());
+        let Some(admitted) = this.service.get().admit(py, address) else {
+            return false;
+        };
+        this.queued.charged_to(&admitted.holding);
+        if let Some(address) = address {
+            // A connection is admitted once, so the value is not set yet.
+            let _ = this.client_ip.set(address);
+        }
+        this.state.with(py, |state| state.admitted = Some(admitted));
+        true
+    }
+
+    /// Charges the client with the bytes that the server holds for it: requests, content and messages that wait for the
+    /// application, and responses that wait for the client. Returns true if the client's address holds more than its
+    /// share, so that this connection is not read.
+    fn charge(&self, py: Python<'_>, lower: &Lower) -> PyResult<bool> {
+        let beneath = self.queued.bytes() + lower.unsent_bytes(py)?;
+        Ok(self.state.with(py, |state| {
+            let held = beneath + state.http.held_bytes();
+            let Some(admitted) = &mut state.admitted else {
+                return false;
+            };
+            admitted.holding.set(held);
+            held > HELD_FEW && admitted.holding.is_over_share()
+        }))
+    }
+
+    fn lower(&self, py: Python<'_>) -> Option<Lower> {
+        self.state.with(py, |state| {
+            state.lower.as_ref().map(|lower| lower.clone_ref(py))
+        })
+    }
+
+    fn asgi<'a, 'py>(&'a self, py: Python<'py>) -> &'a Bound<'py, AsgiService> {
+        self.service.get().asgi.bind(py)
+    }
+
+    /// Reads bytes of the client.
+    fn receive(object: &Bound<'_, PyAny>, data: BytesMut) -> PyResult<()> {
+        let slf = object.cast::<Self>()?;
+        let now = Instant::now();
+        slf.get()
+            .with_http(slf.py(), |http| http.receive(data, now));
+        Self::deliver(slf)
+    }
+
+    /// Passes events to the application, and writes the output.
+    fn deliver(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let (py, this) = (slf.py(), slf.get());
+        let (was_delivering, has_events) = this.state.with(py, |state| {
+            let has_events = state.http.has_events();
+            (state.is_delivering, has_events)
+        });
+        if was_delivering || !has_events {
+            return Self::flush(slf);
+        }
+        this.state.with(py, |state| state.is_delivering = true);
+        let delivery = AsgiService::begin_delivery(this.asgi(py));
+        let dispatched = Self::dispatch(slf);
+        let ended = delivery.end();
+        this.state.with(py, |state| state.is_delivering = false);
+        dispatched.and(ended).and(Self::flush(slf))
+    }
+
+    fn dispatch(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let (py, this) = (slf.py(), slf.get());
+        // An exception of one event does not prevent the delivery of the others.
+        let mut outcome = Ok(());
+        while let Some(event) = this.with_http(py, Connection::poll_event) {
+            let handled = Self::handle(slf, event).or_else(|error| this.report(py, error));
+            outcome = outcome.and(handled);
+        }
+        outcome
+    }
+
+    /// Reports an exception of the server's own code in the server's log. The log limits the number of lines, and the
+    /// exception handler of the loop does not, although a client may be able to repeat the exception. Exceptions that
+    /// end the loop are raised.
+    fn report(&self, py: Python<'_>, error: PyErr) -> PyResult<()> {
+        if is_exit(py, &error) {
+            return Err(error);
+        }
+        let message = "Exception in an HTTP/1.1 connection\n";
+        self.asgi(py)
+            .get()
+            .report_fault(py, ReportedFault::Server(error), message);
+        Ok(())
+    }
+
+    fn handle(slf: &Bound<'_, Self>, event: Event) -> PyResult<()> {
+        let (py, this) = (slf.py(), slf.get());
+        if let Event::Request { .. } = event {
+            return Self::begin(slf, event);
+        }
+        let request = this.request(py);
+        match (event, request) {
+            (Event::Body { pieces, ended }, Some(request)) => {
+                request.get().content(py, &pieces, ended)
+            }
+            (Event::ContentRefused(refusal), Some(request)) => {
+                Request::content_refused(request.bind(py), refusal.status, refusal.detail)
+            }
+            (Event::Aborted, Some(request)) => request.get().disconnect(py),
+            (Event::TooSlow(why), _) => {
+                let name = match why {
+                    TooSlow::Nothing => "nothing_taken",
+                    TooSlow::Little => "little_taken",
+                };
+                match &this.service.get().on_slow {
+                    Some(on_slow) => on_slow.bind(py).call1((name,)).map(drop),
+                    None => Ok(()),
+                }
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn begin(slf: &Bound<'_, Self>, event: Event) -> PyResult<()> {
+        let Event::Request {
+            serial,
+            head,
+            refusal,
+            ended,
+            expects_continue,
+            is_http10,
+        } = event
+        else {
+            return Ok(());
+        };
+        let (py, this) = (slf.py(), slf.get());
+        let asgi = this.asgi(py);
+        let service = asgi.get();
+        let Some(ends) = this.ends(py)? else {
+            return Ok(());
+        };
+        let scope = scope::build(py, service, &head, &ends)?;
+        if is_http10 {
+            scope.set_item(intern!(py, "http_version"), intern!(py, "1.0"))?;
+        }
+        if head.is_websocket {
+            scope::for_websocket(&scope, &head)?;
+            if !this.service.get().is_secure() {
+                scope.set_item(intern!(py, "scheme"), intern!(py, "ws"))?;
+            }
+        }
+        let stream = Exchange {
+            connection: slf.clone().unbind(),
+            serial,
+        };
+        let mut fields = Charge::new(this.queued.clone());
+        fields.set(head.size());
+        // ASGI's method is in upper case, so an application gets `head` as HEAD, and sends no content.
+        let is_head = head.method.eq_ignore_ascii_case(b"HEAD");
+        let request = Request::new(
+            asgi.clone().unbind(),
+            scope.unbind(),
+            Arc::new(stream),
+            is_head,
+            expects_continue,
+            ended,
+            fields,
+        );
+        let request = match &service.websockets {
+            Some(limits) if head.is_websocket && refusal.is_none() => {
+                request.with_socket(this.socket(&limits.get().0, &head))
+            }
+            _ => request,
+        };
+        let request = Bound::new(py, request)?;
+        if let Some(refusal) = refusal {
+            return Self::refuse(&request, service, &head, refusal, &ends);
+        }
+        if this.is_short_of_memory(py) {
+            return Request::refuse(&request, 503, "Service Unavailable");
+        }
+        match service.is_overloaded(py) {
+            Ok(false) => {}
+            Err(error) => return Request::not_started(&request, error),
+            Ok(true) => {
+                service.report_fault(py, ReportedFault::Load, "Exceeded concurrency limit.");
+                return Request::refuse(&request, 503, "Service Unavailable");
+            }
+        }
+        let kept = request.clone().unbind();
+        let old = this
+            .state
+            .with(py, |state| state.request.replace((serial, kept)));
+        drop(old);
+        Request::spawn(&request, head.is_forwarded())
+            .or_else(|error| Request::not_started(&request, error))
+    }
+
+    fn socket(&self, limits: &ws::Limits, head: &Head) -> Socket {
+        let socket = Socket::new(limits, false, self.messages.clone());
+        let fields = head.fields.iter();
+        let offers = fields.filter(|(name, _)| &**name == b"sec-websocket-extensions");
+        let agreed = match self.service.get().limits.get().compresses {
+            true => ws::Agreed::to_offers(offers.map(|(_, value)| &**value)),
+            false => None,
+        };
+        match agreed {
+            Some(agreed) => socket.with_compression(agreed),
+            None => socket,
+        }
+    }
+
+    fn refuse(
+        request: &Bound<'_, Request>,
+        service: &AsgiService,
+        head: &Head,
+        refusal: Refusal,
+        ends: &ConnectionInfo<'_>,
+    ) -> PyResult<()> {
+        let text = format!("Invalid HTTP/1.1 request received: {}.", refusal.detail);
+        service.report_fault(request.py(), ReportedFault::Client(&ends.client), &text);
+        // The answer to a HEAD has no content. Without a method, the refused request may have been a HEAD.
+        let detail = match head.method.is_empty() {
+            true => "",
+            false => refusal.detail,
+        };
+        Request::refuse(request, refusal.status, detail)
+    }
+
+    /// Returns the addresses and TLS for a scope; `None` if the connection is lost.
+    fn ends<'py>(&self, py: Python<'py>) -> PyResult<Option<ConnectionInfo<'py>>> {
+        let known = self.state.with(py, |state| {
+            let ends = state.ends.as_ref()?;
+            let tls = ends.tls.as_ref().map(|tls| tls.clone_ref(py));
+            Some((ends.client.clone_ref(py), ends.server.clone_ref(py), tls))
+        });
+        let Some((client, server, known_tls)) = known else {
+            return Ok(None);
+        };
+        let tls = match (known_tls, &self.service.get().tls, self.lower(py)) {
+            (Some(tls), ..) => Some(tls.into_bound(py)),
+            (None, Some(make), Some(lower)) => {
+                let made = make.bind(py).call1((lower.object(py),))?;
+                let kept = made.clone().unbind();
+                let old = self
+                    .state
+                    .with(py, |state| state.ends.as_mut()?.tls.replace(kept));
+                drop(old);
+                Some(made)
+            }
+            _ => None,
+        };
+        Ok(Some(ConnectionInfo {
+            client: client.into_bound(py),
+            server: server.into_bound(py),
+            tls,
+            datagram_max: None,
+        }))
+    }
+}
+
+/// Returns the addresses of the client and the server in the form of ASGI. As in uvicorn, a Unix socket has no client,
+/// and its path as the server.
+fn addresses(transport: &Bound<'_, PyAny>) -> PyResult<(Py<PyAny>, Py<PyAny>)> {
+    let py = transport.py();
+    let get = |name| transport.call_method1(intern!(py, "get_extra_info"), (name,));
+    let client = match inet(&get(intern!(py, "peername"))?)? {
+        Some(address) => address.into_any().unbind(),
+        None => py.None(),
+    };
+    let name = get(intern!(py, "sockname"))?;
+    let server = match (inet(&name)?, name.cast::<PyString>()) {
+        (Some(address), _) => address.into_any().unbind(),
+        (None, Ok(path)) => (path, py.None()).into_pyobject(py)?.into_any().unbind(),
+        (None, Err(_)) => py.None(),
+    };
+    Ok((client, server))
+}
+
+/// Returns the host and the port of an IPv4 or IPv6 address.
+fn inet<'py>(name: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyTuple>>> {
+    match name.cast::<PyTuple>() {
+        Ok(name) if name.len() >= 2 => {
+            let pair = (name.get_item(0)?, name.get_item(1)?);
+            Ok(Some(pair.into_pyobject(name.py())?))
+        }
+        _ => Ok(None),
+    }
+}
+
+fn ip_of(address: &Bound<'_, PyAny>) -> Option<IpAddr> {
+    let host = address.cast::<PyTuple>().ok()?.get_item(0).ok()?;
+    let host = host.cast::<PyString>().ok()?.to_str().ok()?.to_owned();
+    // The zone of a link-local address is left out.
+    host.split('%').next()?.parse().ok()
+}
+
+/// A connection that holds at most this number of bytes is read even if its address holds more than its share.
+const HELD_FEW: usize = 64 << 10;

@@ -1,0 +1,41 @@
+//! The base class of protocols in this extension, which get bytes without a Python object.
+
+use std::net::IpAddr;
+use std::os::fd::RawFd;
+
+use bytes::BytesMut;
+use pyo3::prelude::*;
+use uringcore_io::net;
+
+use crate::capi::address;
+
+/// The function of a protocol that gets received bytes.
+pub type NativeReceive = fn(&Bound<'_, PyAny>, BytesMut) -> PyResult<()>;
+
+/// The function of a server's protocol that decides about a new connection by the address of its client. If the
+/// function returns false, the connection is closed before it costs anything, such as a TLS handshake.
+pub type Admit = fn(&Bound<'_, PyAny>, Option<IpAddr>) -> bool;
+
+/// The base class of protocols in this extension.
+#[pyclass(frozen, subclass, weakref, module = "uringcore._uringcore")]
+pub struct NativeProtocol {
+    admit: Admit,
+}
+
+impl NativeProtocol {
+    pub fn new(admit: Admit) -> Self {
+        Self { admit }
+    }
+}
+
+/// True if `protocol` accepts the connection `fd`. Protocols of a program accept all connections.
+pub fn is_admitted(protocol: &Bound<'_, PyAny>, fd: RawFd) -> bool {
+    let Ok(native) = protocol.cast::<NativeProtocol>() else {
+        return true;
+    };
+    // If the socket has no peer address, the client has gone.
+    net::peer_addr(fd).is_ok_and(|peer| {
+        let address = address::from_kernel(&peer).map(|inet| inet.ip());
+        (native.get().admit)(protocol, address)
+    })
+}
