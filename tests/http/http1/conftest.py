@@ -1,0 +1,50 @@
+"""Servers of the server tests' application with native HTTP/1.1, over TCP and over TLS."""
+
+import pytest
+
+from tests.http.http1.client import connected
+from tests.server.harness import Server
+
+
+@pytest.fixture(scope="module", params=["tcp", "tls"])
+def server(request, backend, certificate, tmp_path_factory):
+    """A server for a module's tests."""
+    secure = request.param == "tls"
+    running = Server(
+        tmp_path_factory.mktemp("http1"),
+        certificate if secure else (None, None),
+        *("--http", "native", "--no-http3"),
+        backend=backend,
+        http3=False,
+    )
+    running.is_secure = secure
+    yield running
+    running.kill()
+    running.check_log()
+    assert "Exception in an HTTP/1.1 connection" not in running.log()
+
+
+@pytest.fixture
+def raw(server):
+    """A connection to ``server``."""
+    with connected(server, secure=server.is_secure) as one:
+        yield one
+
+
+@pytest.fixture
+def another(server):
+    """Makes another connection to ``server``."""
+    return lambda: connected(server, secure=server.is_secure)
+
+
+@pytest.fixture
+def start_native(start, backend):
+    """Starts a server over TCP with further options."""
+
+    def start_server(*options, app=None, **more):
+        if app is not None:
+            more["app"] = app
+        options = ("--http", "native", "--no-http3", *options)
+        return start(*options, backend=backend, certificate=(None, None), http3=False, **more)
+
+    return start_server
