@@ -6,7 +6,7 @@
 | file | noun |
 | --- | --- |
 | ``_loop`` | ``UringEventLoop`` |
-| ``_transport_classes`` | the classes of its transports and handles, for ``isinstance`` |
+| ``_isinstance_classes`` | the classes of its transports and handles, for ``isinstance`` |
 | ``aio`` | files: ``open``, ``os``, ``tempfile`` |
 | ``quic`` | QUIC: a typed client and server, and aioquic's modules |
 | ``asyncio`` | aioquic's ``connect`` and ``serve`` |
@@ -21,16 +21,16 @@
 | ``devcert`` | certificates for development |
 | ``_policy`` | ``run``, ``new_event_loop``, ``install``, the policy |
 | ``_uringcore`` | the extension module, in Rust |
-| ``_sock_calls``, ``_socket_overrides`` | ``sock_*`` methods; sockets with methods of their own |
-| ``_exclusive_sockets`` | sockets that only the loop reads, so that it may read ahead |
+| ``_sock_calls``, ``_overridden_socket_methods`` | ``sock_*`` methods; sockets with methods of their own |
+| ``_socket_exclusivity`` | sockets that only the loop reads, so that it may read ahead |
 | ``_tls`` | ``start_tls`` and TLS transports |
-| ``_processes``, ``_child_start``, ``_popen`` | child processes: waiting, starting, checks of arguments |
+| ``_child_processes``, ``_child_start``, ``_popen`` | child processes: waits, starts, argument checks |
 | ``_unix_signals`` | signal handlers |
 | ``_selector_views`` | asyncio's attributes for the selector and the ready handles |
-| ``_debug`` | debug mode |
+| ``_debug_mode`` | debug mode |
 | ``_fork_handlers`` | the loops of a forked child |
-| ``_extra_info`` | the values of ``get_extra_info`` |
-| ``_event_dataclasses`` | the extension's events as dataclasses |
+| ``_transport_extra_info`` | the values of ``get_extra_info`` |
+| ``_dataclass_support`` | the extension's events as dataclasses |
 | ``_coroutine_frames`` | frames for the extension's coroutines |
 | ``_exception_pickling`` | exceptions pickled with their fields |
 | ``_stored_exceptions`` | exceptions that are raised more than once |

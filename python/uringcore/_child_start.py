@@ -1,6 +1,6 @@
 """The start of a child process for asyncio's subprocess transport, until its program runs.
 
-``_processes`` starts children and waits for their ends; ``_popen`` prepares their arguments.
+``_child_processes`` starts children and waits for their ends; ``_popen`` prepares their arguments.
 """
 
 from __future__ import annotations

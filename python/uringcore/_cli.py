@@ -1,7 +1,7 @@
 """The command ``uringcore``: selects the part that handles a command line.
 
 ``uringcore get URL`` is the HTTP/3 client, which has no dependencies. Any other first word belongs to the
-server, which needs the extra ``uringcore[server]``. http3/_command.py and server/_command.py parse the
+server, which needs the extra ``uringcore[server]``. http3/_get_command.py and server/_command.py parse the
 options; each is imported only when it is needed.
 """
 
@@ -37,14 +37,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(USAGE, file=sys.stderr)
         return 2
     if given[0] == "get":
-        from uringcore.http3._command import main as get
+        from uringcore.http3._get_command import main as get
 
         return get(given[1:])
     return serve(given)
 
 
 def serve(arguments: list[str]) -> int:
-    from uringcore.server._descriptors import open_standard_streams
+    from uringcore.server._fd_limit_and_stdio import open_standard_streams
     from uringcore.server._startup_errors import StartupError, require_uvicorn
 
     open_standard_streams()

@@ -30,16 +30,11 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from . import _coroutine_frames as _coroutine_frames
 
 # The core uses the first three by name, and imports nothing while a loop runs.
-from . import _extra_info as _extra_info
-from . import _transport_classes as _transport_classes
 from . import _uringcore
-from ._debug import DebugHandles
-from ._exclusive_sockets import ExclusiveSockets
+from ._child_processes import ProcessMixin
+from ._debug_mode import DebugHandles
 from ._fork_handlers import open_loops
-from ._processes import ProcessMixin
-from ._selector_views import ReadyView, WatchersView
-from ._sock_calls import SocketCalls
-from ._socket_overrides import (
+from ._overridden_socket_methods import (
     DATAGRAM_METHODS,
     STREAM_METHODS,
     TRANSPORTS_TAKE_A_CONTEXT,
@@ -47,6 +42,9 @@ from ._socket_overrides import (
     accepts_otherwise,
     are_replaced,
 )
+from ._selector_views import ReadyView, WatchersView
+from ._sock_calls import SocketCalls
+from ._socket_exclusivity import ExclusiveSockets
 from ._tls import SSL_HANDSHAKE_TIMEOUT, SSL_SHUTDOWN_TIMEOUT, TlsTransports
 from ._unix_signals import SignalMixin
 

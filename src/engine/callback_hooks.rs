@@ -6,10 +6,10 @@ use std::time::Instant;
 
 use uringcore_quic::ConnectionKey;
 
-use crate::callback_progress::CallbackProgress;
+use crate::callback_counts::CallbackProgress;
+use crate::engine::Engine;
+use crate::generational_slab::Key;
 use crate::held_writes::Holder;
-use crate::slab::Key;
-use crate::turn::Engine;
 
 impl Engine {
     /// The counts of the host's callbacks. The host updates them without calling the engine at the end of each

@@ -5,7 +5,7 @@
 
 use uringcore_io::Token;
 
-use crate::slab::Key;
+use crate::generational_slab::Key;
 
 /// The table that contains the owner of a completion.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

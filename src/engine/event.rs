@@ -6,8 +6,8 @@ use std::os::fd::{OwnedFd, RawFd};
 use bytes::Bytes;
 use uringcore_io::{Datagram, Errno, Outcome, RecvBuf, SockAddr};
 
-use crate::slab::Key;
-use crate::watchers::{Direction, Readiness};
+use crate::generational_slab::Key;
+use crate::readiness_watchers::{Direction, Readiness};
 
 /// Received bytes of a stream. They are in a buffer of the driver, or were copied out of it because the reader was
 /// paused and other streams need the buffer.

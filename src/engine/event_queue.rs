@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use uringcore_io::RecvBuf;
 
 use crate::event::{EngineEvent, StreamBytes};
-use crate::slab::Key;
+use crate::generational_slab::Key;
 
 pub(crate) enum QueuedEvent {
     Event(EngineEvent),

@@ -8,7 +8,7 @@ use std::time::Instant;
 use rustc_hash::FxHashSet;
 use uringcore_quic::ConnectionKey;
 
-use crate::slab::Key;
+use crate::generational_slab::Key;
 use crate::write_delay::WriteDelay;
 
 /// A transport or connection with held bytes.

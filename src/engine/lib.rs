@@ -10,19 +10,19 @@
 //!
 //! | file | content |
 //! | --- | --- |
-//! | `turn` | [`Engine`]: the steps of a turn, the routing of completions |
+//! | `engine` | [`Engine`]: the steps of a turn, the routing of completions |
 //! | `callback_hooks` | methods that a host calls when callbacks begin and end; they send held bytes |
-//! | `callback_progress` | [`CallbackProgress`]: the counts of the host's callbacks |
+//! | `callback_counts` | [`CallbackProgress`]: the counts of the host's callbacks |
 //! | `event` | [`EngineEvent`]: the events for a host |
 //! | `event_queue` | the events that the host has not taken yet, in order |
 //! | `completion_token` | the token of an operation, from which its completion finds the owner |
-//! | `slab` | [`Slab`]: a table whose keys have a generation |
+//! | `generational_slab` | [`Slab`]: a table whose keys have a generation |
 //! | `listener` | [`Listeners`]: listening sockets |
-//! | `watchers` | [`Watchers`]: readiness watchers (`add_reader` and `add_writer`) |
+//! | `readiness_watchers` | [`Watchers`]: readiness watchers (`add_reader` and `add_writer`) |
 //! | `one_shot_operations` | [`Operations`]: single operations for whose result a host waits |
 //! | `held_writes` | the transports and connections whose written bytes are held |
 //! | `write_delay` | decides which written bytes are held to share a system call with others, and how long |
-//! | `receive_budget` | the limit of completions in a turn in which the host receives |
+//! | `completion_budget` | the limit of completions in a turn in which the host receives |
 //! | `stats` | [`EngineStats`]: the counters |
 //! | `transport/` | streams and datagram sockets |
 //! | `quic/` | QUIC endpoints on UDP sockets |
@@ -33,27 +33,29 @@
 
 #![forbid(unsafe_code)]
 
+mod callback_counts;
 mod callback_hooks;
-mod callback_progress;
+mod completion_budget;
 mod completion_token;
+mod engine;
 mod event;
 mod event_queue;
+mod generational_slab;
 mod held_writes;
 mod host;
 mod listener;
 mod one_shot_operations;
 mod quic;
-mod receive_budget;
-mod slab;
+mod readiness_watchers;
 mod stats;
 mod transport;
-mod turn;
-mod watchers;
 mod write_delay;
 
-pub use callback_progress::CallbackProgress;
+pub use callback_counts::CallbackProgress;
 pub use completion_token::{Owner, Route};
+pub use engine::Engine;
 pub use event::{CopiedDatagram, EngineEvent, Received, StreamBytes};
+pub use generational_slab::{Key, Slab};
 pub use host::{
     Attempt, ByteQueue, DirectMappedCache, OpQueueId, OpQueues, PollTimeout, SocketOp, Start,
     SystemClock, TimerKey, Timers, system_roots,
@@ -61,10 +63,8 @@ pub use host::{
 pub use listener::Listeners;
 pub use one_shot_operations::Operations;
 pub use quic::{QuicSocket, SocketFd};
-pub use slab::{Key, Slab};
+pub use readiness_watchers::{Direction, Readiness, Watchers};
 pub use stats::EngineStats;
 pub use transport::{
     DatagramSize, HIGH_MARK_BYTES, NextReceive, Piece, SharedState, Transports, WriteOutcome,
 };
-pub use turn::Engine;
-pub use watchers::{Direction, Readiness, Watchers};

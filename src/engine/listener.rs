@@ -21,7 +21,7 @@ use uringcore_io::{Backend, Completion, Driver, Errno, Interest, OpId, Outcome};
 use crate::completion_token::{Owner, Route};
 use crate::event::EngineEvent;
 use crate::event_queue::EventQueue;
-use crate::slab::{Key, Slab};
+use crate::generational_slab::{Key, Slab};
 
 pub(crate) struct Listener {
     fd: RawFd,

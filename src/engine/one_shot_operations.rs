@@ -7,7 +7,7 @@
 use uringcore_io::{Driver, OpId, Token};
 
 use crate::completion_token::{Owner, Route};
-use crate::slab::{Key, Slab};
+use crate::generational_slab::{Key, Slab};
 
 enum OperationState {
     /// The key is in use, and the operation was not started.

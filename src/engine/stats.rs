@@ -2,9 +2,9 @@
 
 use uringcore_io::DriverStats;
 
+use crate::engine::Engine;
+use crate::readiness_watchers::Direction;
 use crate::transport::Transport;
-use crate::turn::Engine;
-use crate::watchers::Direction;
 
 /// Counters and gauges of an [`Engine`].
 #[derive(Clone, Copy, Debug)]

@@ -31,7 +31,7 @@ use std::time::{Duration, Instant};
 
 use uringcore_io::{ThreadUsage, thread_usage};
 
-use crate::callback_progress::CallbackProgress;
+use crate::callback_counts::CallbackProgress;
 
 pub(crate) struct WriteDelay {
     times: Times,

@@ -24,11 +24,11 @@ use super::pending_input_budget::PendingInputBudget;
 use super::push::Pushes;
 use super::qlog_entries::{Logged, QlogEntries};
 use super::qpack::{Decoder, DecoderSettings, Encoder, EncoderSettings};
+use super::quic_sink::Sink;
 use super::request::{Half, RequestStream};
 use super::request_stream_ids::RequestStreamIds;
 use super::settings::{PeerSettings, Settings};
-use super::sink::Sink;
-use super::stream_map::StreamMap;
+use super::stream_id_map::StreamMap;
 use super::unidirectional_stream::{UnidirectionalKind, UnidirectionalStream};
 use super::useless_frame_budget::UselessFrameBudget;
 

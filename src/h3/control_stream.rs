@@ -11,9 +11,9 @@ use super::error::{Code, ConnectionError};
 use super::event::{Event, Role};
 use super::frame;
 use super::priority::Priority;
+use super::quic_sink::Sink;
 use super::request::check_session_id;
 use super::settings::{PeerSettings, id as setting};
-use super::sink::Sink;
 use super::unidirectional_stream::{
     ControlFrame, Prioritized, UnidirectionalKind, UnidirectionalStream,
 };

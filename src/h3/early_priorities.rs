@@ -2,7 +2,7 @@
 //! 7).
 
 use super::priority::Priority;
-use super::stream_map::StreamMap;
+use super::stream_id_map::StreamMap;
 
 /// The last priority for each request stream that has not begun.
 #[derive(Debug, Default)]

@@ -1,6 +1,6 @@
 //! The GOAWAY frames of both sides (RFC 9114 section 5.2).
 //!
-//! Not here: sending (`send`) and receiving (`control_stream`) the frame.
+//! Not here: sending (`send_commands`) and receiving (`control_stream`) the frame.
 
 use uringcore_wire::varint;
 

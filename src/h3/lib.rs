@@ -1,8 +1,8 @@
 //! HTTP/3 as a sans-IO state machine: both roles, QPACK included (RFC 9114, 9204, 9220, 9297).
 //!
-//! - `connection`: [`Connection`], its events and streams. Start here. `sink`: [`Sink`], its output.
-//! - `queued_connection`: [`QueuedConnection`], whose output is queued until the host takes it.
-//! - `send`: the commands that send. `request_streams`: requests from their first byte to their end. `push`: server
+//! - `connection`: [`Connection`], its events and streams. Start here. `quic_sink`: [`Sink`], its output.
+//! - `queued_commands`: [`QueuedConnection`], whose output is queued until the host takes it.
+//! - `send_commands`: the commands that send. `request_streams`: requests from their first byte to their end. `push`: server
 //!   push.
 //! - `control_stream`: handles the frames of the peer's control stream, and its QPACK streams.
 //! - `request`, `unidirectional_stream`: parse the data of one stream.
@@ -13,7 +13,7 @@
 //! - `event`, `error`: events and errors. `qlog_entries`: qlog entries for the host.
 //! - `critical_streams`, `request_stream_ids`, `goaway`, `peer_capabilities`: parts of a connection's state, each with
 //!   its rules; `early_priorities`, `abandoned_streams`: two more of these parts.
-//! - `stream_map`: a hash map with stream identifiers as keys.
+//! - `stream_id_map`: a hash map with stream identifiers as keys.
 //!
 //! This crate does not depend on `uringcore_quic`. Of QUIC it uses only the structure of stream identifiers (RFC 9000
 //! section 2.1).
@@ -37,15 +37,15 @@ pub mod priority;
 mod push;
 mod qlog_entries;
 pub mod qpack;
-mod queued_connection;
+mod queued_commands;
+mod quic_sink;
 mod request;
 mod request_stream_ids;
 mod request_streams;
 mod request_target;
-mod send;
+mod send_commands;
 pub mod settings;
-mod sink;
-mod stream_map;
+mod stream_id_map;
 mod unidirectional_stream;
 mod useless_frame_budget;
 
@@ -56,9 +56,9 @@ pub use field_validation::TargetCheck;
 pub use priority::{Priority, Signal};
 pub use qlog_entries::{Logged, LoggedFrame};
 pub use qpack::Field;
-pub use queued_connection::{Output, QueuedConnection};
+pub use queued_commands::{Output, QueuedConnection};
+pub use quic_sink::Sink;
 pub use request::Half;
 pub use request_streams::Place;
 pub use settings::{PeerSettings, Settings};
-pub use sink::Sink;
 pub use uringcore_wire::varint;

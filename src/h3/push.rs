@@ -16,8 +16,8 @@ use super::event::Role;
 use super::field_validation::{self, Line, TargetCheck};
 use super::frame::{self, frame_type, stream_type};
 use super::qpack::Field;
+use super::quic_sink::Sink;
 use super::request::{Half, RequestStream};
-use super::sink::Sink;
 use super::unidirectional_stream::{UnidirectionalKind, UnidirectionalStream};
 
 /// The state of a connection's pushes: push IDs, their limit, and promises.

@@ -9,8 +9,8 @@ use super::error::{Code, ConnectionError, RemoteError};
 use super::event::{Event, Role};
 use super::field_validation::Method;
 use super::frame;
+use super::quic_sink::Sink;
 use super::request::{Half, Receiver, RequestStream};
-use super::sink::Sink;
 
 /// The state of a client's request stream, as far as its identifier shows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,10 +4,10 @@
 
 use std::os::fd::OwnedFd;
 
-use crate::buffer_pool::RecvBuf;
 use crate::errno::Errno;
 use crate::file_operations::FileOutcome;
 use crate::operation_table::{OpId, Token};
+use crate::receive_buffer_pool::RecvBuf;
 use crate::received_datagram::Datagram;
 use crate::received_message::{PeerAddress, ReceivedMessage};
 

@@ -5,7 +5,7 @@
 //! | `operations` | the methods that start an operation |
 //!
 //! This file has a driver's construction and end, the wait for completions, and their return. The code that both
-//! backends share is in `backend_state`.
+//! backends share is in `common_backend_state`.
 
 mod operations;
 
@@ -14,14 +14,14 @@ use std::fmt;
 use std::io;
 use std::time::{Duration, Instant};
 
-use crate::backend_state::BackendState;
-use crate::buffer_pool::BufferPool;
+use crate::backend_setup_error::SetupError;
+use crate::common_backend_state::BackendState;
 use crate::completion::{Completion, Entered, Outcome};
-use crate::config::{Backend, DriverConfig, DriverStats};
+use crate::driver_config::{Backend, DriverConfig, DriverStats};
 use crate::epoll::Epoll;
 use crate::errno::Errno;
 use crate::fork_detection::OwnerProcess;
-use crate::setup_error::SetupError;
+use crate::receive_buffer_pool::BufferPool;
 use crate::spin_policy::SpinPolicy;
 use crate::uring::{Inherited, Uring};
 use crate::waker::Waker;

@@ -18,7 +18,7 @@
 //!   program asks for it (`Engine::share_sockets`). Connections that were accepted and not delivered stay with the
 //!   parent. QUIC endpoints stay with the parent too, because two processes with the same keys would repeat nonces.
 //! - Values that exist once in a process (places for open files, the list of memory budgets, a thread of
-//!   `background_files`) are created again in the child (`per_process`). Endpoints that the parent made keep their
+//!   `background_log_files`) are created again in the child (`per_process_global`). Endpoints that the parent made keep their
 //!   memory budget; endpoints that the child makes share a new one.
 
 use std::io;

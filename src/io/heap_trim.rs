@@ -3,9 +3,10 @@
 //! glibc returns memory only from the top of an arena. Memory that was freed below it, which may be nearly all memory
 //! of a burst, stays with the process.
 //!
-//! So `malloc_trim` is called once after a flood of data from clients (`uringcore_limits::memory_budget::flood_recovery`). Other
-//! allocators were measured and rejected. In the measurement twenty clients send uploads that nobody reads;
-//! "afterwards" is six seconds after they have closed. The other allocators were preloaded, so Python used them too:
+//! So `malloc_trim` is called once after a flood of data from clients
+//! (`uringcore_limits::memory_budget::flood_end_detection`). Other allocators were measured and rejected. In the
+//! measurement twenty clients send uploads that nobody reads; "afterwards" is six seconds after they have closed. The
+//! other allocators were preloaded, so Python used them too:
 //!
 //! | heap | MiB more at the peak | afterwards | an idle connection |
 //! | --- | --- | --- | --- |
@@ -24,7 +25,7 @@ use std::process;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 
-use crate::spawn::SignalMask;
+use crate::process_spawn::SignalMask;
 
 /// Returns the free pages of all arenas to the system, on a temporary thread. Does nothing while such a thread runs.
 /// Fails if the thread cannot be created.

@@ -10,7 +10,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV
 
 use socket2::SockAddr;
 
-use crate::buffer_pool::RecvBuf;
+use crate::receive_buffer_pool::RecvBuf;
 
 /// A received datagram. If [`segment_size`](Datagram::segment_size) is set, it is a batch of datagrams from one peer,
 /// which GRO has joined.

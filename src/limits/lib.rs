@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | [`memory_budget`] | bytes that a process holds for its clients, in total and by address |
 //! | [`semaphore`] | a semaphore that limits one client's use of an expensive resource |
-//! | [`connections`] | connections of a server, in total and by address |
+//! | [`connection_limits`] | connections of a server, in total and by address |
 //! | [`fair_permits`] | permits for a scarce resource, shared fairly among clients |
 //! | [`token_bucket`] | a limit of events a second, with a burst after an idle time |
 //!
@@ -12,7 +12,7 @@
 
 #![forbid(unsafe_code)]
 
-pub mod connections;
+pub mod connection_limits;
 pub mod fair_permits;
 pub mod memory_budget;
 pub mod semaphore;

@@ -15,9 +15,9 @@
 //! be shed.
 //!
 //! - `accounts`: the search for the accounts that hold most; `charge`: bytes that hosts keep;
-//!   `flood_recovery`: the memory that returns to the system after a flood.
+//!   `flood_end_detection`: the memory that returns to the system after a flood.
 //!
-//! Not here: which bytes count, and the reaction to an account above its share (`quic::endpoint::memory`).
+//! Not here: which bytes count, and the reaction to an account above its share (`quic::endpoint::memory_shedding`).
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -26,11 +26,11 @@ use std::time::Instant;
 
 mod accounts;
 mod charge;
-mod flood_recovery;
+mod flood_end_detection;
 
 use accounts::Accounts;
 pub use charge::{Charge, Queued};
-use flood_recovery::FloodRecovery;
+use flood_end_detection::FloodRecovery;
 
 /// The addresses that limits count as one client: an IPv4 address, or the /64 network of one IPv6 subscriber (RFC
 /// 6177). The Python server's log counts clients in the same way (`_log_rate_limits.network`).

@@ -9,7 +9,7 @@
 //! - `connection`: one connection: commands in, [`Event`]s out.
 //! - `streams`: extends quinn-proto's streams.
 //! - `paths`: the addresses and sockets of a connection (RFC 9000 section 9).
-//! - `deadlines`, `datagram_queue`: collections that several of these use.
+//! - `deadline_set`, `datagram_queue`: collections that several of these use.
 //! - `event`, `error`, `stats`: types that the application gets.
 //! - `read_on_demand`: streams and datagrams that a program reads on demand.
 //! - `tls`: certificates, verification, the crypto session under QUIC; `qlog`: qlog events from packets.
@@ -25,7 +25,7 @@ mod accept_policy;
 mod address_tokens;
 mod connection;
 mod datagram_queue;
-mod deadlines;
+mod deadline_set;
 mod endpoint;
 mod error;
 mod event;
@@ -46,7 +46,7 @@ pub use connection::{
     Connection,
     pre_connect_commands::{Command, CommandError, PreConnectCommands},
 };
-pub use deadlines::Deadlines;
+pub use deadline_set::Deadlines;
 pub use endpoint::{ConnectionKey, DatagramMeta, Endpoint, GSO_SEGMENTS_MAX, Taking, Transmit};
 pub use error::{ConnectError, DatagramError, MigrationError, StreamError};
 pub use event::{Chunks, CloseKind, Event, Received, StreamEnd};

@@ -22,12 +22,12 @@ from uringcore._uringcore import (
 )
 from uringcore.devcert import DevelopmentCertificate
 from uringcore.quic import ClientConfig, ServerConfig
-from uringcore.quic import _configuration_setup as setup
+from uringcore.quic import _configuration_conversion as setup
 from uringcore.quic._worker_states import WorkerStates
 from uringcore.quic.configuration import QuicConfiguration
 from uringcore.quic.connection import QuicConnection
 from uringcore.quic.limits import ServerLimits
-from uringcore.server._limits import HTTP3Limits, SessionLimits
+from uringcore.server._http3_limits import HTTP3Limits, SessionLimits
 
 SERVER = ("127.0.0.1", 4433)
 PLACES = WorkerStates(1)

@@ -13,7 +13,7 @@ import pytest
 
 from tests.loop.harness import Runner, factory, rounds
 from uringcore import _uringcore
-from uringcore.aio._operation import finish
+from uringcore.aio._pending_operation import finish
 
 BACKENDS = ("uring", "epoll")
 

@@ -10,8 +10,8 @@ from tests.quic.test_quic_sans_io import Pair, drained
 from uringcore.h3.connection import H3Connection
 from uringcore.h3.events import DataReceived, HeadersReceived
 from uringcore.quic import events
-from uringcore.quic._aioquic_tables import StreamCodes
-from uringcore.quic._peer_names import PeerNames
+from uringcore.quic._aioquic_private_tables import StreamCodes
+from uringcore.quic._non_ip_peer_addresses import PeerNames
 from uringcore.quic.configuration import QuicConfiguration
 from uringcore.quic.connection import QuicConnection, pull_quic_header
 from uringcore.quic.logger import QuicLogger

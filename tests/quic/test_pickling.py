@@ -14,7 +14,7 @@ import pkgutil
 import pytest
 
 import uringcore
-from uringcore.h3 import _codes as codes
+from uringcore.h3 import _codes_and_errors as codes
 from uringcore.h3 import exceptions as h3
 from uringcore.http3 import _errors as http3
 from uringcore.http3._exit_status import CommandFailure

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from tests.quic.harness import connecting, serving, ticket_of
-from uringcore.asyncio import _first_flight as first_flight
+from uringcore.asyncio import _held_first_flight as first_flight
 from uringcore.quic import events
 from uringcore.quic.logger import QuicLogger
 

@@ -18,7 +18,7 @@ from tests.quic.test_quic_qlog import exchange
 from tests.quic.test_quic_sans_io import CLIENT, SERVER
 from uringcore.asyncio import connect
 from uringcore.quic import events
-from uringcore.quic._sequence_logger import QuicSequenceLogger, TraceLimits
+from uringcore.quic._qlog_files import QuicSequenceLogger, TraceLimits
 from uringcore.quic.configuration import QuicConfiguration
 from uringcore.quic.connection import QuicConnection
 
@@ -271,7 +271,7 @@ def test_a_path_that_is_no_folder():
 
 ENDS = """
 import os, signal, sys
-from uringcore.quic._sequence_logger import QuicSequenceLogger
+from uringcore.quic._qlog_files import QuicSequenceLogger
 logger = QuicSequenceLogger(sys.argv[1])
 trace = logger.start_trace(is_client=True, odcid=b"x")
 trace.log_event(category="program", event="first", data={})

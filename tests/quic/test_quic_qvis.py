@@ -21,7 +21,7 @@ from tests.support.udp_proxy import ImpairmentProxy
 from uringcore.asyncio import connect
 from uringcore.h3.connection import H3Connection
 from uringcore.h3.events import DataReceived, HeadersReceived
-from uringcore.quic._sequence_logger import QuicSequenceLogger
+from uringcore.quic._qlog_files import QuicSequenceLogger
 from uringcore.quic.logger import QuicFileLogger
 
 SIZE = 300_000

@@ -28,7 +28,7 @@ STARTED_TCP = re.compile(r"Uvicorn running on \w+://[^ ]*:(\d+)")
 PATIENT = """
 import sys
 from tests.server.application import app
-from uringcore.server import run, _client_liveness as watch
+from uringcore.server import run, _client_liveness_at_shutdown as watch
 
 watch.SILENCE_SECONDS = 60.0
 run(app, port=0, ssl_certfile=sys.argv[1], ssl_keyfile=sys.argv[2], backend={backend!r})

@@ -13,11 +13,11 @@ from uvicorn.config import Config
 from uvicorn.main import main as uvicorn_command
 
 from tests.server.harness import APPLICATION, ROOT, command, environment
-from uringcore.quic._sequence_logger import TraceLimits
+from uringcore.quic._qlog_files import TraceLimits
 from uringcore.server import _command as command_module
-from uringcore.server._limits import limit_options, websocket_limits
-from uringcore.server._option_effects import PLACES, option_name
+from uringcore.server._http3_limits import limit_options, websocket_limits
 from uringcore.server._startup_errors import INSTALL_SERVER
+from uringcore.server._uvicorn_option_support import PLACES, option_name
 
 # Arguments of uvicorn's Config that are not on its command line, or not on ours.
 NOT_OPTIONS = {"callback_notify", "timeout_notify", "ssl_context_factory"}

@@ -7,7 +7,7 @@ import pytest
 
 from tests.server.harness import Server
 from tests.support.interpreter_roles import is_default_interpreter
-from uringcore.server._descriptors import DESCRIPTORS_MAX
+from uringcore.server._fd_limit_and_stdio import DESCRIPTORS_MAX
 
 pytestmark = pytest.mark.skipif(
     not is_default_interpreter(), reason="the system's limit does not depend on the interpreter"

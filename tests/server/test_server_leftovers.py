@@ -18,7 +18,7 @@ from tests.server.test_server_processes import gone
 from tests.server.worker_application import eventually, processes
 from tests.support.child_processes import bound
 from tests.support.other_user import OTHER_USER, needs_other_user
-from uringcore.server._shared_folder import LOCK, SharedFolder
+from uringcore.server._shared_process_folder import LOCK, SharedFolder
 
 KINDS = {"sessions", "reports"}
 

@@ -18,7 +18,7 @@ from tests.server.harness import PATIENT, ROOT, environment
 from tests.support.child_processes import bound
 from uringcore.http3 import RequestFailedError, RequestResetError
 from uringcore.quic._errors import QuicConnectionError
-from uringcore.server._client_liveness import LINGER_MAX_SECONDS
+from uringcore.server._client_liveness_at_shutdown import LINGER_MAX_SECONDS
 
 
 def test_http1_announces_http3(server):

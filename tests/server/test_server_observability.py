@@ -19,11 +19,11 @@ from tests.server.harness import command
 from tests.support.free_ports import free_port
 from uringcore.quic._openmetrics_text import CONTENT_TYPE, Family, exposition
 from uringcore.server import Config
-from uringcore.server._counters import Counters, Histogram
 from uringcore.server._listening_sockets import bind_metrics
-from uringcore.server._metrics import families
+from uringcore.server._metric_definitions import families
 from uringcore.server._metrics_middleware import MetricsMiddleware
-from uringcore.server._snapshot import Report, quantiles
+from uringcore.server._request_counters import Counters, Histogram
+from uringcore.server._stats_snapshot import Report, quantiles
 
 pytestmark = pytest.mark.either_backend
 

@@ -22,9 +22,9 @@ from cryptography.hazmat.primitives.serialization import (
 from tests.server.harness import APPLICATION, ROOT, Server, command, environment
 from uringcore import http3
 from uringcore.devcert import DevelopmentCertificate
-from uringcore.quic._sequence_logger import TraceLimits
+from uringcore.quic._qlog_files import TraceLimits
 from uringcore.server import Config
-from uringcore.server._limits import HTTP3Limits, SessionLimits, limit_options
+from uringcore.server._http3_limits import HTTP3Limits, SessionLimits, limit_options
 from uringcore.server._startup_errors import INSTALL_SERVER, StartupError
 
 

@@ -60,7 +60,7 @@ def test_uvicorns_proxy_middleware_is_bypassed_without_forwarding_headers() -> N
     """`direct` returns the application inside of uvicorn's middleware, which passes a request without those
     header fields on unchanged.
     """
-    from uringcore.server._http3_service import direct
+    from uringcore.server._http3_shared_state import direct
 
     async def application(scope, receive, send):
         pass

@@ -18,7 +18,7 @@ from tests.server.harness import APPLICATION, ROOT, environment
 from tests.support.reset_oracle import asked_for, asked_of_one_that_ends, mark, victim
 from uringcore.quic._errors import QuicConfigurationError
 from uringcore.server import _config as config
-from uringcore.server import _reset_key as reset_key
+from uringcore.server import _stateless_reset_key as reset_key
 from uringcore.server._startup_errors import StartupError
 
 HOSTS = {"127.0.0.1": socket.AF_INET, "::1": socket.AF_INET6}

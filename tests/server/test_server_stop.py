@@ -23,7 +23,7 @@ from uringcore.h3.connection import ErrorCode, H3Connection
 from uringcore.h3.events import GoAwayReceived
 from uringcore.quic.configuration import QuicConfiguration
 from uringcore.quic.events import ConnectionTerminated, ProtocolNegotiated
-from uringcore.server._client_liveness import LINGER_MAX_SECONDS, ClientLiveness
+from uringcore.server._client_liveness_at_shutdown import LINGER_MAX_SECONDS, ClientLiveness
 from uringcore.server._tcp_shutdown import close_lingering
 
 SLOW_BYTES = 16 << 20

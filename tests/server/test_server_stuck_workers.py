@@ -16,7 +16,7 @@ from uringcore.server import Config
 from uringcore.server import _supervisor as supervisors
 from uringcore.server._listening_sockets import ServerSockets
 from uringcore.server._supervisor import Supervisor
-from uringcore.server._worker import SERVING
+from uringcore.server._worker_process import SERVING
 
 
 def test_a_worker_at_its_request_limit_is_replaced_once_a_successor_starts(

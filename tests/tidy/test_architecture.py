@@ -110,8 +110,8 @@ def test_every_folder_of_the_bindings_has_a_row() -> None:
 
 
 OPTION_CLASSES = [
-    ("server/_limits.py", "HTTP3Limits"),
-    ("server/_limits.py", "SessionLimits"),
+    ("server/_http3_limits.py", "HTTP3Limits"),
+    ("server/_http3_limits.py", "SessionLimits"),
     ("quic/limits.py", "ServerLimits"),
 ]
 

@@ -21,7 +21,7 @@ ORDER = {
         "event",
         "address_tokens",
         "settings",
-        "deadlines",
+        "deadline_set",
         "accept_policy",
         "stats",
         "paths",
@@ -42,18 +42,25 @@ NEVER = {
     "io": {
         "uring": {"driver", "epoll"},
         "epoll": {"driver", "uring"},
-        "net": {"driver", "epoll", "operation_table", "buffer_pool", "uring"},
-        "background_files": {"driver", "epoll", "net", "operation_table", "buffer_pool", "uring"},
+        "net": {"driver", "epoll", "operation_table", "receive_buffer_pool", "uring"},
+        "background_log_files": {
+            "driver",
+            "epoll",
+            "net",
+            "operation_table",
+            "receive_buffer_pool",
+            "uring",
+        },
     },
     "engine": {
-        "transport": {"host", "quic", "turn"},
-        "quic": {"host", "transport", "turn"},
+        "transport": {"host", "quic", "engine"},
+        "quic": {"host", "transport", "engine"},
         # A host can use these without an engine.
-        "host": {"one_shot_operations", "quic", "transport", "turn"},
+        "host": {"one_shot_operations", "quic", "transport", "engine"},
     },
     # The parts of a connection's state that a connection and its streams use.
     "h3": {
-        part: {"connection", "request_streams", "control_stream", "send", "request"}
+        part: {"connection", "request_streams", "control_stream", "send_commands", "request"}
         for part in (
             "critical_streams",
             "request_stream_ids",
@@ -218,7 +225,7 @@ PARTS = {
             "lifecycle",
             "memory_account",
             "negotiated_values",
-            "packet_log",
+            "qlog_connection_events",
             "packet_observer",
             "path_observer",
             "ping_observer",
@@ -456,7 +463,7 @@ def test_only_the_loops_own_thread_reaches_the_engine_past_the_guard() -> None:
         for path in (ROOT / "src/py").rglob("*.rs")
         if "with_engine_at_hand(" in path.read_text()
     }
-    assert users == {"loop/turn.rs", "quic/endpoint/event_delivery.rs"}
+    assert users == {"loop/iteration.rs", "quic/endpoint/event_delivery.rs"}
 
 
 def left_out(crate: Path) -> list[str]:

@@ -18,7 +18,11 @@ from uringcore.devcert import DevelopmentCertificate
 from uringcore.quic.limits import ServerLimits
 from uringcore.quic.workers import PortGroup
 from uringcore.tls import CipherSuite, Group
-from uringcore.webtransport._session_transport import over_http3, quic_configuration, session_limits
+from uringcore.webtransport._session_only_connection import (
+    over_http3,
+    quic_configuration,
+    session_limits,
+)
 
 pytestmark = pytest.mark.either_backend
 
@@ -463,7 +467,7 @@ def test_settings_without_webtransport_are_refused(certificate, field):
 @pytest.mark.parametrize("field", OTHERS)
 def test_every_other_setting_reaches_connections_or_sessions(certificate, field, monkeypatch):
     """Each one changes the configuration, the limits of sessions, or a field that the server itself reads."""
-    monkeypatch.setattr("uringcore.webtransport._session_transport.WebTransportLimits", dict)
+    monkeypatch.setattr("uringcore.webtransport._session_only_connection.WebTransportLimits", dict)
     if field in ("ack_delay_max", "ack_reordering"):
         base = {"ack_packets_max": 9}
     else:

@@ -12,14 +12,14 @@ A program written for aiofiles runs with ``import uringcore.aio as aiofiles``. F
 | file | noun |
 | --- | --- |
 | ``_open`` | ``open``: from a path and a mode to a file object |
-| ``_base`` | the methods that binary and text files share |
+| ``_file_base`` | the methods that binary and text files share |
 | ``_text_file``, ``_text_decoder`` | text files; their decoder and its positions |
 | ``_buffered_file``, ``_raw_file`` | binary files with a buffer, and without |
 | ``_binary_file`` | position and close of binary files |
-| ``_buffer`` | bytes read ahead, and bytes that wait to be written |
-| ``_descriptor`` | single operations on an open descriptor |
-| ``_file_lock`` | the order of operations on one file |
-| ``_operation`` | one operation in progress, and its result after a cancellation |
+| ``_file_buffer`` | bytes read ahead, and bytes that wait to be written |
+| ``_descriptor_operations`` | single operations on an open descriptor |
+| ``_operation_order`` | the order of operations on one file |
+| ``_pending_operation`` | one operation in progress, and its result after a cancellation |
 | ``_file_backends`` | the two implementations of operations: the ring, and threads |
 | ``os``, ``ospath`` | functions of ``os`` and ``os.path`` |
 | ``tempfile``, ``_temporary_files`` | temporary files and directories; the classes of two of them |

@@ -1,8 +1,7 @@
 """An open binary file, with or without a buffer: its position and its close.
 
-``_buffer``, ``_buffered_file`` and ``_raw_file`` read and write in sequence; ``_base`` has the methods that
-text files share.
-"""
+``_file_buffer``, ``_buffered_file`` and ``_raw_file`` read and write in sequence; ``_file_base`` has the
+methods that text files share. """
 
 from __future__ import annotations
 
@@ -14,8 +13,8 @@ import warnings
 from functools import partial
 from typing import Any
 
-from ._base import AsyncIOBase, as_size
-from ._buffer import Buffer
+from ._file_base import AsyncIOBase, as_size
+from ._file_buffer import Buffer
 
 __all__ = ["AsyncFile"]
 

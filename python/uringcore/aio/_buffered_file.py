@@ -7,7 +7,7 @@ A call that the buffer can answer does not suspend. After a cancelled call:
   or ``close``;
 - a call that was still waiting for its turn has done nothing.
 
-``_buffer`` implements the buffer, and ``_text_file`` text files.
+``_file_buffer`` implements the buffer, and ``_text_file`` text files.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from ._base import as_bytes, as_size
 from ._binary_file import AsyncFile
 from ._file_backends import Opened
+from ._file_base import as_bytes, as_size
 from ._raw_file import AsyncFileIO
 
 __all__ = ["AsyncBufferedIOBase", "AsyncBufferedReader"]

@@ -1,7 +1,7 @@
 """The two implementations of file operations: the ring of a loop, or an executor's threads.
 
 There is one object per loop (and executor), with one method per operation; most start the operation and
-return it (``_operation``). :class:`RingFiles` uses the loop's ring wherever io_uring has the
+return it (``_pending_operation``). :class:`RingFiles` uses the loop's ring wherever io_uring has the
 operation, and threads otherwise; :class:`Files` serves the epoll backend and every other asyncio
 loop. ``_binary_file`` and ``_text_file`` handle buffers, positions and text, and ``os`` paths.
 """
@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 from .. import _uringcore
 from .._loop import UringEventLoop
-from ._operation import Operation, ThreadOperation, finish
+from ._pending_operation import Operation, ThreadOperation, finish
 
 __all__ = [
     "AT_EMPTY_PATH",

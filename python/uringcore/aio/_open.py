@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, TypeVar, cast
 from .. import _uringcore
 from ._buffered_file import AsyncBufferedIOBase, AsyncBufferedReader
 from ._file_backends import Files, Loop, Opened, Pool, files_of
-from ._operation import finish
+from ._pending_operation import finish
 from ._raw_file import AsyncFileIO
 from ._text_file import AsyncTextIOWrapper
 

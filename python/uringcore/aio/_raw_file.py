@@ -1,6 +1,6 @@
 """Unbuffered binary files, as ``io.FileIO``: one operation for one call.
 
-``_binary_file`` and ``_buffer`` have the code that buffered files share.
+``_binary_file`` and ``_file_buffer`` have the code that buffered files share.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from .. import _uringcore
-from ._base import as_bytes, as_size
 from ._binary_file import AsyncFile
+from ._file_base import as_bytes, as_size
 
 __all__ = ["AsyncFileIO"]
 

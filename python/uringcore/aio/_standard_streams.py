@@ -11,7 +11,7 @@ import sys
 from typing import Any
 
 from ._file_backends import files_of
-from ._operation import finish
+from ._pending_operation import finish
 
 __all__ = [
     "StandardStream",

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from ._file_backends import Files
 from ._open import Opening
-from ._operation import finish
+from ._pending_operation import finish
 
 __all__ = ["AsyncSpooledTemporaryFile", "AsyncTemporaryDirectory"]
 

@@ -13,8 +13,8 @@ import struct
 import weakref
 from typing import Any, Final, NamedTuple
 
-from ._base import AsyncIOBase
 from ._buffered_file import AsyncBufferedIOBase
+from ._file_base import AsyncIOBase
 
 __all__ = ["TextReader"]
 

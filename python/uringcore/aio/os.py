@@ -21,7 +21,7 @@ from typing import Any, ParamSpec, TypeVar, cast
 from .. import _uringcore
 from . import ospath as path
 from ._file_backends import AnyPath, Loop, Pool, RingFiles, at_directory, files_of
-from ._operation import Operation, finish
+from ._pending_operation import Operation, finish
 from .ospath import Fd, lstat, stat
 
 __all__ = [

@@ -12,7 +12,7 @@ from typing import Any
 
 from .. import _uringcore
 from ._file_backends import AT_EMPTY_PATH, Loop, PathOrFd, Pool, RingFiles, at_directory, files_of
-from ._operation import finish
+from ._pending_operation import finish
 
 __all__ = [
     "abspath",

@@ -15,7 +15,7 @@ from typing import Any
 
 from ._file_backends import Loop, Pool, files_of
 from ._open import AnyFile, Opening, check, open  # noqa: A004 - that of files here
-from ._operation import finish
+from ._pending_operation import finish
 from ._temporary_files import AsyncSpooledTemporaryFile, AsyncTemporaryDirectory
 from .os import unlink
 

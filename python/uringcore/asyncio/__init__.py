@@ -6,7 +6,7 @@
 | ``server`` | ``serve`` |
 | ``protocol`` | ``QuicConnectionProtocol`` |
 | ``_stream_transport`` | the transport behind a stream's reader and writer |
-| ``_first_flight`` | ``connect(..., transmit=False)`` |
+| ``_held_first_flight`` | ``connect(..., transmit=False)`` |
 """
 
 from __future__ import annotations

@@ -8,10 +8,10 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, TypeVar, overload
 
 from uringcore.asyncio.protocol import QuicConnectionProtocol, QuicStreamHandler
+from uringcore.quic._endpoint_transport import QuicTransport
 from uringcore.quic._happy_eyeballs import ATTEMPT_DELAY, interleaved
-from uringcore.quic._host_checks import check_bound, check_target, server_name_of
+from uringcore.quic._host_argument_checks import check_bound, check_target, server_name_of
 from uringcore.quic._open_endpoint import begin_at, connect_first
-from uringcore.quic._transport import QuicTransport
 from uringcore.quic._udp_sockets import resolve
 from uringcore.quic.configuration import QuicConfiguration
 from uringcore.quic.connection import QuicConnection, QuicTokenHandler

@@ -15,15 +15,15 @@ from collections.abc import Callable, Coroutine
 from typing import Any, cast
 
 from uringcore._uringcore import LoopCore
-from uringcore.asyncio._first_flight import FirstFlight
+from uringcore.asyncio._held_first_flight import FirstFlight
 from uringcore.asyncio._stream_transport import QuicStreamAdapter, StreamFlow
 from uringcore.quic import events
+from uringcore.quic._client_migration import DriverSockets
 from uringcore.quic._close_arguments import check_code, check_reason
+from uringcore.quic._connection_lifecycle import ConnectionLife
+from uringcore.quic._endpoint_transport import QuicTransport
 from uringcore.quic._errors import error_from_event
 from uringcore.quic._foreign_loops import ForeignDriver, OwnConnection
-from uringcore.quic._lifecycle import ConnectionLife
-from uringcore.quic._migration import DriverSockets
-from uringcore.quic._transport import QuicTransport
 from uringcore.quic.connection import NetworkAddress, QuicConnection
 from uringcore.quic.packet import QuicErrorCode
 from uringcore.quic.stats import QuicConnectionStats

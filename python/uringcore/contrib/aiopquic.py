@@ -21,10 +21,9 @@ from uringcore._buffer_arguments import contiguous_bytes
 from uringcore._uringcore import ReceiveStream
 from uringcore.quic._close_arguments import check_code, check_reason
 from uringcore.quic._errors import DatagramSendError, QuicError, StreamResetError
-from uringcore.quic._native.connection_protocol import BaseConnectionProtocol
+from uringcore.quic._typed_api.connection_events import BaseConnectionProtocol
 from uringcore.quic.configuration import QuicConfiguration
-from uringcore.webtransport._client import connect as connect_session
-from uringcore.webtransport._event_classes import (
+from uringcore.webtransport._aiopquic_events import (
     WT_SESSION_GONE,
     WebTransportDatagramReceived,
     WebTransportError,
@@ -38,13 +37,14 @@ from uringcore.webtransport._event_classes import (
     WebTransportStreamDataReceived,
     WebTransportStreamReset,
 )
-from uringcore.webtransport._numbered_streams import PIECE_MAX, MessageMakers, NumberedStreams
+from uringcore.webtransport._client import connect as connect_session
 from uringcore.webtransport._outbox import Outboxes
 from uringcore.webtransport._quic_configuration import client_config, server_config
 from uringcore.webtransport._server import Server as SessionServer
 from uringcore.webtransport._server import serve as serve_sessions
 from uringcore.webtransport._session import Session, within
 from uringcore.webtransport._session_state import CODE_BITS, REASON_BYTES_MAX, check_path
+from uringcore.webtransport._streams_by_id import PIECE_MAX, MessageMakers, StreamsById
 
 __all__ = [
     "WT_SESSION_GONE",
@@ -106,7 +106,7 @@ class WebTransportSession:
         self._drains = False
         self._datagrams_drained = asyncio.Event()
         self._datagrams_drained.set()
-        self._streams = NumberedStreams(state._link, _MESSAGE_MAKERS, _EVENTS_MAX)
+        self._streams = StreamsById(state._link, _MESSAGE_MAKERS, _EVENTS_MAX)
         self._outboxes = Outboxes(self._streams, state._link.quic)
         self._streams.begin(state)
         self._streams.spawn(self._report_draining)

@@ -26,8 +26,8 @@ from uringcore.quic.workers import PortWorker
 from uringcore.server._config import Config
 from uringcore.server._listening_sockets import bind_addresses
 from uringcore.server._server import Server
+from uringcore.server._shared_udp_ports import WORKERS_MAX, Ports
 from uringcore.server._startup_errors import StartupError
-from uringcore.server._worker_places import WORKERS_MAX, Ports
 
 __all__ = ["Worker"]
 

@@ -57,7 +57,7 @@ from typing import Any
 
 from uringcore._uringcore import H3ConnectionCore
 from uringcore.buffer import UINT_VAR_MAX_SIZE, encode_uint_var
-from uringcore.h3._codes import (
+from uringcore.h3._codes_and_errors import (
     RESERVED_FRAME_TYPES,
     RESERVED_SETTINGS,
     ClosedCriticalStream,
@@ -78,7 +78,7 @@ from uringcore.h3._codes import (
     StreamCreationError,
     StreamType,
 )
-from uringcore.h3._messages import (
+from uringcore.h3._frame_and_header_checks import (
     CONNECTION_SPECIFIC_HEADERS,
     H3Stream,
     HeadersState,

@@ -15,7 +15,7 @@
 | file | noun |
 | --- | --- |
 | ``_client`` | ``Client``: requests to any origin, and second tries |
-| ``_methods`` | ``request``, ``get``, ``post`` and others, on top of ``stream`` |
+| ``_request_methods`` | ``request``, ``get``, ``post`` and others, on top of ``stream`` |
 | ``_connection_pool`` | the connections to one origin, and the requests that wait for them |
 | ``_pooled_connection`` | one of these connections, from its first packet to its last |
 | ``_resumption_cache`` | the address of an origin, with the tickets and tokens of its last connections |
@@ -24,12 +24,12 @@
 | ``_request`` | a request, and the rule for its repetition |
 | ``_exchange`` | one request and its response on their stream, with flow control |
 | ``_websocket`` | WebSocket messages on a stream |
-| ``_limits`` | time limits by phase, and bounds of connections |
+| ``_client_limits`` | time limits by phase, and bounds of connections |
 | ``_alt_svc`` | ``Alt-Svc``: the places where an origin offers HTTP/3 |
 | ``_url`` | origin and target of a URL |
 | ``_errors`` | exceptions |
-| ``_command`` | ``uringcore get`` |
-| ``_transfer``, ``_redirects`` | one transfer of the command; the request after a redirect |
+| ``_get_command`` | ``uringcore get`` |
+| ``_get_transfer``, ``_redirects`` | one transfer of the command; the request after a redirect |
 | ``_output_file``, ``_progress_bar`` | the file that it writes; its progress bar |
 | ``_exit_status`` | its exit statuses and error messages |
 | ``_http1_client`` | its ``--http1.1`` |
@@ -37,6 +37,7 @@
 
 from uringcore.http3._alt_svc import AlternativeCache
 from uringcore.http3._client import Client
+from uringcore.http3._client_limits import Limits, Timeouts
 from uringcore.http3._errors import (
     ConnectError,
     ConnectionLostError,
@@ -54,7 +55,6 @@ from uringcore.http3._errors import (
     WriteTimeoutError,
 )
 from uringcore.http3._exchange import Response
-from uringcore.http3._limits import Limits, Timeouts
 from uringcore.http3._websocket import WebSocket, WebSocketClosedError, WebSocketRefusedError
 
 __all__ = [

@@ -27,6 +27,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
+from uringcore.http3._client_limits import Limits, Timeouts
 from uringcore.http3._connection_pool import ConnectionPool
 from uringcore.http3._errors import (
     ConnectError,
@@ -37,11 +38,10 @@ from uringcore.http3._errors import (
     URLError,
 )
 from uringcore.http3._exchange import InterimHandler, Response
-from uringcore.http3._limits import Limits, Timeouts
-from uringcore.http3._methods import Methods
 from uringcore.http3._origin_connection import client_configuration
 from uringcore.http3._pooled_connection import PooledConnection
 from uringcore.http3._request import Content, Headers, Request, pairs, to_bytes
+from uringcore.http3._request_methods import Methods
 from uringcore.http3._resumption_cache import ResumptionCache, Route
 from uringcore.http3._url import parse_url
 from uringcore.http3._websocket import (
@@ -51,7 +51,7 @@ from uringcore.http3._websocket import (
     websocket_request,
 )
 from uringcore.quic._errors import QuicIdleTimeoutError
-from uringcore.quic._host_checks import server_name_of
+from uringcore.quic._host_argument_checks import server_name_of
 from uringcore.quic.configuration import QuicConfiguration
 
 __all__ = ["Client", "pooled_configuration"]

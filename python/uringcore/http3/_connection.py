@@ -22,6 +22,7 @@ from uringcore.h3.events import (
     MessageAborted,
 )
 from uringcore.h3.exceptions import GoingAwayError
+from uringcore.http3._client_limits import Timeouts
 from uringcore.http3._errors import (
     ConnectionLostError,
     InvalidRequestError,
@@ -32,7 +33,6 @@ from uringcore.http3._errors import (
     WriteTimeoutError,
 )
 from uringcore.http3._exchange import Exchange, InterimHandler, Response, end_upload
-from uringcore.http3._limits import Timeouts
 from uringcore.http3._request import Request
 from uringcore.quic._errors import QuicConnectionError, error_from_event
 from uringcore.quic.events import (

@@ -20,14 +20,14 @@ The public modules. ``configuration``, ``connection``, ``events``, ``logger`` an
 
 | file | noun |
 | --- | --- |
-| ``_native`` | the client and the server above |
+| ``_typed_api`` | the client and the server above |
 | ``configuration`` | ``QuicConfiguration`` |
 | ``connection`` | ``QuicConnection``: commands in, events out |
 | ``events`` | the events of a connection |
 | ``_errors`` | exceptions of connections and streams |
-| ``logger`` | qlog traces: ``_memory_logger``'s and ``_sequence_logger``'s classes |
-| ``_memory_logger`` | qlog traces in memory |
-| ``_sequence_logger`` | qlog traces written to files as events happen, bounded |
+| ``logger`` | qlog traces: ``_qlog_in_memory``'s and ``_qlog_files``'s classes |
+| ``_qlog_in_memory`` | qlog traces in memory |
+| ``_qlog_files`` | qlog traces written to files as events happen, bounded |
 | ``packet`` | numbers of RFC 9000: error codes, frame types, versions |
 | ``limits`` | ``ServerLimits``, and the policy for Retry packets |
 | ``sessions`` | session stores of servers |
@@ -38,29 +38,29 @@ The modules behind them:
 
 | file | noun |
 | --- | --- |
-| ``_open_endpoint``, ``_transport`` | opening a UDP socket with its connections; its transport |
+| ``_open_endpoint``, ``_endpoint_transport`` | opening a UDP socket with its connections; its transport |
 | ``_foreign_loops`` | the transport on a loop that is not uringcore's |
 | ``_udp_sockets`` | UDP sockets: resolved, bound, with their buffers |
-| ``_host_checks`` | checks of hosts and ports |
+| ``_host_argument_checks`` | checks of hosts and ports |
 | ``_happy_eyeballs`` | the choice among a name's addresses (RFC 8305) |
 | ``_configuration_fields`` | the fields of a configuration |
-| ``_configuration_setup`` | conversion of a configuration for the extension |
-| ``_credentials`` | loading certificates and keys |
+| ``_configuration_conversion`` | conversion of a configuration for the extension |
+| ``_credential_loading`` | loading certificates and keys |
 | ``_certificate_selection`` | selecting one of a server's certificates |
-| ``_accept_settings`` | the limits of a server's endpoint, and the protocol object of a new connection |
+| ``_server_endpoint_settings`` | a server endpoint's limits, and the protocol object of a new connection |
 | ``_close_arguments`` | checks of arguments of closes and resets |
 | ``_available_memory`` | the memory of this process, and the part that clients may fill |
 | ``_session_store_thread`` | the thread that calls a session store |
 | ``_frame_records`` | records of frames and parameters |
 | ``_packet_headers`` | headers of packets in the clear, for programs that route datagrams |
 | ``_openmetrics_text`` | the text format of OpenMetrics |
-| ``_process_group`` | the processes of a ``PortGroup`` |
+| ``_worker_process_group`` | the processes of a ``PortGroup`` |
 | ``_worker_states`` | the state of each place on their port |
-| ``_lifecycle``, ``_migration`` | a connection's handshake, pings and end; a client's change of network |
-| ``_aioquic_private_names``, ``_aioquic_tables`` | aioquic's private attributes that programs read |
+| ``_connection_lifecycle``, ``_client_migration`` | handshake, pings and end; a client's change of network |
+| ``_aioquic_private_names``, ``_aioquic_private_tables`` | aioquic's private attributes that programs read |
 | ``_handshake_results`` | results of the TLS handshake under aioquic's names |
 | ``_client_hello_hook`` | a ClientHello for programs that replace aioquic's handler |
-| ``_peer_names`` | names of peers that are not IP addresses |
+| ``_non_ip_peer_addresses`` | names of peers that are not IP addresses |
 """
 
 from __future__ import annotations
@@ -87,11 +87,11 @@ if TYPE_CHECKING:
         StreamResetError,
         StreamStoppedError,
     )
-    from uringcore.quic._native.certificates import Certificate
-    from uringcore.quic._native.client import connect
-    from uringcore.quic._native.config import ClientConfig, ServerConfig
-    from uringcore.quic._native.connection import Connection
-    from uringcore.quic._native.server import Listener, listen
+    from uringcore.quic._typed_api.certificates import Certificate
+    from uringcore.quic._typed_api.client import connect
+    from uringcore.quic._typed_api.config import ClientConfig, ServerConfig
+    from uringcore.quic._typed_api.connection import Connection
+    from uringcore.quic._typed_api.server import Listener, listen
     from uringcore.quic.limits import ServerLimits
 
 __all__ = [
@@ -129,11 +129,11 @@ __all__ = [
 _HOMES = {
     "_uringcore": {"BidirectionalStream", "ReceiveStream", "SendStream"},
     "quic.limits": {"ServerLimits"},
-    "quic._native.client": {"connect"},
-    "quic._native.certificates": {"Certificate"},
-    "quic._native.config": {"ClientConfig", "ServerConfig"},
-    "quic._native.connection": {"Connection"},
-    "quic._native.server": {"Listener", "listen"},
+    "quic._typed_api.client": {"connect"},
+    "quic._typed_api.certificates": {"Certificate"},
+    "quic._typed_api.config": {"ClientConfig", "ServerConfig"},
+    "quic._typed_api.connection": {"Connection"},
+    "quic._typed_api.server": {"Listener", "listen"},
 }
 
 

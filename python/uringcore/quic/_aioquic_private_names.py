@@ -1,7 +1,7 @@
 """Private names of aioquic's connection that real programs use: measurements, the end, the peer's IDs.
 
 They are computed from public attributes; only the end of the connection is stored for them. The tables of
-streams and paths are in :mod:`uringcore.quic._aioquic_tables`.
+streams and paths are in :mod:`uringcore.quic._aioquic_private_tables`.
 
 The state machine does not expose unused connection IDs of the peer, so only their numbers are visible.
 """

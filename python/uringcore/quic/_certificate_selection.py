@@ -1,7 +1,7 @@
 """Certificates of a QUIC server, selected by the client's server name (RFC 6066 section 3) and by the
 signature algorithms that the client can verify (RFC 8446 section 4.2.3).
 
-:mod:`uringcore.quic._credentials` reads the files. Rust selects a certificate during the handshake.
+:mod:`uringcore.quic._credential_loading` reads the files. Rust selects a certificate during the handshake.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The fields of a :class:`~uringcore.quic.configuration.QuicConfiguration`: plain data, with aioquic's names.
 
-:mod:`uringcore.quic._configuration_setup` checks and converts them.
+:mod:`uringcore.quic._configuration_conversion` checks and converts them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, TextIO
 
 from uringcore.quic._certificate_selection import NamedCertificate
-from uringcore.quic._memory_logger import QuicLogger
+from uringcore.quic._qlog_in_memory import QuicLogger
 from uringcore.quic.packet import QuicProtocolVersion
 from uringcore.quic.sessions import SessionStore
 from uringcore.tls import CipherSuite, Group, MemorySessionStore, SessionTicket

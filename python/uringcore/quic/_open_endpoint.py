@@ -1,5 +1,5 @@
 """Opening a UDP socket for QUIC: ``create_quic_endpoint``, for a server or for a client's first address that
-answers. The result is a :class:`~uringcore.quic._transport.QuicTransport`.
+answers. The result is a :class:`~uringcore.quic._endpoint_transport.QuicTransport`.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from uringcore._uringcore import LoopCore
-from uringcore.quic._accept_settings import (
+from uringcore.quic._endpoint_transport import QuicTransport
+from uringcore.quic._happy_eyeballs import ATTEMPT_DELAY, Attempt, first_to_answer, interleaved
+from uringcore.quic._server_endpoint_settings import (
     AcceptSettings,
     ProtocolFactory,
     ServerFactory,
     endpoint_options,
 )
-from uringcore.quic._happy_eyeballs import ATTEMPT_DELAY, Attempt, first_to_answer, interleaved
-from uringcore.quic._transport import QuicTransport
 from uringcore.quic._udp_sockets import bound_socket, connect_socket, resolve
 from uringcore.quic.configuration import QuicConfiguration
 from uringcore.quic.connection import QuicConnection

@@ -1,6 +1,6 @@
 """Metrics as text, in the format of OpenMetrics 1.0, which Prometheus reads.
 
-The metrics themselves are in :mod:`uringcore.quic.metrics` and in the server's ``_metrics``.
+The metrics themselves are in :mod:`uringcore.quic.metrics` and in the server's ``_metric_definitions``.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """UDP sockets for QUIC: resolved, bound, with large buffers.
 
-Receiving is in :mod:`uringcore.quic._transport`, sharing a port in :mod:`uringcore.quic.workers`.
+Receiving is in :mod:`uringcore.quic._endpoint_transport`, sharing a port in :mod:`uringcore.quic.workers`.
 
 A secret for stateless resets is refused on a socket with SO_REUSEPORT outside of a ``PortGroup``, whose port
 no other program can bind, and on one whose address another socket has. SO_REUSEADDR is switched off: reset
@@ -16,7 +16,7 @@ import socket
 import struct
 from typing import Any
 
-from uringcore.quic._host_checks import check_bound, number_of
+from uringcore.quic._host_argument_checks import check_bound, number_of
 
 __all__ = [
     "bind_udp",

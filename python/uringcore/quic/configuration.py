@@ -3,8 +3,8 @@
 The fields are in :mod:`uringcore.quic._configuration_fields`.
 Certificates and keys may be files, PEM or DER bytes, or ``cryptography`` objects.
 :meth:`QuicConfiguration.setup` converts everything for the state machine
-(:mod:`uringcore.quic._configuration_setup`). It raises :class:`~uringcore.quic.QuicConfigurationError`, with
-the field's name, for impossible and unsupported values.
+(:mod:`uringcore.quic._configuration_conversion`). It raises :class:`~uringcore.quic.QuicConfigurationError`,
+with the field's name, for impossible and unsupported values.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from typing import Any
 from uringcore._private_files import warn_if_exposed
 from uringcore._uringcore import QuicClientSetup, QuicServerSetup
 from uringcore.quic._certificate_selection import NamedCertificate, refuse_duplicate_names
+from uringcore.quic._configuration_conversion import client_setup, server_setup
 from uringcore.quic._configuration_fields import SMALLEST_MAX_DATAGRAM_SIZE, ConfigurationFields
-from uringcore.quic._configuration_setup import client_setup, server_setup
-from uringcore.quic._credentials import LOGGER, read_certificates, read_key
+from uringcore.quic._credential_loading import LOGGER, read_certificates, read_key
 from uringcore.quic._errors import QuicConfigurationError
 from uringcore.quic.limits import RetryPolicy
 from uringcore.quic.sessions import SessionStore

@@ -30,7 +30,7 @@ from uringcore.quic._aioquic_private_names import (
     QuicConnectionId,
     QuicConnectionState,
 )
-from uringcore.quic._aioquic_tables import NetworkPath, Stream, StreamCodes, Streams
+from uringcore.quic._aioquic_private_tables import NetworkPath, Stream, StreamCodes, Streams
 from uringcore.quic._client_hello_hook import HelloHook, destination_of
 from uringcore.quic._errors import (
     QuicAlpnError,
@@ -41,9 +41,9 @@ from uringcore.quic._errors import (
     QuicTlsError,
 )
 from uringcore.quic._handshake_results import HandshakeView
-from uringcore.quic._host_checks import server_name_of
-from uringcore.quic._memory_logger import QuicLoggerTrace
-from uringcore.quic._peer_names import PeerNames
+from uringcore.quic._host_argument_checks import server_name_of
+from uringcore.quic._non_ip_peer_addresses import PeerNames
+from uringcore.quic._qlog_in_memory import QuicLoggerTrace
 from uringcore.quic.configuration import SMALLEST_MAX_DATAGRAM_SIZE, QuicConfiguration
 from uringcore.quic.packet import (
     CONNECTION_ID_MAX_SIZE,

@@ -32,7 +32,8 @@ A trace in memory keeps its first 1,024 events, which show the beginning of the 
 ``loglevel:warning``.
 """
 
-from uringcore.quic._memory_logger import (
+from uringcore.quic._qlog_files import QuicSequenceLogger, TraceLimits
+from uringcore.quic._qlog_in_memory import (
     PACKET_TYPE_NAMES,
     QLOG_VERSION,
     Headers,
@@ -41,7 +42,6 @@ from uringcore.quic._memory_logger import (
     QuicLoggerTrace,
     hexdump,
 )
-from uringcore.quic._sequence_logger import QuicSequenceLogger, TraceLimits
 
 __all__ = [
     "PACKET_TYPE_NAMES",

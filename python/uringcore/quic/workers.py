@@ -40,8 +40,8 @@ from multiprocessing.context import BaseContext
 from typing import Any
 
 from uringcore._uringcore import steer_by_connection_id
-from uringcore.quic._process_group import ProcessGroup
 from uringcore.quic._udp_sockets import bind_udp
+from uringcore.quic._worker_process_group import ProcessGroup
 from uringcore.quic._worker_states import ABSENT, ACCEPTING, ENDING, WorkerStates
 
 __all__ = ["PortGroup", "PortWorker"]

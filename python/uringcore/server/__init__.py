@@ -10,16 +10,16 @@ it from a shell. ``Server`` and ``Config`` are uvicorn's classes of these names 
 | --- | --- |
 | ``_command``, ``_shell_completion`` | the command's options; their shell completion |
 | ``_startup_errors`` | errors that keep a server from starting |
-| ``_option_effects`` | uvicorn's options that apply to TCP alone, and options without effect |
+| ``_uvicorn_option_support`` | uvicorn's options that apply to TCP alone, and options without effect |
 | ``_config`` | a server's configuration, checked before anything starts |
 | ``_startup_checks``, ``_certificate_checks`` | checks of options and certificates, with one-line errors |
 | ``_server`` | uvicorn's server with HTTP/3 added |
 | ``_listening_sockets`` | the sockets that a server listens on, TCP and UDP |
 | ``_systemd_sockets`` | the sockets that systemd passes on |
 | ``_quic_listener`` | the QUIC endpoints of a server |
-| ``_certificate_reload``, ``_file_signature`` | reload of a renewed certificate; detection of changed files |
+| ``_certificate_reload``, ``_file_change_detection`` | reload of a renewed certificate; changed files |
 | ``_certificate_subject`` | a certificate's subject as text, for ASGI's ``tls`` extension |
-| ``_asgi_service`` | the service of the extension that runs the application |
+| ``_asgi_service_factory`` | the service of the extension that runs the application |
 | ``_http1`` | HTTP/1.1 in the extension (``http="native"``) |
 | ``_http2`` | uvicorn's HTTP/2, with an end of requests without content |
 | ``_lifespan`` | the application's start-up and shutdown |
@@ -27,26 +27,26 @@ it from a shell. ``Server`` and ``Config`` are uvicorn's classes of these names 
 | ``_cancellation_log`` | the log lines of applications that a stop cancels |
 | ``_reloader`` | the parent process of a server with ``--reload`` |
 | ``_supervisor`` | the parent process of several workers |
-| ``_worker`` | one worker process, from both sides |
+| ``_worker_process`` | one worker process, from both sides |
 | ``_run_modes`` | running a server until it ends: in this process, below ``--reload``, or in workers |
-| ``_descriptors`` | the limit of open files, and the three standard descriptors |
-| ``_shared_folder`` | folders that the processes of a server share |
+| ``_fd_limit_and_stdio`` | the limit of open files, and the three standard descriptors |
+| ``_shared_process_folder`` | folders that the processes of a server share |
 | ``_secret_keys`` | the secrets of address tokens and stateless resets, and their files |
-| ``_reset_key`` | the stateless reset key derived from ``http3_reset_key`` |
-| ``_worker_places`` | UDP ports that workers share, and each worker's place on them |
+| ``_stateless_reset_key`` | the stateless reset key derived from ``http3_reset_key`` |
+| ``_shared_udp_ports`` | UDP ports that workers share, and each worker's place on them |
 | ``gunicorn`` | gunicorn's worker class |
 | ``_controlling_terminal`` | detection of a controlling terminal |
-| ``_http3_service`` | the state that all HTTP/3 connections of a server share |
+| ``_http3_shared_state`` | the state that all HTTP/3 connections of a server share |
 | ``_http3_connection`` | the life of one HTTP/3 connection |
-| ``_limits`` | the limits of a server |
+| ``_http3_limits`` | the limits of a server |
 | ``_tcp_shutdown`` | TCP connections that would outlast a stopping server |
-| ``_client_liveness`` | detection of vanished clients of a stopping connection |
+| ``_client_liveness_at_shutdown`` | detection of vanished clients of a stopping connection |
 | ``_request_log`` | the access log and the error log |
 | ``_json_log`` | the log as JSON |
 | ``_metrics_middleware`` | request counting, and the metrics and status pages |
 | ``_shared_result`` | a report that concurrent callers share |
-| ``_counters``, ``_snapshot`` | event counters; a snapshot of a server |
-| ``_metrics``, ``_status_page`` | a report as OpenMetrics; the status page and its data |
+| ``_request_counters``, ``_stats_snapshot`` | event counters; a snapshot of a server |
+| ``_metric_definitions``, ``_status_page`` | a report as OpenMetrics; the status page and its data |
 | ``_metrics_port`` | a separate TCP port for metrics |
 | ``_worker_reports`` | exchange of reports among the processes of one server |
 | ``_asgi_scope`` | the part of ASGI's scope that all requests share |
@@ -81,8 +81,8 @@ capsules in each content message. Sending a datagram never waits: one that finds
 
 The memory and time that one HTTP/3 client can occupy are bounded. Each limit is an option
 (``http3_max_requests`` is ``--http3-max-requests``), a field of
-:class:`~uringcore.server._limits.HTTP3Limits`, for WebTransport of
-:class:`~uringcore.server._limits.SessionLimits`, or, for all connections together, of
+:class:`~uringcore.server._http3_limits.HTTP3Limits`, for WebTransport of
+:class:`~uringcore.server._http3_limits.SessionLimits`, or, for all connections together, of
 :class:`~uringcore.quic.limits.ServerLimits`. Names without their prefix ``http3_``:
 
 | resource | bound | when exceeded |

@@ -26,20 +26,20 @@ from uringcore._private_files import mark_checked, warn_if_exposed
 from uringcore.devcert import LOCALHOST, DevelopmentCertificate
 from uringcore.quic._available_memory import MEMORY_MIN, default_memory
 from uringcore.quic._errors import QuicConfigurationError
-from uringcore.quic._sequence_logger import QuicSequenceLogger, TraceLimits
+from uringcore.quic._qlog_files import QuicSequenceLogger, TraceLimits
 from uringcore.quic.configuration import QuicConfiguration
 from uringcore.quic.limits import RetryPolicy, ServerLimits
 from uringcore.quic.sessions import SessionStore, SharedSessionStore
 from uringcore.server._certificate_checks import check_certificate, quic_refusal
-from uringcore.server._file_signature import Signature, signature
+from uringcore.server._file_change_detection import Signature, signature
 from uringcore.server._http1 import CONNECT, NATIVE, NativeHTTP1
+from uringcore.server._http3_limits import HTTP3Limits, SessionLimits, limits_from, trace_limits
 from uringcore.server._lifespan import Lifespan
-from uringcore.server._limits import HTTP3Limits, SessionLimits, limits_from, trace_limits
 from uringcore.server._metrics_middleware import MetricsMiddleware
 from uringcore.server._metrics_port import METRICS_PATH
 from uringcore.server._request_log import log_config
 from uringcore.server._secret_keys import ServerKeys
-from uringcore.server._shared_folder import SharedFolder
+from uringcore.server._shared_process_folder import SharedFolder
 from uringcore.server._startup_checks import (
     check_environment,
     check_http3_port,
@@ -114,14 +114,14 @@ class Config(UvicornConfig):
       host name: it outlives a container only if the next one has the same host name.
     - ``http3_reset_group``: a name that machines with one ``http3_reset_key`` share if the load balancer
       routes packets to them by connection ID; ``None`` gives each machine a key of its own. See
-      :mod:`uringcore.server._reset_key`.
+      :mod:`uringcore.server._stateless_reset_key`.
     - ``http3_log_lines``: log lines that one HTTP/3 client may cause at once, besides its access lines; then
       one a minute. All clients together may cause 20 times as many. One line a minute counts the dropped
       ones. Each process of ``workers`` counts for itself. An exception that an application raises after its
       client has disconnected is such a line, with its traceback only at the level ``debug``; exceptions
       while the client is connected have no bound.
     - ``http3_qlog_dir``: a folder in which each HTTP/3 connection writes a qlog trace while it lives.
-      ``http3_qlog_`` and the name of a field of :class:`~uringcore.quic._sequence_logger.TraceLimits`: that
+      ``http3_qlog_`` and the name of a field of :class:`~uringcore.quic._qlog_files.TraceLimits`: that
       bound of the traces.
     - ``log_config``: uvicorn's; ``None`` leaves logging as the program has set it up.
     - ``root_path``: uvicorn's, without a trailing slash, since the path that follows begins with one.
@@ -132,9 +132,9 @@ class Config(UvicornConfig):
       127.0.0.1; then the application's ports do not serve them.
     - ``status_page``: the path of a page about the server; with ``status_on_metrics_port`` on the metrics
       port only.
-    - ``http3_`` and the name of a field of :class:`~uringcore.server._limits.HTTP3Limits`,
-      :class:`~uringcore.server._limits.SessionLimits` or :class:`~uringcore.quic.limits.ServerLimits`: that
-      limit.
+    - ``http3_`` and the name of a field of :class:`~uringcore.server._http3_limits.HTTP3Limits`,
+      :class:`~uringcore.server._http3_limits.SessionLimits` or :class:`~uringcore.quic.limits.ServerLimits`:
+      that limit.
     """
 
     # An attribute of uvicorn's that this class changes.

@@ -20,7 +20,7 @@ from uvicorn.server import ServerState
 
 from uringcore._uringcore import AsgiService, Http1Connection, Http1Limits, Http1Service
 from uringcore.server._certificate_subject import subject
-from uringcore.server._limits import HTTP3Limits, websocket_limits
+from uringcore.server._http3_limits import HTTP3Limits, websocket_limits
 
 __all__ = ["CONNECT", "NATIVE", "SHARED_LIMITS", "NativeHTTP1", "connect"]
 

@@ -1,7 +1,7 @@
 """An ASGI middleware that counts requests and serves the pages of metrics and status.
 
-It counts requests of HTTP/1.1 and HTTP/3 alike, by their ASGI messages. _metrics.py and _status_page.py make
-the pages, and _snapshot.py collects their data.
+It counts requests of HTTP/1.1 and HTTP/3 alike, by their ASGI messages. _metric_definitions.py and
+_status_page.py make the pages, and _stats_snapshot.py collects their data.
 
 The middleware is added only if an option needs it. A report reads a few hundred connections in each iteration
 of the loop, and all callers within a second share it. The counters of a connection are added when it ends.
@@ -17,10 +17,10 @@ from typing import Any, Protocol
 
 from uringcore.quic._openmetrics_text import CONTENT_TYPE, exposition
 from uringcore.server import _status_page as status_page
-from uringcore.server._counters import Counters
-from uringcore.server._metrics import families
+from uringcore.server._metric_definitions import families
+from uringcore.server._request_counters import Counters
 from uringcore.server._shared_result import SharedResult
-from uringcore.server._snapshot import Endpoint, Report, Sources, make_report
+from uringcore.server._stats_snapshot import Endpoint, Report, Sources, make_report
 from uringcore.server._worker_reports import WorkerReports
 
 __all__ = ["MetricsMiddleware"]

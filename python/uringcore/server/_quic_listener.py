@@ -12,13 +12,13 @@ import socket
 from collections.abc import Iterable
 
 from uringcore.h3.connection import ErrorCode
+from uringcore.quic._endpoint_transport import QuicTransport
 from uringcore.quic._open_endpoint import create_quic_endpoint
-from uringcore.quic._transport import QuicTransport
 from uringcore.quic.configuration import QuicConfiguration
 from uringcore.quic.limits import RetryPolicy, ServerLimits
 from uringcore.quic.workers import PortWorker
 from uringcore.server._http3_connection import HTTP3ServerProtocol
-from uringcore.server._http3_service import HTTP3Service
+from uringcore.server._http3_shared_state import HTTP3Service
 
 __all__ = ["HTTP3Listener", "warn_about_small_buffers"]
 

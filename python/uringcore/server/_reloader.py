@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from uringcore.server._config import Config
 from uringcore.server._startup_errors import STARTUP_FAILURE
 from uringcore.server._supervisor import DELAY_SECONDS_MAX, DELAY_SECONDS_MIN, SHORT_LIFE_SECONDS
-from uringcore.server._worker import Stoppable, stop_orphan
+from uringcore.server._worker_process import Stoppable, stop_orphan
 
 if TYPE_CHECKING:
     from uvicorn.supervisors.basereload import BaseReload as ChangeReload

@@ -13,13 +13,13 @@ import sys
 from multiprocessing.connection import Connection
 
 from uringcore.server._config import Config
-from uringcore.server._descriptors import raise_limit
+from uringcore.server._fd_limit_and_stdio import raise_limit
 from uringcore.server._listening_sockets import listen_or_exit, log_addresses, remove_unix
 from uringcore.server._reloader import Reloader, ReloaderLink
 from uringcore.server._server import Server
 from uringcore.server._startup_errors import STARTUP_FAILURE, StartupError, without_stop_signals
 from uringcore.server._supervisor import Supervisor
-from uringcore.server._worker import WorkerSlot
+from uringcore.server._worker_process import WorkerSlot
 
 __all__ = ["serve"]
 

@@ -1,6 +1,6 @@
 """The secrets of a server's address tokens and stateless resets, and the files that SIGHUP reads again.
 
-_reset_key.py derives the key of this machine.
+_stateless_reset_key.py derives the key of this machine.
 """
 
 from __future__ import annotations
@@ -8,9 +8,9 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterable
 
-from uringcore.quic._configuration_setup import KEYS_MAX
-from uringcore.server._reset_key import reset_key
+from uringcore.quic._configuration_conversion import KEYS_MAX
 from uringcore.server._startup_errors import StartupError
+from uringcore.server._stateless_reset_key import reset_key
 
 __all__ = ["ServerKeys"]
 

@@ -29,18 +29,18 @@ from typing import Any, Protocol
 
 from uvicorn.server import Server as UvicornServer
 
-from uringcore._exclusive_sockets import add_own_listeners
-from uringcore.quic._sequence_logger import QuicSequenceLogger
+from uringcore._socket_exclusivity import add_own_listeners
+from uringcore.quic._qlog_files import QuicSequenceLogger
 from uringcore.quic.workers import PortWorker
 from uringcore.server._asgi_scope import TLSExtension
-from uringcore.server._asgi_service import logs_access, make_asgi
+from uringcore.server._asgi_service_factory import logs_access, make_asgi
 from uringcore.server._cancel_shield import shielded, wait_despite_cancel
 from uringcore.server._cancellation_log import log_one_cancellation
 from uringcore.server._certificate_reload import CertificateReloader
 from uringcore.server._config import Config
 from uringcore.server._controlling_terminal import has_terminal
 from uringcore.server._http1 import NativeHTTP1
-from uringcore.server._http3_service import HTTP3Service
+from uringcore.server._http3_shared_state import HTTP3Service
 from uringcore.server._lifespan import Lifespan
 from uringcore.server._listening_sockets import (
     ServerSockets,

@@ -12,7 +12,7 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from uringcore.http3._command import parser
+from uringcore.http3._get_command import parser
 from uringcore.server._command import command as server_command
 
 __all__ = ["command"]

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from uringcore.server._snapshot import Report
+from uringcore.server._stats_snapshot import Report
 
 __all__ = ["DATA_QUERY", "data", "page"]
 

@@ -1,7 +1,7 @@
 """The parent process of several workers: it owns the sockets and keeps the configured number of workers.
 
-_worker.py implements a worker and its channel, and _worker_places.py assigns places on UDP ports. Signals
-and log lines are those of uvicorn's supervisor.
+_worker_process.py implements a worker and its channel, and _shared_udp_ports.py assigns places on UDP ports.
+Signals and log lines are those of uvicorn's supervisor.
 
 uvicorn's supervisor has no notion of a worker that serves, or of the worker that a packet belongs to, so
 this one replaces it. Generations overlap: a new worker has a separate place on the UDP port and serves
@@ -28,9 +28,9 @@ from typing import Any
 from uringcore.server._config import Config
 from uringcore.server._controlling_terminal import has_terminal
 from uringcore.server._listening_sockets import ServerSockets, close_metrics
+from uringcore.server._shared_udp_ports import WORKERS_MAX, Ports
 from uringcore.server._startup_errors import STARTUP_FAILURE
-from uringcore.server._worker import ENDING, SERVING, USED_UP, Target, Worker
-from uringcore.server._worker_places import WORKERS_MAX, Ports
+from uringcore.server._worker_process import ENDING, SERVING, USED_UP, Target, Worker
 
 __all__ = ["Supervisor"]
 

@@ -1,7 +1,7 @@
 """Exchange of reports among the processes of one server, so that each of them can report on all.
 
 Each process listens on a Unix socket in a shared private folder. A connection to it receives one report and
-the end of the stream. _snapshot.py makes the reports.
+the end of the stream. _stats_snapshot.py makes the reports.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from uringcore._time_limit import within
-from uringcore.server._snapshot import Report
+from uringcore.server._stats_snapshot import Report
 
 __all__ = ["WorkerReports"]
 

@@ -31,11 +31,11 @@ from typing import Any, ClassVar
 
 from uringcore._uringcore import ReceiveStream, SendStream
 from uringcore.quic._errors import DatagramSendError, QuicError, StreamClosedError
-from uringcore.quic._native.awaitable_context import wait_delivered
-from uringcore.webtransport._numbered_streams import MessageMakers, NumberedStreams
+from uringcore.quic._typed_api.awaitable_context import wait_delivered
 from uringcore.webtransport._session import Session
 from uringcore.webtransport._session_request import SessionRequest
 from uringcore.webtransport._session_state import SessionState, check_close
+from uringcore.webtransport._streams_by_id import MessageMakers, StreamsById
 
 __all__ = ["MESSAGES_MAX", "Application", "AsgiSession"]
 
@@ -99,7 +99,7 @@ class AsgiSession:
         """True if the client, or the end of the connection, ended the session before the application
         returned."""
         self._is_announced = False
-        self._streams = NumberedStreams(link, MESSAGE_MAKERS, MESSAGES_MAX)
+        self._streams = StreamsById(link, MESSAGE_MAKERS, MESSAGES_MAX)
 
     async def run(self, application: Application) -> None:
         """Runs the application, and ends the session when it returns. Raises the application's exceptions."""

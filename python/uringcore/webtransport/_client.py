@@ -17,17 +17,21 @@ from urllib.parse import urlsplit
 from uringcore._uringcore import WebTransportClient
 from uringcore.quic._errors import QuicError
 from uringcore.quic._happy_eyeballs import ATTEMPT_DELAY, interleaved
-from uringcore.quic._host_checks import check_target, server_name_of
-from uringcore.quic._native.awaitable_context import AwaitableContext
-from uringcore.quic._native.config import ClientConfig
-from uringcore.quic._native.connection_protocol import BaseConnectionProtocol
+from uringcore.quic._host_argument_checks import check_target, server_name_of
 from uringcore.quic._open_endpoint import connect_first
+from uringcore.quic._typed_api.awaitable_context import AwaitableContext
+from uringcore.quic._typed_api.config import ClientConfig
+from uringcore.quic._typed_api.connection_events import BaseConnectionProtocol
 from uringcore.quic._udp_sockets import resolve
 from uringcore.quic.connection import QuicConnection
 from uringcore.webtransport._header_fields import HeadersLike
 from uringcore.webtransport._session import Session, opening
+from uringcore.webtransport._session_only_connection import (
+    over_http3,
+    quic_configuration,
+    session_limits,
+)
 from uringcore.webtransport._session_state import RequestParameters, SessionState
-from uringcore.webtransport._session_transport import over_http3, quic_configuration, session_limits
 
 __all__ = ["connect"]
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from uringcore.quic._errors import QuicConfigurationError
-from uringcore.quic._native.config import ClientConfig, ServerConfig
+from uringcore.quic._typed_api.config import ClientConfig, ServerConfig
 from uringcore.quic.configuration import QuicConfiguration
 
 __all__ = ["client_config", "server_config"]

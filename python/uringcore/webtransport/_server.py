@@ -12,20 +12,18 @@ from typing import Any, overload
 
 from uringcore._log_rate_limits import ClientLog
 from uringcore._uringcore import AsgiService
+from uringcore.quic._endpoint_transport import QuicTransport
 from uringcore.quic._errors import DatagramSendError, QuicError
-from uringcore.quic._native.awaitable_context import AwaitableContext, ClosedOnExit
-from uringcore.quic._native.backlog import Backlog
-from uringcore.quic._native.certificates import CertificateSource
-from uringcore.quic._native.config import ServerConfig
-from uringcore.quic._native.listen_settings import Binding, ListenerSettings, settings_of
-from uringcore.quic._transport import QuicTransport
+from uringcore.quic._typed_api.accept_backlog import Backlog
+from uringcore.quic._typed_api.awaitable_context import AwaitableContext, ClosedOnExit
+from uringcore.quic._typed_api.certificates import CertificateSource
+from uringcore.quic._typed_api.config import ServerConfig
+from uringcore.quic._typed_api.listen_settings import Binding, ListenerSettings, settings_of
 from uringcore.quic.connection import QuicConnection
 from uringcore.quic.workers import PortWorker
 from uringcore.webtransport._errors import WebTransportError
 from uringcore.webtransport._session import Session
-from uringcore.webtransport._session_request import SessionRequest, accepted
-from uringcore.webtransport._session_state import SessionState, check_close
-from uringcore.webtransport._session_transport import (
+from uringcore.webtransport._session_only_connection import (
     SESSIONS_MAX,
     SessionTransport,
     not_found,
@@ -34,6 +32,8 @@ from uringcore.webtransport._session_transport import (
     request_limits,
     session_limits,
 )
+from uringcore.webtransport._session_request import SessionRequest, accepted
+from uringcore.webtransport._session_state import SessionState, check_close
 
 __all__ = ["Server", "serve"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from uringcore.quic._native.unclosed_objects import made_at, on_loop
+from uringcore.quic._typed_api.unclosed_objects import made_at, on_loop
 from uringcore.webtransport._errors import Headers, WebTransportError
 from uringcore.webtransport._header_fields import HeadersLike, as_headers, first
 from uringcore.webtransport._session import Session

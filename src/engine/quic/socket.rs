@@ -3,7 +3,7 @@
 //! | file | content |
 //! | --- | --- |
 //! | `sending` | a bounded number of batches in flight; single datagrams if the kernel refuses GSO |
-//! | `buffer_pool` | send buffers that are used again |
+//! | `send_buffer_pool` | send buffers that are used again |
 //! | `additional_sockets` | further UDP sockets of an endpoint: after a client's migration, for a server's preferred address |
 //!
 //! This file receives datagrams (splits GRO batches, copies each batch once), reads ICMP errors, ends the socket in
@@ -25,11 +25,11 @@ use uringcore_quic::{
 use super::socket_fd::SocketFd;
 
 mod additional_sockets;
-mod buffer_pool;
+mod send_buffer_pool;
 mod sending;
 
 use additional_sockets::AdditionalSockets;
-use buffer_pool::BufferPool;
+use send_buffer_pool::BufferPool;
 use sending::{Batch, InFlight};
 
 /// The `sub` byte of a token (`completion_token::Route`) has one of these values in its lower two bits, and the number

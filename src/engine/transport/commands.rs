@@ -9,17 +9,17 @@ use bytes::Bytes;
 use uringcore_io::{Driver, Errno};
 
 use super::Transport;
+use super::cross_thread_state::SharedState;
 use super::datagram::{DatagramSize, DatagramSocket};
 use super::lifecycle::WriteOutcome;
-use super::shared_state::SharedState;
 use super::stream::{NextReceive, Stream};
 use super::transport_table::TransportTable;
 use super::write_coalescer::Blocks;
+use crate::completion_budget::ReceiveBudget;
 use crate::event::{Received, StreamBytes};
 use crate::event_queue::EventQueue;
+use crate::generational_slab::Key;
 use crate::held_writes::HeldWrites;
-use crate::receive_budget::ReceiveBudget;
-use crate::slab::Key;
 
 /// The commands for the streams and datagram sockets of an [`Engine`](crate::Engine). A command for a transport that
 /// has ended has no effect.

@@ -34,8 +34,8 @@ use uringcore_io::{Driver, OpId, Token};
 use crate::completion_token::{Owner, Route};
 use crate::event::EngineEvent;
 use crate::event_queue::EventQueue;
-use crate::slab::Key;
-use crate::transport::shared_state::{self, SharedState};
+use crate::generational_slab::Key;
+use crate::transport::cross_thread_state::{self, SharedState};
 
 /// The result of a write, for its producer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -129,7 +129,7 @@ impl Lifecycle {
     }
 
     pub(crate) fn set_paused(&mut self, paused: bool) {
-        self.shared.set(shared_state::PAUSED, paused);
+        self.shared.set(cross_thread_state::PAUSED, paused);
     }
 
     /// True if the reader wants data: reading was started and is not paused.
@@ -168,7 +168,7 @@ impl Lifecycle {
     /// Marks the producer as paused if the queue has risen above its high mark.
     pub(crate) fn check_high_mark(&self) -> WriteOutcome {
         if self.is_too_full() {
-            self.shared.set(shared_state::ABOVE, true);
+            self.shared.set(cross_thread_state::ABOVE, true);
             return WriteOutcome::PauseWriting;
         }
         WriteOutcome::Queued
@@ -190,14 +190,14 @@ impl Lifecycle {
         self.is_fall_unreported = false;
         let goes_on = self.shared.is_above() && self.shared.queued() <= self.shared.high_mark();
         if goes_on {
-            self.shared.set(shared_state::ABOVE, false);
+            self.shared.set(cross_thread_state::ABOVE, false);
         }
         goes_on
     }
 
     /// Sets a new producer, which is not paused.
     pub(crate) fn change_producer(&self) {
-        self.shared.set(shared_state::ABOVE, false);
+        self.shared.set(cross_thread_state::ABOVE, false);
     }
 
     /// Records that the queue has no bytes.
@@ -244,7 +244,7 @@ impl Lifecycle {
 
     /// Closes the transport: no more data is accepted. `is_drained` is true if there is nothing to send either.
     pub(crate) fn close(&mut self, is_drained: bool, events: &mut EventQueue) {
-        self.shared.set(shared_state::CLOSING, true);
+        self.shared.set(cross_thread_state::CLOSING, true);
         if is_drained && self.phase == TransportPhase::Open {
             self.stop_all(events);
         } else {
@@ -254,13 +254,15 @@ impl Lifecycle {
 
     pub(crate) fn fail(&mut self) {
         self.phase = TransportPhase::Failed;
-        self.shared.set(shared_state::FAILED, true);
+        self.shared.set(cross_thread_state::FAILED, true);
     }
 
     pub(crate) fn stop_all(&mut self, events: &mut EventQueue) {
         self.phase = TransportPhase::Quiet;
-        self.shared
-            .set(shared_state::CLOSING | shared_state::QUIET, true);
+        self.shared.set(
+            cross_thread_state::CLOSING | cross_thread_state::QUIET,
+            true,
+        );
         self.queue_lost(events);
     }
 

@@ -6,7 +6,7 @@
 //! | `write_commands` | writes of a host: sent at once or held |
 //! | `transport_table` | the transports by key, and those with work for the next flush |
 //! | `lifecycle` | the phases of a transport, from its opening to its end; paused readers and producers |
-//! | `shared_state` | [`SharedState`]: the state of a transport that any thread may read |
+//! | `cross_thread_state` | [`SharedState`]: the state of a transport that any thread may read |
 //! | `stream` | the bytes of a stream: sending, receiving |
 //! | `write_queue` | the bytes that a stream has to send |
 //! | `write_coalescer` | the last small writes of a stream, gathered in one block |
@@ -24,10 +24,10 @@ use crate::event::EngineEvent;
 use crate::event_queue::EventQueue;
 
 pub(crate) mod commands;
+pub(crate) mod cross_thread_state;
 pub(crate) mod datagram;
 pub(crate) mod lifecycle;
 pub(crate) mod receive_backlog;
-pub(crate) mod shared_state;
 pub(crate) mod stream;
 pub(crate) mod transport_table;
 pub(crate) mod write_coalescer;
@@ -35,9 +35,9 @@ pub(crate) mod write_commands;
 pub(crate) mod write_queue;
 
 pub use commands::Transports;
+pub use cross_thread_state::{HIGH_MARK_BYTES, SharedState};
 pub use datagram::DatagramSize;
 pub use lifecycle::WriteOutcome;
-pub use shared_state::{HIGH_MARK_BYTES, SharedState};
 pub use stream::NextReceive;
 pub use write_commands::Piece;
 
@@ -148,7 +148,7 @@ impl Transport {
         let is_failed = stream.life.is_failed();
         if is_failed {
             self.stop_reading(driver);
-            self.life().shared.set(shared_state::CLOSING, true);
+            self.life().shared.set(cross_thread_state::CLOSING, true);
         }
         is_failed
     }

@@ -29,11 +29,11 @@ use uringcore_io::{Driver, Errno, Interest, Outcome};
 
 use crate::event::{EngineEvent, StreamBytes};
 use crate::event_queue::EventQueue;
+use crate::readiness_watchers::Direction;
+use crate::transport::cross_thread_state;
 use crate::transport::lifecycle::{Lifecycle, SUB_RECV, SUB_SEND, WriteOutcome};
 use crate::transport::receive_backlog::ReceiveBacklog;
-use crate::transport::shared_state;
 use crate::transport::write_queue::WriteQueue;
-use crate::watchers::Direction;
 
 /// The reason why no more bytes are received.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -131,7 +131,7 @@ impl Stream {
         if self.life.shared.is_closing() || self.life.shared.is_finished() {
             return Ok(());
         }
-        self.life.shared.set(shared_state::FINISHED, true);
+        self.life.shared.set(cross_thread_state::FINISHED, true);
         self.send_now();
         if self.is_drained() && !self.life.is_failed() {
             self.eof_sent = true;
@@ -182,7 +182,7 @@ impl Stream {
                 Err(Errno(libc::EAGAIN)) => return,
                 Err(error) => {
                     self.send_error = Some(error);
-                    self.life.shared.set(shared_state::FAILED, true);
+                    self.life.shared.set(cross_thread_state::FAILED, true);
                     // No send is in flight. As in asyncio, the queue is empty after a failed write.
                     self.drop_pieces();
                     return;

@@ -8,14 +8,14 @@ use uringcore_io::{Completion, Driver};
 
 use crate::event::EngineEvent;
 use crate::event_queue::EventQueue;
-use crate::slab::{Key, Slab};
+use crate::generational_slab::{Key, Slab};
+use crate::readiness_watchers::Direction;
 use crate::transport::Transport;
+use crate::transport::cross_thread_state::SharedState;
 use crate::transport::datagram::DatagramSocket;
 use crate::transport::lifecycle::Lifecycle;
-use crate::transport::shared_state::SharedState;
 use crate::transport::stream::{ReadEnd, Stream};
 use crate::transport::write_coalescer::Blocks;
-use crate::watchers::Direction;
 
 #[derive(Default)]
 pub(crate) struct TransportTable {

@@ -13,7 +13,7 @@ use super::lifecycle::WriteOutcome;
 use super::stream::Stream;
 use super::transport_table::TransportTable;
 use super::write_coalescer::{BLOCK_BYTES, Blocks};
-use crate::slab::Key;
+use crate::generational_slab::Key;
 
 /// A piece of bytes; several may be written together.
 pub enum Piece<'a> {

@@ -3,7 +3,7 @@
 mod common;
 mod connection;
 mod limits;
-mod mutations;
+mod mutated_input;
 mod push;
 mod qpack;
 mod request_targets;

@@ -16,7 +16,7 @@ mod client_disconnects;
 mod critical_stream_credit;
 mod datagram;
 mod memory_budget;
-mod minimum_rate;
+mod minimum_read_rate;
 mod priority;
 
 type Lines<'a> = &'a [(&'a str, &'a str)];

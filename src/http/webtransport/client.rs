@@ -12,7 +12,7 @@ use super::event::EventKind;
 use super::session::{Error, Session};
 use super::session_commands::SessionCommands;
 use super::sessions::{LowerLayers, Sessions, end_stream};
-use super::{Draft, Limits, draft, error_code, protocol_negotiation};
+use super::{Draft, Limits, draft_versions, error_code, protocol_negotiation};
 use crate::h3_driver::H3Driver;
 
 /// A request for a session.
@@ -155,7 +155,9 @@ impl Client {
             let _ = self.sessions.route_h3(&mut below, event);
         }
         if let Some(peer) = below.h3.received_settings() {
-            if self.sessions.limits.drafts.contains(&Draft::Fifteen) && draft::is_malformed(peer) {
+            if self.sessions.limits.drafts.contains(&Draft::Fifteen)
+                && draft_versions::is_malformed(peer)
+            {
                 let reason = b"the server's WT_ENABLED is neither 0 nor 1";
                 let code = Code::H3_SETTINGS_ERROR;
                 below.quic.close(now, code.0, None, reason);
@@ -194,7 +196,7 @@ impl Sessions {
         let is_able = |spoken: &Draft| {
             *spoken == Draft::Two
                 || (peer.is_enabled(setting::ENABLE_CONNECT_PROTOCOL)
-                    && draft::takes_datagrams(peer))
+                    && draft_versions::takes_datagrams(peer))
         };
         let Some(spoken) = spoken.filter(is_able) else {
             let reason = "the server does not accept WebTransport sessions";
@@ -295,7 +297,10 @@ fn lines(request: &Request, spoken: Draft) -> Option<Vec<Field>> {
             .map(|origin| field(b"origin", origin)),
     );
     if spoken == Draft::Two {
-        lines.push(field(draft::DRAFT_02_REQUEST, Bytes::from_static(b"1")));
+        lines.push(field(
+            draft_versions::DRAFT_02_REQUEST,
+            Bytes::from_static(b"1"),
+        ));
     }
     if !request.protocols.is_empty() {
         let offered = protocol_negotiation::written(request.protocols.iter().map(String::as_str))?;

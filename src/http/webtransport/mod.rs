@@ -1,5 +1,5 @@
 //! WebTransport over HTTP/3 (draft-ietf-webtrans-http3): the sessions of one connection, both roles. "The draft" in
-//! comments means the newest one that the module `draft` lists.
+//! comments means the newest one that the module `draft_versions` lists.
 //!
 //! - `sessions`: [`Sessions`], the table of sessions. Start here.
 //! - `session_commands`: [`SessionCommands`], the commands of a host, for both roles.
@@ -10,7 +10,7 @@
 //! - `pre_session_buffer`: streams and datagrams that arrive before their session is open.
 //! - `connect_stream`: data on CONNECT streams; `capsule`: its encoding.
 //! - `protocol_negotiation`: the application's protocol within a session.
-//! - `session`: one session; `draft`: the choice of a draft; `error_code`: error codes.
+//! - `session`: one session; `draft_versions`: the choice of a draft; `error_code`: error codes.
 //! - `limits`: limits for one peer; `event`: events for the host.
 //!
 //! The data of streams and datagrams does not pass through this module: the host reads it directly from QUIC, and
@@ -19,7 +19,7 @@
 pub mod capsule;
 mod client;
 mod connect_stream;
-mod draft;
+mod draft_versions;
 pub mod error_code;
 mod event;
 mod flow_control;
@@ -34,8 +34,8 @@ mod stream_routing;
 mod streams;
 
 pub use client::{Client, Request};
-pub(crate) use draft::names_h3;
-pub use draft::{Draft, is_token};
+pub(crate) use draft_versions::names_h3;
+pub use draft_versions::{Draft, is_token};
 pub use error_code::NO_CODE;
 pub use event::{Event, EventKind};
 pub use limits::Limits;

@@ -10,7 +10,7 @@ use uringcore_wire::varint;
 use super::event::Event;
 use super::session::{Error, SessionStats};
 use super::sessions::{LowerLayers, Sessions};
-use super::{Draft, draft};
+use super::{Draft, draft_versions};
 use crate::h3_driver::H3Driver;
 
 /// The commands and events of a connection's sessions, for both roles.
@@ -265,7 +265,7 @@ impl<'a> SessionCommands<'a> {
             return Err(DatagramError::Closed);
         };
         let peer = self.h3.received_settings();
-        if !peer.is_some_and(draft::takes_datagrams) {
+        if !peer.is_some_and(draft_versions::takes_datagrams) {
             return Err(DatagramError::Unsupported);
         }
         let quarter = session_id / 4;
@@ -289,7 +289,7 @@ impl<'a> SessionCommands<'a> {
         let peer = self.h3.received_settings();
         let size = quic
             .max_datagram_size()
-            .filter(|_| peer.is_some_and(draft::takes_datagrams))?;
+            .filter(|_| peer.is_some_and(draft_versions::takes_datagrams))?;
         Some(size.saturating_sub(varint::size(session_id / 4)))
     }
 

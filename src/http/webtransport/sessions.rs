@@ -22,7 +22,7 @@ use super::pre_session_buffer::{EarlyStream, PreSessionBuffer};
 use super::session::{Closing, Error, Session, SessionStats};
 use super::stream_routing::UnidentifiedStream;
 use super::streams::DataStream;
-use super::{Draft, Limits, capsule, draft, error_code, protocol_negotiation};
+use super::{Draft, Limits, capsule, draft_versions, error_code, protocol_negotiation};
 use crate::h3_driver::{H3Driver, QuicSink};
 
 /// The sessions of one HTTP/3 connection, with their streams.
@@ -122,7 +122,7 @@ impl Sessions {
         settings.webtransport = true;
         settings.h3_datagram = true;
         settings.enable_connect_protocol = true;
-        settings.extra.extend(draft::offers(limits));
+        settings.extra.extend(draft_versions::offers(limits));
     }
 
     pub fn poll_event(&mut self) -> Option<Event> {
@@ -185,7 +185,7 @@ impl Sessions {
         let peer = below.h3.received_settings()?;
         let confirms_draft_02 = fields
             .iter()
-            .any(|(name, _)| &**name == draft::DRAFT_02_REQUEST);
+            .any(|(name, _)| &**name == draft_versions::DRAFT_02_REQUEST);
         let spoken = Draft::common(&self.limits.drafts, peer).or_else(|| {
             // Some clients announce their draft only in the request, not in SETTINGS.
             let said = match (names_h3, confirms_draft_02) {
@@ -198,7 +198,7 @@ impl Sessions {
         let verdict = match spoken {
             None => Err(Code::H3_MESSAGE_ERROR),
             // Draft section 3.1: a session requires HTTP datagrams. draft-02 does not have this rule.
-            Some(spoken) if spoken > Draft::Two && !draft::takes_datagrams(peer) => {
+            Some(spoken) if spoken > Draft::Two && !draft_versions::takes_datagrams(peer) => {
                 Err(Code::H3_MESSAGE_ERROR)
             }
             Some(spoken) => {
@@ -232,7 +232,7 @@ impl Sessions {
     }
 
     pub(super) fn flow(&self, spoken: Draft, peer: &h3::PeerSettings) -> Option<FlowControl> {
-        let allowed = draft::initial_credit(spoken, peer)?;
+        let allowed = draft_versions::initial_credit(spoken, peer)?;
         let streams = [self.limits.streams_bidi, self.limits.streams_uni];
         Some(FlowControl::new(allowed, streams, self.limits.window))
     }
@@ -254,7 +254,10 @@ impl Sessions {
         let session = self.unanswered_session(session_id)?;
         let mut lines: Vec<(&[u8], &[u8])> = vec![(b":status", b"200")];
         if session.confirms_draft_02 {
-            lines.push((draft::DRAFT_02_RESPONSE, draft::DRAFT_02_VALUE));
+            lines.push((
+                draft_versions::DRAFT_02_RESPONSE,
+                draft_versions::DRAFT_02_VALUE,
+            ));
         }
         let mut taken = String::new();
         if let Some(protocol) = protocol {

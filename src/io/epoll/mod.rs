@@ -37,14 +37,14 @@ use std::os::fd::RawFd;
 use std::rc::Rc;
 use std::time::Duration;
 
-use crate::backend_state::BackendState;
-use crate::buffer_pool::BufferPool;
+use crate::backend_setup_error::SetupError;
+use crate::common_backend_state::BackendState;
 use crate::completion::Entered;
-use crate::config::DriverConfig;
+use crate::driver_config::DriverConfig;
 use crate::errno::Errno;
 use crate::operation_table::{OpId, OpKind, OpPhase, Payload, Slot};
+use crate::receive_buffer_pool::BufferPool;
 use crate::received_datagram::HEADER_ROOM;
-use crate::setup_error::SetupError;
 use crate::waker::Waker;
 use epoll_set::{EpollSet, ReadyEvent};
 use multishot_operations::Batch;

@@ -5,7 +5,7 @@ use std::os::fd::{FromRawFd, OwnedFd};
 use std::{mem, ptr};
 
 use super::Epoll;
-use crate::backend_state::BackendState;
+use crate::common_backend_state::BackendState;
 use crate::completion::Outcome;
 use crate::errno::Errno;
 use crate::operation_table::{OpKind, OpPhase, Payload};

@@ -4,7 +4,7 @@
 use std::os::fd::{AsRawFd, IntoRawFd};
 
 use super::Epoll;
-use crate::backend_state::BackendState;
+use crate::common_backend_state::BackendState;
 use crate::errno::Errno;
 use crate::net;
 use crate::operation_table::{OpKind, OpPhase, Payload, Slot};

@@ -6,12 +6,12 @@
 //! | `quic_socket` | UDP sockets with the options that QUIC needs |
 //! | `reuseport` | several sockets on one UDP port |
 //! | `error_queue` | ICMP errors of a UDP socket |
-//! | `direct_datagrams` | datagrams sent and received directly, without the ring |
+//! | `datagram_syscalls` | datagrams sent and received directly, without the ring |
 //! | `readiness` | which descriptors can be waited for, and which are ready |
 //!
 //! Not here: the creation of TCP sockets.
 
-mod direct_datagrams;
+mod datagram_syscalls;
 mod error_queue;
 mod quic_socket;
 mod readiness;
@@ -23,7 +23,7 @@ use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use socket2::{SockAddr, SockRef};
 
-pub use direct_datagrams::{BURST_MAX, recv_from, send_many};
+pub use datagram_syscalls::{BURST_MAX, recv_from, send_many};
 pub use error_queue::{SocketError, read_error_queue};
 pub use quic_socket::{QuicSocketInfo, QuicSocketOptions, prepare_quic_socket, udp_quic_socket};
 pub use readiness::{check_watchable, is_ready, wakes_for_nothing};

@@ -5,7 +5,7 @@ use std::os::fd::{FromRawFd, OwnedFd};
 
 use super::Uring;
 use super::queue_entries::{self, CompletionEntry};
-use crate::backend_state::BackendState;
+use crate::common_backend_state::BackendState;
 use crate::completion::{Completion, Outcome};
 use crate::errno::Errno;
 use crate::net;

@@ -14,8 +14,8 @@ use std::mem::ManuallyDrop;
 
 use super::suspension::{Suspended, close_directly};
 use super::{Uring, setup};
-use crate::backend_state::BackendState;
-use crate::config::DriverConfig;
+use crate::common_backend_state::BackendState;
+use crate::driver_config::DriverConfig;
 use crate::net::file_of;
 use crate::operation_table::{OpId, OpKind, OpPhase, Slot};
 

@@ -53,12 +53,12 @@ pub(crate) use forked_child::Inherited;
 use idle_epoll::IdleEpoll;
 use suspension::{ReadinessCheck, Suspended};
 
-use crate::backend_state::BackendState;
-use crate::buffer_pool::BufferPool;
+use crate::backend_setup_error::SetupError;
+use crate::common_backend_state::BackendState;
 use crate::completion::Entered;
-use crate::config::DriverConfig;
+use crate::driver_config::DriverConfig;
 use crate::operation_table::{OpId, OpKind, OpPhase, Payload};
-use crate::setup_error::SetupError;
+use crate::receive_buffer_pool::BufferPool;
 use crate::waker::Waker;
 
 pub(crate) struct Uring {

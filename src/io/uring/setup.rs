@@ -6,11 +6,11 @@ use std::{io, mem};
 use io_uring::{Builder, IoUring, Probe, opcode};
 
 use super::self_test;
-use crate::buffer_pool::BufferPool;
-use crate::buffer_ring::BufferRing;
-use crate::config::DriverConfig;
+use crate::backend_setup_error::SetupError;
+use crate::driver_config::DriverConfig;
+use crate::provided_buffer_ring::BufferRing;
+use crate::receive_buffer_pool::BufferPool;
 use crate::received_datagram::HEADER_ROOM;
-use crate::setup_error::SetupError;
 
 /// The ID of the group of stream buffers.
 pub(super) const STREAM_GROUP: u16 = 0;

@@ -33,7 +33,7 @@ use std::time::{Duration, Instant};
 use io_uring::squeue::Entry;
 
 use super::{Uring, queue_entries};
-use crate::backend_state::BackendState;
+use crate::common_backend_state::BackendState;
 use crate::errno::Errno;
 use crate::net::{FileId, file_of};
 use crate::operation_table::{OpId, OpKind, OpPhase, Payload, Slot};

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::suspension::Suspended;
 use super::{Uring, queue_entries, setup};
-use crate::backend_state::BackendState;
+use crate::common_backend_state::BackendState;
 use crate::operation_table::{OpKind, OpPhase, OpTable};
 
 impl Uring {

@@ -7,7 +7,7 @@ use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{ENTER_REGISTERED_RING, Uring, queue_entries, setup};
-use crate::backend_state::BackendState;
+use crate::common_backend_state::BackendState;
 use crate::operation_table::OpId;
 
 impl Uring {

@@ -14,7 +14,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::{PyTraverseError, PyVisit};
 use rustc_hash::FxHashMap;
-use uringcore_io::{PerProcess, SentFile, descriptors};
+use uringcore_io::{PerProcess, SentFile, descriptor_limit_and_dup};
 use uringcore_limits::fair_permits::{Changes, FairPermits, HolderId, Taken};
 use uringcore_limits::memory_budget::AddressBlock;
 
@@ -94,7 +94,7 @@ pub(super) fn close_one(py: Python<'_>) -> bool {
 
 impl FileShare {
     pub fn new(client: FileClient) -> Arc<Self> {
-        let limit = descriptors::limit();
+        let limit = descriptor_limit_and_dup::limit();
         let max = match client.max {
             None => (limit / SHARE_OF_DESCRIPTORS).min(FILES_MAX),
             Some(max) => max.min(limit / 2),

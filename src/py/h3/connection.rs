@@ -5,13 +5,13 @@
 //!
 //! | file | content |
 //! | --- | --- |
-//! | `open_connection` | the connection after its streams are open: input to `uringcore_h3`, commands to the QUIC object |
+//! | `quic_bridge` | the connection after its streams are open: input to `uringcore_h3`, commands to the QUIC object |
 //! | `event_objects` | makes the Python objects of HTTP/3 events |
 //!
 //! Not here: QUIC events as input (`quic_event_kinds`).
 
 mod event_objects;
-mod open_connection;
+mod quic_bridge;
 
 use std::sync::OnceLock;
 
@@ -26,9 +26,9 @@ use uringcore_h3::{
     Code, Connection, Half, PeerSettings, QueuedConnection, Role, Settings, TargetCheck, varint,
 };
 
-use self::open_connection::{Hooks, OpenConnection};
+use self::quic_bridge::{Hooks, OpenConnection};
 use super::errors::local;
-use super::fields::FieldLines;
+use super::field_conversion::FieldLines;
 use super::qlog_trace;
 use super::quic_event_kinds::{EventKind, EventKinds, stream_and_code};
 use crate::capi::buffer;

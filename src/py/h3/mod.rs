@@ -5,7 +5,7 @@
 //! | `connection` | `H3ConnectionCore`: QUIC events in, HTTP events out, commands |
 //! | `errors` | misuse as exceptions |
 //! | `events` | the event classes |
-//! | `fields` | field lines between `uringcore_h3` and lists of tuples |
+//! | `field_conversion` | field lines between `uringcore_h3` and lists of tuples |
 //! | `qpack` | `QpackEncoder` and `QpackDecoder`, for programs and tests that need only these |
 //! | `quic_event_kinds` | the kinds of QUIC events |
 //! | `qlog_trace` | frames and stream types in a qlog trace |
@@ -15,7 +15,7 @@
 mod connection;
 mod errors;
 mod events;
-mod fields;
+mod field_conversion;
 mod qlog_trace;
 mod qpack;
 mod quic_event_kinds;

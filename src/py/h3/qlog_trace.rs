@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use uringcore_h3::{Logged, LoggedFrame};
 
-use super::fields;
+use super::field_conversion;
 
 /// True if the configuration of the QUIC connection has a logger.
 pub fn is_wanted(configuration: &Bound<'_, PyAny>) -> PyResult<bool> {
@@ -50,14 +50,14 @@ pub fn write(trace: &Bound<'_, PyAny>, logged: Logged) -> PyResult<()> {
             let method = match frame {
                 LoggedFrame::Data => "encode_http3_data_frame",
                 LoggedFrame::Headers(lines) => {
-                    arguments.set_item("headers", fields::to_list(py, &lines)?)?;
+                    arguments.set_item("headers", field_conversion::to_list(py, &lines)?)?;
                     "encode_http3_headers_frame"
                 }
                 LoggedFrame::PushPromise {
                     push_id,
                     fields: lines,
                 } => {
-                    arguments.set_item("headers", fields::to_list(py, &lines)?)?;
+                    arguments.set_item("headers", field_conversion::to_list(py, &lines)?)?;
                     arguments.set_item("push_id", push_id)?;
                     "encode_http3_push_promise_frame"
                 }

@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
 use uringcore_h3::qpack::{Decoded, Decoder, DecoderSettings, Encoder, EncoderSettings};
 
-use super::fields::{self, FieldLines};
+use super::field_conversion::{self, FieldLines};
 use crate::capi::bounded_arguments::BytesLike;
 use crate::capi::gil_cell::GilCell;
 
@@ -136,7 +136,7 @@ impl QpackDecoder {
             .decoder
             .with(py, |decoder| decoder.decode(stream_id, &section))
         {
-            Ok(Decoded::Fields(list)) => fields::to_list(py, &list).map(Some),
+            Ok(Decoded::Fields(list)) => field_conversion::to_list(py, &list).map(Some),
             Ok(Decoded::Blocked { .. }) => Ok(None),
             Err(error) => Err(PyValueError::new_err(error.into_inner().to_string())),
         }

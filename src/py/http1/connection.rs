@@ -12,7 +12,7 @@ use pyo3::{PyTraverseError, PyVisit};
 use uringcore_http::http1::{Closing, Connection, Event};
 use uringcore_http::message::{Head, Refusal, TooSlow};
 use uringcore_http::ws::{self, Socket};
-use uringcore_limits::connections::Admitted;
+use uringcore_limits::connection_limits::Admitted;
 use uringcore_limits::memory_budget::{Account, Charge, Holding, Queued};
 use uringcore_limits::semaphore::Semaphore;
 
@@ -25,7 +25,7 @@ use crate::asgi::scope::{self, ConnectionInfo};
 use crate::asgi::service::{AsgiService, ReportedFault};
 use crate::capi::error::is_exit;
 use crate::capi::gil_cell::GilCell;
-use crate::transport::native::NativeProtocol;
+use crate::transport::native_protocol::NativeProtocol;
 
 /// HTTP/1.1 on a server's connection. The transport of the connection has this object as its protocol.
 #[pyclass(frozen, extends = NativeProtocol, module = "uringcore._uringcore")]

@@ -6,7 +6,7 @@ use std::time::Duration;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use uringcore_http::http1::Limits;
-use uringcore_limits::connections::{self, Connections};
+use uringcore_limits::connection_limits::{self, Connections};
 use uringcore_limits::token_bucket::Rate;
 
 use crate::capi::bounded_arguments;
@@ -99,7 +99,7 @@ impl Http1Limits {
     /// Makes the counts of a server's open connections, of which there are none yet.
     pub fn connections(&self) -> Arc<Connections> {
         let clients = &self.clients;
-        let limits = connections::Limits {
+        let limits = connection_limits::Limits {
             connections: clients.max_connections,
             per_address: clients.max_connections_per_address,
             handshakes: clients.max_handshakes,

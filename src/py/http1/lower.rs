@@ -9,7 +9,7 @@ use uringcore_engine as engine;
 use uringcore_http::http1::{Connection, LINGER_BYTES_MAX, Piece};
 
 use crate::tls::TlsTransport;
-use crate::transport::native::NativeReceive;
+use crate::transport::native_protocol::NativeReceive;
 use crate::transport::stream::StreamTransport;
 
 /// The transport, in the form that accepts bytes with the least work.

@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PySet};
 use pyo3::{PyTraverseError, PyVisit};
 use rustc_hash::FxHashMap;
-use uringcore_limits::connections::{Admitted, Connections, Refused};
+use uringcore_limits::connection_limits::{Admitted, Connections, Refused};
 use uringcore_limits::memory_budget::{Account, Budget};
 
 use super::connection::Http1Connection;

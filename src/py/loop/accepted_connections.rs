@@ -11,11 +11,11 @@ use crate::capi::context::{CallbackContext, Inside};
 use crate::capi::error;
 use crate::event_loop::loop_core::LoopCore;
 use crate::event_loop::ready_queue::Ready;
-use crate::sock::op_queues;
+use crate::sock::operation_queues;
 use crate::sock::socket_attributes::{STREAMING, replaced_methods};
 use crate::sock::socket_object;
 use crate::transport::base_transport::Descriptor;
-use crate::transport::native::is_admitted;
+use crate::transport::native_protocol::is_admitted;
 use crate::transport::stream::StreamTransport;
 
 /// Makes a protocol and a transport for a new connection, whose descriptor is `fd`.
@@ -40,7 +40,7 @@ pub fn accepted(slf: &Bound<'_, LoopCore>, key: Key, fd: OwnedFd) -> PyResult<()
     let Some((factory, tls, server, context)) = host else {
         return Ok(());
     };
-    op_queues::forget_descriptor(this, py, fd.as_raw_fd())?;
+    operation_queues::forget_descriptor(this, py, fd.as_raw_fd())?;
     let context = context.fork(py)?;
     let inside = Inside::of(context.get().bind(py))?;
     let mut protocol = None;

@@ -14,9 +14,9 @@ use std::os::fd::RawFd;
 use pyo3::prelude::*;
 use uringcore_engine::{Engine, Key};
 
-use crate::event_loop::atomic_flags::AtomicFlags;
 use crate::event_loop::fd_watchers::direction;
 use crate::event_loop::loop_core::{LoopCore, current_thread_id};
+use crate::event_loop::loop_flags::AtomicFlags;
 
 /// A change of the engine that the loop's thread makes in its next turn.
 pub enum CrossThreadCommand {
@@ -24,7 +24,7 @@ pub enum CrossThreadCommand {
     /// The process has forked: from now on other processes use the listening and datagram sockets too.
     ShareSockets,
     /// Registers the descriptor with the engine if it has a watcher in
-    /// [`EngineObjects`](super::engine_objects::EngineObjects), or removes it otherwise. True for a writer, false for a
+    /// [`EngineObjects`](super::engine_key_objects::EngineObjects), or removes it otherwise. True for a writer, false for a
     /// reader.
     Watch(RawFd, bool),
 }

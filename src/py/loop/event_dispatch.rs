@@ -7,8 +7,8 @@ use pyo3::prelude::*;
 use uringcore_engine::{Direction, EngineEvent, Key};
 
 use crate::event_loop::accepted_connections;
+use crate::event_loop::iteration;
 use crate::event_loop::loop_core::LoopCore;
-use crate::event_loop::turn;
 use crate::ops::operation_futures;
 use crate::transport::base_transport::BaseTransport;
 use crate::transport::datagram::DatagramTransport;
@@ -55,7 +55,7 @@ pub fn event(slf: &Bound<'_, LoopCore>, event: EngineEvent) -> PyResult<()> {
                 let watcher = objects.watchers.get(&at)?;
                 (watcher.serial == ready.serial).then(|| watcher.handle.clone_ref(py))
             });
-            handle.map_or(Ok(()), |handle| turn::run_handle(slf, handle))
+            handle.map_or(Ok(()), |handle| iteration::run_handle(slf, handle))
         }
         EngineEvent::Accepted { listener, fd } => accepted_connections::accepted(slf, listener, fd),
         EngineEvent::AcceptFailed { listener, error } => {

@@ -13,9 +13,9 @@ use uringcore_io::net;
 
 use crate::capi::error;
 use crate::event_loop::cross_thread_commands::CrossThreadCommand;
-use crate::event_loop::engine_objects::Watcher;
+use crate::event_loop::engine_key_objects::Watcher;
 use crate::event_loop::loop_core::LoopCore;
-use crate::sock::op_queues;
+use crate::sock::operation_queues;
 
 impl LoopCore {
     pub fn watch(
@@ -35,7 +35,7 @@ impl LoopCore {
         if !known {
             net::check_watchable(fd).map_err(|error| error::io_error(&error))?;
             if !this.runs_elsewhere(py) {
-                op_queues::forget_closed(slf, fd, usize::MAX)?;
+                operation_queues::forget_closed(slf, fd, usize::MAX)?;
             }
         }
         let handle = Self::make_watcher_handle(slf, callback, args, context)?;

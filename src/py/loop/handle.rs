@@ -5,7 +5,7 @@
 //! | `timer_handle` | `TimerHandle`: a callback that runs at a given time |
 //! | `any_handle` | a handle in the loop's lists, of this package or of asyncio |
 //!
-//! If the loop has the only reference to a handle when the handle runs, the callback is moved out of it and `turn`
+//! If the loop has the only reference to a handle when the handle runs, the callback is moved out of it and `iteration`
 //! keeps the handle for another callback. This is so for nearly every handle of `call_soon`. Timer handles are reused
 //! too. In debug mode the loop uses asyncio's own classes, which record where a handle was made.
 
@@ -19,7 +19,7 @@ use crate::capi::callback::Callback;
 use crate::capi::context::Inside;
 use crate::capi::error;
 use crate::capi::gil_cell::GilCell;
-use crate::capi::unwind_guard::UnwindGuard;
+use crate::capi::thread_exit_guard::UnwindGuard;
 use crate::event_loop::loop_core::LoopCore;
 use crate::event_loop::running_callback::{CallbackRun, RunningCallback};
 
@@ -306,7 +306,7 @@ impl Handle {
 /// derive from asyncio's classes, which have slots.
 fn asyncio_class(py: Python<'_>, name: &str) -> PyResult<Py<PyAny>> {
     Ok(py
-        .import(intern!(py, "uringcore._transport_classes"))?
+        .import(intern!(py, "uringcore._isinstance_classes"))?
         .getattr(name)?
         .unbind())
 }

@@ -3,7 +3,7 @@
 //! In the method resolution order it comes before `asyncio.SelectorEventLoop`, so its methods replace asyncio's. It
 //! has the methods that programs call most and the state that asyncio's base class reads: `_stopping`, `_closed`,
 //! `_debug` and `_thread_id` are descriptors here, so that both classes see the same values. All other methods are
-//! CPython's own code. The turn is in `turn`, the handling of the engine's events in `event_dispatch`.
+//! CPython's own code. The turn is in `iteration`, the handling of the engine's events in `event_dispatch`.
 
 use std::fmt::Display;
 use std::ops::{Deref, DerefMut};
@@ -22,14 +22,14 @@ use crate::capi::context::CallbackContext;
 use crate::capi::error;
 use crate::capi::gil_cell::GilCell;
 use crate::capi::malloc_thresholds;
-use crate::event_loop::atomic_flags::AtomicFlags;
 use crate::event_loop::clock::{self, ClockWatch};
 use crate::event_loop::cross_thread_commands::CrossThreadCommand;
-use crate::event_loop::engine_objects::{EngineObjects, ListenerObjects};
+use crate::event_loop::engine_key_objects::{EngineObjects, ListenerObjects};
 use crate::event_loop::fd_watchers::descriptor_number;
 use crate::event_loop::handle::AnyHandle;
+use crate::event_loop::iteration;
+use crate::event_loop::loop_flags::AtomicFlags;
 use crate::event_loop::ready_queue::{Ready, ReadyQueue};
-use crate::event_loop::turn;
 use crate::ops::operation_futures::Waiters;
 use crate::sock::cancelled_results::{self, CancelledResults};
 
@@ -333,7 +333,7 @@ impl LoopCore {
             (false, Some(_)) => self
                 .op_queues
                 .with(py, |op_queues| op_queues.check_now(Instant::now())),
-            (true, None) => turn::rest(self, py),
+            (true, None) => iteration::rest(self, py),
             _ => {}
         }
         self.flags.with(py, |flags| {
@@ -383,18 +383,18 @@ impl LoopCore {
 
     /// Runs turns until the loop is stopped. ``run_forever`` calls this between its set-up and clean-up.
     fn _run_until_stopped(slf: &Bound<'_, Self>) -> PyResult<()> {
-        turn::run_until_stopped(slf)
+        iteration::run_until_stopped(slf)
     }
 
     /// Runs one turn, as asyncio does: waits until a callback is ready, and runs all that are ready.
     fn _run_once(slf: &Bound<'_, Self>) -> PyResult<()> {
-        turn::run_once(slf)
+        iteration::run_once(slf)
     }
 
     /// Runs the first half of a turn: waits until a callback is ready, for at most ``timeout`` seconds.
     #[pyo3(signature = (timeout = None))]
     fn _wait_until_ready(slf: &Bound<'_, Self>, timeout: Option<f64>) -> PyResult<()> {
-        turn::wait_until_ready(slf, timeout)
+        iteration::wait_until_ready(slf, timeout)
     }
 
     /// Adds a handle of asyncio's signal handling to the ready callbacks.
@@ -551,7 +551,7 @@ impl LoopCore {
         let engine = self.engine.with(py, Option::take);
         let waker = self.waker.with(py, Option::take);
         if let Some(engine) = engine {
-            turn::shut_down(py, engine);
+            iteration::shut_down(py, engine);
         }
         // No operation is in flight any more, so the sockets that were kept open for operations can be closed.
         for (_, transport) in objects.transports.iter().flatten() {
@@ -573,7 +573,7 @@ impl LoopCore {
                 engine.share_sockets();
             }
         });
-        turn::rest(self, py);
+        iteration::rest(self, py);
     }
 
     /// Adapts the loop in a forked child. The child leaves the parent's ring untouched and makes its own when the loop

@@ -3,7 +3,7 @@
 //! | file | content |
 //! | --- | --- |
 //! | `loop_core` | the event loop class: methods that asyncio's base class calls |
-//! | `turn` | one turn of the loop: waits for events, runs callbacks |
+//! | `iteration` | one turn of the loop: waits for events, runs callbacks |
 //! | `event_dispatch` | passes an event of the engine to the object that handles it |
 //! | `accepted_connections` | makes a protocol and a transport for an accepted connection |
 //! | `handle` | `Handle` and `TimerHandle` |
@@ -13,26 +13,26 @@
 //! | `running_callback` | the thread that runs a callback, for threads that wait for its end |
 //! | `fd_watchers` | registrations of `add_reader` and `add_writer` |
 //! | `cross_thread_commands` | commands for the engine that other threads queue |
-//! | `engine_objects` | the Python objects of the engine's keys |
+//! | `engine_key_objects` | the Python objects of the engine's keys |
 //! | `stats` | the values of `loop.stats()` |
-//! | `atomic_flags` | flags of a loop that is stopping, closed or in debug mode |
+//! | `loop_flags` | flags of a loop that is stopping, closed or in debug mode |
 //! | `clock` | asyncio's clock |
 
 mod accepted_connections;
-pub mod atomic_flags;
 pub mod clock;
 pub mod cross_thread_commands;
-pub mod engine_objects;
+pub mod engine_key_objects;
 pub mod event_dispatch;
 pub mod fd_watchers;
 pub mod handle;
+pub mod iteration;
 pub mod loop_core;
+pub mod loop_flags;
 pub mod ready_queue;
 pub mod running_callback;
 pub mod scheduling;
 pub mod stats;
 pub mod tasks;
-pub mod turn;
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;

@@ -1,6 +1,6 @@
 //! The callbacks that are ready to run: asyncio's `loop._ready`.
 //!
-//! The loop's own turn runs them in `turn`. A program with its own `_run_once` (nest_asyncio is the best known) waits
+//! The loop's own turn runs them in `iteration`. A program with its own `_run_once` (nest_asyncio is the best known) waits
 //! by the loop's selector, pops ready items and calls `_run()` of each. Such a program sees the queue through a
 //! deque, `uringcore._selector_views.ReadyView`.
 //!
@@ -17,10 +17,10 @@ use pyo3::{PyTraverseError, PyVisit};
 
 use crate::capi::error;
 use crate::capi::gil_cell::GilCell;
-use crate::capi::unwind_guard::UnwindGuard;
+use crate::capi::thread_exit_guard::UnwindGuard;
 use crate::event_loop::handle::{AnyHandle, Handle, TimerHandle};
+use crate::event_loop::iteration::{self, ExclusiveTurn};
 use crate::event_loop::loop_core::LoopCore;
-use crate::event_loop::turn::{self, ExclusiveTurn};
 use crate::transport::base_transport::BaseTransport;
 
 /// An item that the loop runs in this turn.
@@ -189,7 +189,7 @@ impl ReadyItem {
         };
         let owner = owner.bind(py);
         let _alone = ExclusiveTurn::new(owner.get(), py);
-        turn::run_reported(owner, item)
+        iteration::run_reported(owner, item)
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {

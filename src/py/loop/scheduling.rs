@@ -1,6 +1,6 @@
 //! `call_soon`, `call_later` and similar methods, which make handles and add them to the loop's lists.
 //!
-//! The lists are `ready_queue` and the engine's `Timers`; `turn` runs them. In debug mode the handles are asyncio's
+//! The lists are `ready_queue` and the engine's `Timers`; `iteration` runs them. In debug mode the handles are asyncio's
 //! own, which record where they were made.
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
@@ -12,10 +12,10 @@ use pyo3::{Borrowed, intern};
 use crate::capi::callback::Callback;
 use crate::capi::context;
 use crate::capi::fastcall::{Arguments, Method, fast_method};
-use crate::event_loop::atomic_flags::AtomicFlags;
 use crate::event_loop::clock;
 use crate::event_loop::handle::{AnyHandle, Handle, TimerHandle, is_alone};
 use crate::event_loop::loop_core::{LoopCore, current_thread_id};
+use crate::event_loop::loop_flags::AtomicFlags;
 use crate::event_loop::ready_queue::Ready;
 
 /// The `str` object "context" that asyncio's C code passes as a keyword.

@@ -3,7 +3,7 @@
 //! `start` queues an operation and returns the future. `done` sets the result when the completion comes. `abandon`
 //! cancels the operation of a cancelled waiter. A [`Plan`] describes a kind of operation: it converts the outcome to
 //! Python, and handles the outcome of a cancelled operation. The plans are in `sock::socket_operations`,
-//! `file_operations` and `spawn`.
+//! `file_operations` and `process_spawn`.
 //!
 //! In most cases a short Python coroutine awaits the future. It passes a cancellation on to the ring, which needs no
 //! callback of the future:
@@ -29,7 +29,7 @@ use uringcore_engine::{Attempt, Direction, Key, OpQueueId, OpQueues, SocketOp};
 use uringcore_io::{Driver, Errno, OpId, Outcome, Token};
 
 use crate::capi::error;
-use crate::event_loop::engine_objects::{insert_at, take_at};
+use crate::event_loop::engine_key_objects::{insert_at, take_at};
 use crate::event_loop::loop_core::LoopCore;
 
 /// The object that the caller of `start` passes for the functions of the [`Plan`]: a socket, a path, or a tuple for

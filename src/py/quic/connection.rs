@@ -5,7 +5,7 @@
 //! | file | content |
 //! | --- | --- |
 //! | `start` | the start of the connection: opened, awaited, or passed by an endpoint |
-//! | `state` | the fields of an object |
+//! | `phase_state` | the fields of an object |
 //! | `lifecycle` | where commands go in each phase, and values that can be read after the end |
 //!
 //! `endpoint` delivers events to this object.
@@ -18,7 +18,7 @@ use uringcore_quic::{Command, Connection, ConnectionKey, PreConnectCommands};
 
 use super::connection_setup::{QuicClientSetup, QuicServerSetup};
 use super::endpoint::QuicEndpoint;
-use super::packet_log::PacketLog;
+use super::qlog_recorder::PacketLog;
 use crate::capi::address;
 use crate::capi::bounded_arguments::{self, BytesLike, OwnedBytes};
 use crate::capi::buffer;
@@ -26,12 +26,12 @@ use crate::capi::gil_cell::GilCell;
 use crate::capi::integer_arguments;
 
 mod lifecycle;
+mod phase_state;
 mod start;
-mod state;
 
 use lifecycle::stats_to_dict;
-pub use state::StreamProtocol;
-use state::{ConnectionPhase, ConnectionState};
+pub use phase_state::StreamProtocol;
+use phase_state::{ConnectionPhase, ConnectionState};
 
 /// A QUIC connection without its configuration: the base of QuicConnection.
 #[pyclass(frozen, subclass, weakref, module = "uringcore._uringcore")]

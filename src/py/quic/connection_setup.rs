@@ -1,7 +1,7 @@
 //! `QuicClientSetup` and `QuicServerSetup`: a checked configuration, from which any number of connections can be
 //! made.
 //!
-//! Python's `QuicConfiguration` makes them. Not here: the secrets that connections log (`key_log`).
+//! Python's `QuicConfiguration` makes them. Not here: the secrets that connections log (`tls_key_log`).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +22,7 @@ use uringcore_quic::{
 };
 
 use super::credentials::{ForeignStore, MemorySessionStore, TicketFields, session_store};
-use super::key_log::KeyLogFile;
+use super::tls_key_log::KeyLogFile;
 use crate::capi::bounded_arguments::{self, BytesLike, List, OwnedBytes};
 
 /// The certificate chain, the private key, and the names for which they are used. Without names, those in the

@@ -25,7 +25,7 @@ use pyo3::{PyTraverseError, PyVisit};
 use uringcore_engine::SocketFd;
 use uringcore_quic::{ConnectError, ConnectionKey, DatagramMeta, Endpoint, EndpointSettings};
 
-use super::clock::Clock;
+use super::clock_conversion::Clock;
 use super::connection::QuicConnectionCore;
 use super::connection_setup::{QuicClientSetup, QuicServerSetup};
 use super::endpoint_settings;

@@ -7,28 +7,28 @@
 //! | `connection` | `QuicConnectionCore`: the commands of one connection |
 //! | `credentials` | session tickets, address tokens, and a server's session stores |
 //! | `events` | the event classes |
-//! | `key_log` | TLS secrets for a file |
-//! | `packet_log` | recorded packets, for qlog |
+//! | `tls_key_log` | TLS secrets for a file |
+//! | `qlog_recorder` | recorded packets, for qlog |
 //! | `qlog_files` | qlog traces that are written as events happen |
 //! | `connection_setup` | checked configurations of clients and servers |
-//! | `client_hello` | reads the ClientHello in first datagrams |
-//! | `clock` | conversion between Python's seconds and `Instant` |
+//! | `client_hello_reader` | reads the ClientHello in first datagrams |
+//! | `clock_conversion` | conversion between Python's seconds and `Instant` |
 //! | `wire_buffer` | `Buffer`, for programs with their own framing |
 //!
 //! No file here interprets a packet, and no code here runs for each packet: a turn's events of a connection reach
 //! Python as one list.
 
-mod client_hello;
-mod clock;
+mod client_hello_reader;
+mod clock_conversion;
 mod connection;
 mod connection_setup;
 mod credentials;
 mod endpoint;
 mod endpoint_settings;
 mod events;
-mod key_log;
-mod packet_log;
 mod qlog_files;
+mod qlog_recorder;
+mod tls_key_log;
 mod wire_buffer;
 
 use pyo3::prelude::*;
@@ -58,8 +58,8 @@ pub fn closed(slf: &Bound<'_, LoopCore>, key: Key) -> PyResult<()> {
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<QuicEndpoint>()?;
     m.add_class::<connection::QuicConnectionCore>()?;
-    m.add_class::<client_hello::ClientHelloReader>()?;
-    m.add_class::<packet_log::PacketLog>()?;
+    m.add_class::<client_hello_reader::ClientHelloReader>()?;
+    m.add_class::<qlog_recorder::PacketLog>()?;
     m.add_class::<qlog_files::TraceFile>()?;
     m.add_class::<qlog_files::TraceFolder>()?;
     events::register(m)?;

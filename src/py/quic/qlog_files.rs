@@ -2,7 +2,7 @@
 //! draft-ietf-quic-qlog-main-schema section "qlog to JSON Text Sequences mapping").
 //!
 //! An event is written into its file's buffer as it happens, without Python, and a thread writes the buffers to the
-//! disk (`uringcore_io::background_files`). An event that does not fit into the buffer is dropped and counted; a
+//! disk (`uringcore_io::background_log_files`). An event that does not fit into the buffer is dropped and counted; a
 //! `loglevel:warning` with the number precedes the next event. Not here: the contents of events, which the recorder
 //! makes, and the first record of a file, which Python makes.
 
@@ -13,10 +13,10 @@ use std::time::Duration;
 
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
-use uringcore_io::background_files::{Append, BackgroundFile, BackgroundFiles, Limits};
+use uringcore_io::background_log_files::{Append, BackgroundFile, BackgroundFiles, Limits};
 use uringcore_quic::qlog::{Recorded, Sink};
 
-use super::clock::WallTime;
+use super::clock_conversion::WallTime;
 
 /// A folder of traces, with limits: the bytes of a trace, the bytes and the number of all traces in the folder, and
 /// the number of open traces. Several processes may share a folder. Files have the mode 0600 and a name

@@ -2,7 +2,7 @@
 //! same socket object gets them.
 //!
 //! They are dropped with the socket object; a connection that was accepted is closed then. The key is the object and
-//! not the descriptor, because a descriptor's number may be reused. `op_queues` and `socket_operations` take the
+//! not the descriptor, because a descriptor's number may be reused. `operation_queues` and `socket_operations` take the
 //! results.
 
 use std::collections::{HashMap, VecDeque};

@@ -3,13 +3,13 @@
 //! | file | content |
 //! | --- | --- |
 //! | `socket_operations` | `sock_recv`, `sock_sendall` and the other calls as operations of the ring |
-//! | `op_queues` | the futures and socket objects of the operations in a socket's queues |
+//! | `operation_queues` | the futures and socket objects of the operations in a socket's queues |
 //! | `cancelled_results` | results of cancelled calls, for the next call on the socket |
 //! | `socket_attributes` | reads the attributes of Python's socket objects |
 //! | `socket_object` | makes socket objects over descriptors |
 
 pub mod cancelled_results;
-pub mod op_queues;
+pub mod operation_queues;
 pub mod socket_attributes;
 pub mod socket_object;
 pub mod socket_operations;

@@ -24,7 +24,7 @@ use crate::capi::error;
 use crate::event_loop::loop_core::LoopCore;
 use crate::ops::operation_futures::{self, Plan, Subject};
 use crate::sock::cancelled_results;
-use crate::sock::op_queues::{self, launch};
+use crate::sock::operation_queues::{self, launch};
 use crate::sock::socket_attributes::{
     ACCEPTING, CONNECTING, NO_METHODS, RECEIVING, SENDING, fileno, member, plain,
 };
@@ -69,7 +69,7 @@ fn receive(
         return Ok(None);
     };
     if cancelled_results::has(this, sock)
-        && op_queues::current(this, py, OpQueueId::read(fd)).is_none()
+        && operation_queues::current(this, py, OpQueueId::read(fd)).is_none()
         && let Some(item) = cancelled_results::take(this, sock)
     {
         return cut_to_size(r#loop, sock, item, size).map(Some);
@@ -206,7 +206,7 @@ fn accept(r#loop: &Bound<'_, LoopCore>, sock: &Bound<'_, PyAny>) -> PyResult<Opt
     let Some((fd, true)) = plain(r#loop, sock, ACCEPTING)? else {
         return Ok(None);
     };
-    if op_queues::current(this, py, OpQueueId::read(fd)).is_none()
+    if operation_queues::current(this, py, OpQueueId::read(fd)).is_none()
         && let Some(item) = cancelled_results::take(this, sock)
     {
         return Ok(Some(item));

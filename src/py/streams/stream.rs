@@ -165,7 +165,7 @@ impl SendStream {
         count: Option<i64>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let py = slf.py();
-        py.import(intern!(py, "uringcore.quic._native.sendfile"))?
+        py.import(intern!(py, "uringcore.quic._typed_api.sendfile"))?
             .call_method1(intern!(py, "sendfile"), (slf, file, offset, count))
     }
 

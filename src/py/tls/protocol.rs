@@ -369,7 +369,7 @@ impl TlsProtocol {
     /// asyncio's class, so that `isinstance(protocol, asyncio.Protocol)` is true (see `BaseTransport`).
     #[getter(__class__)]
     fn class(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        let module = py.import(intern!(py, "uringcore._transport_classes"))?;
+        let module = py.import(intern!(py, "uringcore._isinstance_classes"))?;
         Ok(module.getattr(intern!(py, "TlsProtocol"))?.unbind())
     }
 

@@ -129,7 +129,7 @@ impl TlsTransport {
     /// asyncio's class, so that `isinstance(transport, asyncio.Transport)` is true (see `BaseTransport`).
     #[getter(__class__)]
     fn class(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        let module = py.import(intern!(py, "uringcore._transport_classes"))?;
+        let module = py.import(intern!(py, "uringcore._isinstance_classes"))?;
         Ok(module.getattr(intern!(py, "SSLTransport"))?.unbind())
     }
 

@@ -36,7 +36,7 @@ use crate::capi::error::warn_of_a_dying_object;
 use crate::capi::gil_cell::GilCell;
 use crate::event_loop::loop_core::LoopCore;
 use crate::tls::TlsProtocol;
-use crate::transport::native::NativeReceive;
+use crate::transport::native_protocol::NativeReceive;
 
 /// The interface through which a stream's protocol gets received bytes.
 #[derive(Clone, Copy)]
@@ -207,7 +207,7 @@ impl BaseTransport {
     /// from a Python class with slots, so the object returns that class as its `__class__`, as a mock does.
     #[getter(__class__)]
     fn class(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        let module = py.import(intern!(py, "uringcore._transport_classes"))?;
+        let module = py.import(intern!(py, "uringcore._isinstance_classes"))?;
         Ok(module.getattr(self.class.name())?.unbind())
     }
 
@@ -294,7 +294,7 @@ impl BaseTransport {
         256 * 1024
     }
 
-    // Used by `_extra_info.py` -----------------------------------------------------------------------
+    // Used by `_transport_extra_info.py` -----------------------------------------------------------------------
 
     #[getter(_kept)]
     fn kept(&self, py: Python<'_>) -> Option<Py<PyDict>> {

@@ -5,11 +5,11 @@
 //! | `base_transport` | what stream and datagram transports have in common: protocol, context, lifecycle |
 //! | `stream` | the stream transport |
 //! | `datagram` | the datagram transport |
-//! | `native` | the base class of protocols in this extension |
+//! | `native_protocol` | the base class of protocols in this extension |
 
 pub mod base_transport;
 pub mod datagram;
-pub mod native;
+pub mod native_protocol;
 pub mod stream;
 
 use pyo3::prelude::*;

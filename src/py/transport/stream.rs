@@ -3,14 +3,14 @@
 //! | file | content |
 //! | --- | --- |
 //! | `engine_events` | converts the engine's events to calls of the protocol |
-//! | `below_tls` | the methods that TLS calls on the transport below it |
+//! | `native_protocol_calls` | the methods that TLS calls on the transport below it |
 //!
 //! This file has the exceptions and log messages of writes; the rules about bytes are in the engine's
 //! `transport::stream`. The parts in common with datagrams, such as flow control and closing, are in
 //! `base_transport`.
 
-mod below_tls;
 mod engine_events;
+mod native_protocol_calls;
 
 use std::os::fd::RawFd;
 
@@ -28,7 +28,7 @@ use crate::capi::context::CallbackContext;
 use crate::capi::error;
 use crate::event_loop::loop_core::LoopCore;
 use crate::event_loop::ready_queue::Ready;
-use crate::sock::op_queues;
+use crate::sock::operation_queues;
 use crate::transport::base_transport::{
     BaseTransport, Descriptor, Receiver, TransportArguments, TransportClass,
 };
@@ -130,7 +130,7 @@ impl StreamTransport {
         if fd < 0 {
             return Err(PyValueError::new_err("sock: the socket is closed"));
         }
-        op_queues::cancel_receives(owner, socket)?;
+        operation_queues::cancel_receives(owner, socket)?;
         let transport = Self::open(
             owner,
             fd,
@@ -141,7 +141,7 @@ impl StreamTransport {
             CallbackContext::new(py, context)?,
         )?;
         if let Some(key) = transport.bind(py).as_super().get().key(py) {
-            op_queues::pass_results(owner, socket, key)?;
+            operation_queues::pass_results(owner, socket, key)?;
         }
         let base = transport.bind(py).as_super().clone().unbind();
         owner.get().push_ready(py, Ready::Start(base, waiter));

@@ -310,7 +310,7 @@ fn origin(event_loop: &Bound<'_, PyAny>) -> PyResult<Option<Py<PyAny>>> {
         return Ok(None);
     }
     let made_at = py
-        .import(intern!(py, "uringcore.quic._native.unclosed_objects"))?
+        .import(intern!(py, "uringcore.quic._typed_api.unclosed_objects"))?
         .getattr(intern!(py, "made_at"))?;
     let partial = py.import("functools")?.getattr("partial")?;
     Ok(Some(partial.call1((made_at, event_loop))?.unbind()))

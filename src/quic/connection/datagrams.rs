@@ -8,7 +8,7 @@
 //!
 //! A client with 0-RTT keys sends datagrams within the limit that its ticket remembers (RFC 9221 section 3), and
 //! keeps them until the server has accepted or rejected 0-RTT data. After a rejection or a Retry the server has not
-//! processed them, so they are sent again (`seams::early_data`).
+//! processed them, so they are sent again (`seams::rejected_early_data`).
 
 use bytes::Bytes;
 use quinn_proto::{self as quinn, SendDatagramError};
@@ -16,7 +16,7 @@ use quinn_proto::{self as quinn, SendDatagramError};
 use crate::{
     DatagramError,
     datagram_queue::{DatagramQueue, cost},
-    seams::{datagram_send_buffer::buffered_bytes, early_data},
+    seams::{datagram_send_buffer::buffered_bytes, rejected_early_data},
 };
 
 pub(crate) struct DatagramSender {
@@ -137,7 +137,7 @@ impl DatagramSender {
     /// Passes datagrams to quinn-proto that a client may send as 0-RTT data: no larger than the server's remembered
     /// limit and than a 0-RTT packet. The first datagram that does not fit waits, with all after it.
     pub fn feed_early(&mut self, conn: &mut quinn::Connection, batch_size: usize) {
-        if let Some(max) = early_data::datagram_size_max(conn) {
+        if let Some(max) = rejected_early_data::datagram_size_max(conn) {
             self.feed_up_to(conn, batch_size, Some(max));
         }
     }
@@ -162,7 +162,7 @@ impl DatagramSender {
 
     /// Queues the datagrams again that quinn-proto has sent. The others are still in its buffer and will be sent.
     fn queue_sent_again(&mut self, conn: &quinn::Connection) {
-        let all = early_data::datagrams_sent(conn);
+        let all = rejected_early_data::datagrams_sent(conn);
         let sent = usize::try_from(all - self.early_from).unwrap_or(usize::MAX);
         let unsent = self.early.split_off(sent.min(self.early.len()));
         self.queue_early_again();

@@ -1,7 +1,7 @@
 //! The events that wait until the application polls them, and two events that follow later: `BatchHandled` at the end
 //! of a batch, and `ConnectionWritable` when the send queues have room.
 //!
-//! Not here: the conversion of quinn-proto's events (`events`).
+//! Not here: the conversion of quinn-proto's events (`event_conversion`).
 
 use std::collections::VecDeque;
 

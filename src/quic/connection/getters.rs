@@ -11,7 +11,7 @@ use quinn_proto::Dir;
 use rustls::pki_types::CertificateDer;
 use uringcore_wire::transport_parameters::Parameters;
 
-use super::{Connection, packet_log::PacketLog, session_details};
+use super::{Connection, qlog_connection_events::PacketLog, session_details};
 use crate::{ConnectionStats, StreamState, qlog::Recorder, seams::congestion_gauge, tls::Versions};
 
 impl Connection {

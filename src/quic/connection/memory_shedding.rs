@@ -1,7 +1,7 @@
 //! The memory that a connection holds for its peer: its sum, its release at the end, and shedding (ending streams to
 //! free memory).
 //!
-//! Not here: the account and the credit (`memory_account`), the limits (`endpoint::memory`), and the memory of
+//! Not here: the account and the credit (`memory_account`), the limits (`endpoint::memory_shedding`), and the memory of
 //! streams (`streams::unread_data`).
 
 use std::{sync::Arc, time::Instant};
@@ -59,7 +59,7 @@ impl Connection {
     }
 
     /// True if the peer must not begin anything that needs more memory: the process exceeds its budget, and this
-    /// client's address holds a significant part of it. `endpoint::memory` sheds streams at the end of a turn. An
+    /// client's address holds a significant part of it. `endpoint::memory_shedding` sheds streams at the end of a turn. An
     /// application calls this method within a turn, because a client may begin hundreds of requests in one. The
     /// connection's bytes were counted with the last send, and when the connection was reconciled.
     pub fn is_short_of_memory(&self) -> bool {

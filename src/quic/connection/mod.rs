@@ -12,7 +12,7 @@
 //! - `datagrams`: DATAGRAM frames that wait (streams have a module of their own).
 //! - `packet_observer`: reads packets in plain text, for values that quinn-proto does not report; `ping_observer`,
 //!   `connection_id_observer`, `path_observer`: parts of it.
-//! - `packet_log`: log entries beside packets; `datagram_counters`: datagrams and ECN bits.
+//! - `qlog_connection_events`: log entries beside packets; `datagram_counters`: datagrams and ECN bits.
 //! - `key_updates`: key updates.
 //! - `preferred_address`: the server's preferred address.
 //!
@@ -20,7 +20,7 @@
 //!
 //! - `commands`: commands of the application; `pre_connect_commands`: commands before a connection begins.
 //! - `getters`: values for the application.
-//! - `events`: events for the application; `close_reason`: reasons of a connection's end.
+//! - `event_conversion`: events for the application; `close_reason`: reasons of a connection's end.
 //! - `transmit`: outgoing packets.
 //! - `memory_shedding`: the sum of the memory held, its release, and shedding.
 //! - `migration`: changes of address; `address_validation`: address validation.
@@ -54,8 +54,8 @@ mod commands;
 mod connection_id_observer;
 mod datagram_counters;
 pub(super) mod datagrams;
+mod event_conversion;
 mod event_queue;
-mod events;
 mod getters;
 mod key_updates;
 mod lifecycle;
@@ -63,12 +63,12 @@ mod memory_account;
 mod memory_shedding;
 pub(super) mod migration;
 mod negotiated_values;
-mod packet_log;
 mod packet_observer;
 pub(super) mod path_observer;
 mod ping_observer;
 pub(super) mod pre_connect_commands;
 mod preferred_address;
+mod qlog_connection_events;
 mod tickets_and_tokens;
 mod transmit;
 mod version_restart;
@@ -82,9 +82,9 @@ use lifecycle::Lifecycle;
 pub(super) use memory_account::CONNECTION_BYTES;
 use memory_account::PeerAccount;
 use negotiated_values::{Negotiated, session_details};
-use packet_log::PacketLog;
 use packet_observer::ConnectionObserver;
 use preferred_address::PreferredPath;
+use qlog_connection_events::PacketLog;
 use tickets_and_tokens::TicketsAndTokens;
 
 /// A connection of an [`Endpoint`](super::Endpoint). The endpoint returns it for its key.

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use quinn_proto as quinn;
 
-use super::{Connection, packet_log::Before, path_observer::EXPANDED};
+use super::{Connection, path_observer::EXPANDED, qlog_connection_events::Before};
 use crate::Event;
 
 impl Connection {

@@ -3,11 +3,11 @@
 //! - `datagram_dispatch`: dispatches datagrams; `handshake_index`: indices of the handshakes in progress.
 //! - `accept`, `pending_accepts`: new connections, and those that wait for the application first.
 //! - `version_negotiation`: versions, and clients that begin again with another one.
-//! - `connection_table`, `reconcile`: the table of connections, and updates after each change.
+//! - `connection_table`, `connection_updates`: the table of connections, and updates after each change.
 //! - `transmit`: sending.
 //! - `connection_id_generator`: generates connection IDs.
 //! - `migration`: changes of address.
-//! - `memory`: the memory of clients, and shedding.
+//! - `memory_shedding`: the memory of clients, and shedding.
 //!
 //! Not here: sockets, and the state of one connection (`connection`).
 
@@ -36,18 +36,18 @@ use crate::{seams::address_token_context::TokenContext, tls::ResetKeys};
 mod accept;
 pub(super) mod connection_id_generator;
 mod connection_table;
+mod connection_updates;
 mod datagram_dispatch;
 mod handshake_index;
-mod memory;
+mod memory_shedding;
 mod migration;
 mod pending_accepts;
-mod reconcile;
 mod transmit;
 pub(super) mod version_negotiation;
 
 use connection_id_generator::{EndpointConnectionIds, NextId};
 use handshake_index::{HandshakeKeys, Handshakes};
-use memory::Shedding;
+use memory_shedding::Shedding;
 pub use transmit::Transmit;
 use version_negotiation::Restart;
 

@@ -7,7 +7,7 @@
 
 use std::{borrow::Cow, collections::VecDeque, time::Instant};
 
-use super::json::Object;
+use super::json_writer::Object;
 
 /// A qlog event.
 #[derive(Debug, Clone, PartialEq, Eq)]

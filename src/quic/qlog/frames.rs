@@ -6,7 +6,7 @@
 
 use uringcore_wire::varint;
 
-use super::json::{List, Object};
+use super::json_writer::{List, Object};
 
 /// The frames of `payload` as a JSON list, and the number of bytes after the last frame in the list. Delays in ACK
 /// frames are in units of `2^exponent` microseconds.

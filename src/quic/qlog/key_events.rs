@@ -2,7 +2,7 @@
 
 use uringcore_wire::header::PacketType;
 
-use super::json::Object;
+use super::json_writer::Object;
 
 /// The packets that keys protect. 1-RTT keys have a generation (RFC 9001 section 6), which is 0 at first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -9,7 +9,7 @@
 //! - `key_events`: creation and removal of keys.
 //! - `path_addresses`: addresses.
 //! - `event_log`: the list of events, stored or passed on.
-//! - `json`: writing JSON.
+//! - `json_writer`: writing JSON.
 //!
 //! A [`Recorder`] belongs to one connection. The connection calls it, and so do the packet keys, which see every
 //! packet in plain text (`tls::keys::packet_hook`). The data of an event is JSON; its name and time are separate. Not
@@ -18,7 +18,7 @@
 mod dropped_packets;
 mod event_log;
 mod frames;
-mod json;
+mod json_writer;
 mod key_events;
 mod packet_header;
 mod path_addresses;
@@ -47,7 +47,7 @@ use crate::seams::{
 use dropped_packets::UnreportedPackets;
 use event_log::EventLog;
 pub use event_log::{EVENTS_MAX, Recorded, Sink};
-use json::{List, Object};
+use json_writer::{List, Object};
 pub(crate) use key_events::{Epoch, KeyName};
 pub(crate) use path_addresses::Started;
 pub(crate) use recovery_metrics::Metrics;

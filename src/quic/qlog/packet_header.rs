@@ -2,7 +2,7 @@
 
 use uringcore_wire::header::{LongHeader, PacketType, number_len};
 
-use super::{Packet, json::Object};
+use super::{Packet, json_writer::Object};
 
 pub(super) fn to_json(packet: &Packet<'_>) -> String {
     let mut header = Object::new();

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use super::{ConnectionIds, json::Object};
+use super::{ConnectionIds, json_writer::Object};
 
 /// The addresses and connection IDs at the beginning of a connection.
 pub(crate) struct Started<'a> {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::json::Object;
+use super::json_writer::Object;
 use crate::seams::congestion_gauge::{Cause, Phase};
 
 /// Values that quinn-proto has now. The counters begin at zero with the connection.

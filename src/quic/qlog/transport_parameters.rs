@@ -2,7 +2,7 @@
 
 use uringcore_wire::{transport_parameters::Parameters, varint};
 
-use super::json::{List, Object};
+use super::json_writer::{List, Object};
 
 /// The connection IDs of a connection's first packets, read from this side's transport parameters.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -5,7 +5,7 @@
 //!
 //! Assumed of rustls: it derives QUIC's keys, and the secrets of tickets, by an expander from `expander_for_okm`, and
 //! uses the expander within the call that creates it; the fields of a suite are public. Not here: the uses of the
-//! wrapper (`session_export`, `key_labels`).
+//! wrapper (`session_export`, `hkdf_labels`).
 
 use std::{
     collections::BTreeMap,

@@ -18,7 +18,7 @@ use rustls::{
     quic::{PacketKey, PacketKeySet, Secrets, Tag},
 };
 
-use super::key_labels::Scope;
+use super::hkdf_labels::Scope;
 
 /// The secrets from which the keys of later phases are made, and the phase that was requested last.
 pub struct KeyPhases {

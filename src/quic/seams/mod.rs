@@ -24,7 +24,7 @@
 //! - `datagram_frame_size`: the largest DATAGRAM frame that each side announces.
 //! - `received_offsets`: the offset up to which the data of each stream has arrived.
 //! - `receive_window`: a receive window that grows with its use and can be taken back.
-//! - `early_data`: rejected 0-RTT data, and the size of its DATAGRAM frames.
+//! - `rejected_early_data`: rejected 0-RTT data, and the size of its DATAGRAM frames.
 //! - `forged_retry`: drops Retry packets that the server did not send.
 //! - `stream_limits`: announces the limit of the peer's streams in two steps.
 //! - `key_update_guard`: delays a key update until the peer has the current keys.
@@ -34,7 +34,7 @@
 //! Of rustls:
 //!
 //! - `hkdf_wrapper`: cipher suites whose key derivation is wrapped.
-//! - `key_labels`: keys of another QUIC version than the one that a TLS session began with.
+//! - `hkdf_labels`: keys of another QUIC version than the one that a TLS session began with.
 //! - `session_export`: exports and imports clients' sessions.
 //!
 //! Each file's tests check the assumptions on the bare library: `cargo test -p uringcore-quic seams`, the first test
@@ -49,15 +49,14 @@ pub(crate) mod congestion_gauge;
 pub(crate) mod datagram_frame_size;
 pub(crate) mod datagram_send_buffer;
 pub(crate) mod duplicate_packets;
-pub(crate) mod early_data;
 pub(crate) mod endpoint_table_memory;
 pub(crate) mod forged_retry;
 pub(crate) mod fresh_connection_id;
 pub(crate) mod hidden_acks;
+pub(crate) mod hkdf_labels;
 pub(crate) mod hkdf_wrapper;
 pub(crate) mod incoming_leak;
 pub(crate) mod issued_connection_ids;
-pub(crate) mod key_labels;
 pub(crate) mod key_phases;
 pub(crate) mod key_update_guard;
 pub(crate) mod lost_packets;
@@ -66,6 +65,7 @@ pub(crate) mod padding_removal;
 pub(crate) mod path_challenge;
 pub(crate) mod receive_window;
 pub(crate) mod received_offsets;
+pub(crate) mod rejected_early_data;
 pub(crate) mod reset_stream_at;
 pub(crate) mod session_export;
 pub(crate) mod shortened_packet;

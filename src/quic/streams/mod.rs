@@ -4,7 +4,7 @@
 //! for the peer's limits, watermarks, and pauses of reading.
 //!
 //! - `stream`: one stream; `local_stream_ids`: this side's stream IDs; `send_queue`: data that waits.
-//! - `flush`: passes data to quinn-proto; `priority`: RFC 9218's urgencies for that.
+//! - `send_scheduling`: passes data to quinn-proto; `priority`: RFC 9218's urgencies for that.
 //! - `unread_data`: unread data of streams, and shedding.
 //! - `reset_stop`: resets and stops, by either side.
 //! - `early_data`: 0-RTT data; `rejected_0rtt_limit`: the limit on all streams after it was rejected.
@@ -18,12 +18,12 @@ use quinn_proto::{self as quinn, Dir, Side, StreamId, VarInt};
 use rustc_hash::FxHashMap;
 
 mod early_data;
-mod flush;
 mod local_stream_ids;
 pub(super) mod priority;
 mod rejected_0rtt_limit;
 mod reset_stop;
 mod send_queue;
+mod send_scheduling;
 pub(super) mod stream;
 mod unread_data;
 

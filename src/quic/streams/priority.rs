@@ -2,7 +2,7 @@
 //!
 //! Not here: scheduling. `streams` schedules data before quinn-proto has taken it, quinn-proto after that.
 //! quinn-proto's window has a part for each urgency that less urgent streams cannot fill, so an urgent stream waits
-//! for no more than the congestion window (`flush`).
+//! for no more than the congestion window (`send_scheduling`).
 
 /// A stream's priority within its connection (RFC 9218 section 4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

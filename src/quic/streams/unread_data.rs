@@ -1,6 +1,6 @@
 //! Counts the memory of unread data on streams, and finds streams to shed (to end, to free memory).
 //!
-//! Not here: the share of memory that a client may use (`endpoint::memory`).
+//! Not here: the share of memory that a client may use (`endpoint::memory_shedding`).
 
 use quinn_proto::{self as quinn, VarInt};
 use rustc_hash::FxHashMap;

@@ -2,8 +2,8 @@
 //! over `rustls::quic`.
 //!
 //! - `settings`: the application's settings, as plain data, and [`ConfigError`].
-//! - `config`: builds rustls configurations from settings.
-//! - `clock`: the wall clock, which the application passes.
+//! - `rustls_config`: builds rustls configurations from settings.
+//! - `wall_clock`: the wall clock, which the application passes.
 //! - `certificates`: the choice of a server's certificate, and verification of a peer's.
 //! - `handshake`: the crypto session of one handshake.
 //! - `keys`: packet protection, keys of tokens, resets and Retry tags, and observation of packets in plain text.
@@ -15,21 +15,19 @@
 //! This module does not depend on streams or datagrams, and reads no clock, file or environment.
 
 mod certificates;
-mod clock;
-mod config;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
 mod handshake;
 mod keys;
 mod random;
+mod rustls_config;
 mod sessions;
 mod settings;
 mod versions;
+mod wall_clock;
 
 pub(crate) use crate::seams::path_challenge::{Probe, ProbeSlot};
-pub(crate) use clock::ApplicationClock;
-pub(crate) use config::{ClientTls, ServerTls, client_config, server_config};
 pub(crate) use handshake::{
     ClientCrypto, PacketOptions, ServerCrypto, SessionDetails, error_text::describe_alert,
     server_initial_keys,
@@ -41,13 +39,15 @@ pub(crate) use keys::{
     stateless_reset_keys::{ResetKeys, TOKEN_SIZE, mark_of},
 };
 pub(crate) use random::random_bytes;
+pub(crate) use rustls_config::{ClientTls, ServerTls, client_config, server_config};
 pub(crate) use sessions::resumption::TicketInbox;
 pub(crate) use versions::{Answer, Versions, reserved_besides};
+pub(crate) use wall_clock::ApplicationClock;
 
-pub use certificates::{SERVER_NAMES_MAX, validity::validity};
-pub use clock::WallClock;
+pub use certificates::{SERVER_NAMES_MAX, validity_dates::validity};
 pub use keys::stateless_reset_keys::RESET_KEYS_MAX;
 pub use sessions::{MemorySessions, SessionStore, session_ticket::SessionTicket};
 pub use settings::{
     CipherSuite, ClientAuth, ConfigError, Group, Identity, NamedIdentity, Roots, TrustStore,
 };
+pub use wall_clock::WallClock;

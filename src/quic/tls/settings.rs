@@ -1,6 +1,6 @@
 //! TLS settings of the application, and the error for an invalid setting.
 //!
-//! Not here: building rustls configurations (`config`), and their use (`handshake`).
+//! Not here: building rustls configurations (`rustls_config`), and their use (`handshake`).
 
 use std::{fmt, sync::Arc};
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from tests.stress.byte_pattern import Pattern
 from tests.stress.served.hang_report import state
-from uringcore.server import _client_liveness as watch
+from uringcore.server import _client_liveness_at_shutdown as watch
 
 # On a busy machine a stopping worker must not give up a client that is only slow to answer.
 watch.SILENCE_SECONDS = 10.0

@@ -6,12 +6,12 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use uringcore_h3::{Event, Role};
 
-use super::open_connection::{OpenConnection, is_unidirectional};
+use super::quic_bridge::{OpenConnection, is_unidirectional};
 use crate::h3::events::{
     DataReceived, DatagramReceived, GoAwayReceived, HeadersReceived, MessageAborted,
     PushPromiseReceived, WebTransportStreamDataReceived,
 };
-use crate::h3::fields;
+use crate::h3::field_conversion;
 
 impl OpenConnection {
     /// Makes the Python object of an event. `None` for events of which aioquic's programs learn through QUIC's own
@@ -29,7 +29,7 @@ impl OpenConnection {
                 fin,
                 ..
             } => HeadersReceived {
-                headers: fields::to_list(py, &fields)?.into_any().unbind(),
+                headers: field_conversion::to_list(py, &fields)?.into_any().unbind(),
                 stream_id,
                 stream_ended: fin,
                 push_id: self.push_id(py, stream_id),
@@ -52,7 +52,7 @@ impl OpenConnection {
                 push_id,
                 fields,
             } => PushPromiseReceived {
-                headers: fields::to_list(py, &fields)?.into_any().unbind(),
+                headers: field_conversion::to_list(py, &fields)?.into_any().unbind(),
                 push_id,
                 stream_id,
             }

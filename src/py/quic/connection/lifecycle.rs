@@ -15,7 +15,7 @@ use uringcore_quic::{
 };
 
 use super::QuicConnectionCore;
-use super::state::{ConnectionPhase, ConnectionState, StreamProtocol, Summary};
+use super::phase_state::{ConnectionPhase, ConnectionState, StreamProtocol, Summary};
 use crate::quic::credentials::{ticket_to_python, token_to_python};
 use crate::quic::endpoint::QuicEndpoint;
 

@@ -15,11 +15,11 @@ use super::event_delivery::EventGroup;
 use super::session_store::Answer;
 use crate::capi::gil_cell::GilCell;
 use crate::event_loop::loop_core::LoopCore;
-use crate::quic::clock::Clock;
+use crate::quic::clock_conversion::Clock;
 use crate::quic::connection::QuicConnectionCore;
 use crate::quic::connection_setup::QuicServerSetup;
 use crate::quic::credentials::ForeignStore;
-use crate::quic::key_log::KeyLogFile;
+use crate::quic::tls_key_log::KeyLogFile;
 
 /// The owner of the state machines.
 pub(super) enum EndpointOwner {

@@ -16,7 +16,7 @@ use uringcore_quic::{Connection, ConnectionKey, Endpoint, Event, Taking};
 use super::{EndpointOwner, QuicEndpoint};
 use crate::capi::context::Inside;
 use crate::capi::error;
-use crate::event_loop::turn;
+use crate::event_loop::iteration;
 use crate::quic::connection::StreamProtocol;
 use crate::quic::events;
 
@@ -197,7 +197,7 @@ impl QuicEndpoint {
                 // Bytes that the connection's program has written may leave before the next connection's events are
                 // delivered.
                 if let EndpointOwner::Loop { owner, .. } = &slf.get().owned_by {
-                    turn::with_engine_at_hand(owner.get(), py, Engine::end_part);
+                    iteration::with_engine_at_hand(owner.get(), py, Engine::end_part);
                 }
             }
             // The list keeps its memory for the next turn.

@@ -1,5 +1,5 @@
 //! The data behind `get_extra_info`: a transport's dictionary, its addresses, and the Python socket over its
-//! descriptor. `_extra_info.py` makes the values from them.
+//! descriptor. `_transport_extra_info.py` makes the values from them.
 //!
 //! Addresses are read when a program first requests them. If a program still has the transport when the descriptor is
 //! closed, they are read before that. `SO_PEERNAME` still has the address of a peer that has reset the connection.
@@ -16,11 +16,13 @@ use super::{BaseTransport, Descriptor};
 use crate::capi::address;
 use crate::sock::socket_object;
 
-/// The Python module `_extra_info.py`, which `uringcore._loop` has imported.
+/// The Python module `_transport_extra_info.py`, which `uringcore._loop` has imported.
 pub fn answers(py: Python<'_>) -> PyResult<&Bound<'_, PyModule>> {
     static MODULE: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
-    let module =
-        MODULE.get_or_try_init(py, || py.import("uringcore._extra_info").map(Bound::unbind))?;
+    let module = MODULE.get_or_try_init(py, || {
+        py.import("uringcore._transport_extra_info")
+            .map(Bound::unbind)
+    })?;
     Ok(module.bind(py))
 }
 

@@ -17,7 +17,7 @@ use super::{
 use crate::capi::context::Inside;
 use crate::capi::error;
 use crate::capi::gil_cell::GilCell;
-use crate::event_loop::engine_objects::{insert_at, take_at};
+use crate::event_loop::engine_key_objects::{insert_at, take_at};
 use crate::event_loop::loop_core::LoopCore;
 
 impl BaseTransport {

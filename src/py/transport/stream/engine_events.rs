@@ -30,7 +30,7 @@ use crate::capi::error;
 use crate::sock::socket_attributes;
 use crate::tls::TlsProtocol;
 use crate::transport::base_transport::{BaseTransport, Descriptor, Receiver, fail_waiter};
-use crate::transport::native::NativeReceive;
+use crate::transport::native_protocol::NativeReceive;
 
 impl StreamTransport {
     pub fn data_received(base: &Bound<'_, BaseTransport>, data: StreamBytes) -> PyResult<()> {

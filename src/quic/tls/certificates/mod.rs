@@ -5,12 +5,12 @@
 //! | --- | --- |
 //! | `verify` | verification of a peer's certificate chain |
 //! | `roots` | the authorities that a verifier trusts |
-//! | `configured_identity` | errors of a configured chain and its key |
-//! | `validity` | the two dates of a certificate |
+//! | `configured_key_errors` | errors of a configured chain and its key |
+//! | `validity_dates` | the two dates of a certificate |
 //! | `ed448` | Ed448 keys and signatures, which aws-lc lacks |
-//! | `error_text` | texts for rejected certificates |
+//! | `rejection_texts` | texts for rejected certificates |
 //!
-//! Not here: the rest of the TLS configuration (`tls::config`).
+//! Not here: the rest of the TLS configuration (`tls::rustls_config`).
 
 use std::{fmt, sync::Arc};
 
@@ -24,14 +24,14 @@ use rustls::{
 };
 use webpki::EndEntityCert;
 
-pub(super) mod configured_identity;
+pub(super) mod configured_key_errors;
 pub(super) mod ed448;
-pub(super) mod error_text;
+pub(super) mod rejection_texts;
 pub(super) mod roots;
-pub(super) mod validity;
+pub(super) mod validity_dates;
 pub(super) mod verify;
 
-use self::configured_identity::{identity_error, non_empty};
+use self::configured_key_errors::{identity_error, non_empty};
 use super::{ConfigError, NamedIdentity};
 
 /// The largest number of names of all certificates of a server together.
@@ -173,7 +173,7 @@ fn names_of(
     let unusable = |error| {
         let message = format!(
             "the certificate cannot be used: {}",
-            error_text::describe_webpki_error(&error)
+            rejection_texts::describe_webpki_error(&error)
         );
         ConfigError::new("cert_chain", message)
     };

@@ -9,7 +9,7 @@ use rustls::{
     pki_types::{CertificateDer, pem::PemObject},
 };
 
-use super::error_text::describe;
+use super::rejection_texts::describe;
 use crate::tls::{ConfigError, Roots};
 
 /// The loaded certificates.

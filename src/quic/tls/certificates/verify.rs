@@ -23,7 +23,7 @@ use rustls::{
     },
 };
 
-use super::{roots::LoadedRoots, validity::Validity};
+use super::{roots::LoadedRoots, validity_dates::Validity};
 use crate::seams::session_export;
 use crate::tls::ConfigError;
 

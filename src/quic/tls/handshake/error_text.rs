@@ -3,7 +3,7 @@
 use quinn_proto::{TransportError, TransportErrorCode, coding::Codec};
 use rustls::{AlertDescription, CertificateError, Error};
 
-use crate::tls::certificates::error_text::describe_certificate_error;
+use crate::tls::certificates::rejection_texts::describe_certificate_error;
 
 /// The transport error for a failed handshake (RFC 9001 section 4.8): the code is 0x0100 plus the alert, the frame
 /// type is CRYPTO.

@@ -38,9 +38,10 @@ use super::{
 use crate::{
     qlog::{ConnectionIds, Epoch},
     seams::{
-        datagram_frame_size, early_data,
-        key_labels::Scope,
+        datagram_frame_size,
+        hkdf_labels::Scope,
         key_phases::KeyPhases,
+        rejected_early_data,
         session_export::{self, Exporter},
     },
 };
@@ -364,7 +365,8 @@ impl crypto::Session for Session {
     /// 4.1).
     fn early_crypto(&self) -> Option<(Box<dyn crypto::HeaderKey>, Box<dyn crypto::PacketKey>)> {
         // A client without the remembered limits of the server must not send 0-RTT data.
-        if self.side().is_client() && !early_data::may_begin(&self.transport_parameters()) {
+        if self.side().is_client() && !rejected_early_data::may_begin(&self.transport_parameters())
+        {
             return None;
         }
         let early = self.tls()?.zero_rtt_keys()?;

@@ -13,7 +13,7 @@ use rustls::{
 use uringcore_wire::header::{VERSION_2, unshift_type};
 
 use super::*;
-use crate::{seams::key_labels::with_labels, tls::WallClock};
+use crate::{seams::hkdf_labels::with_labels, tls::WallClock};
 
 #[derive(Debug)]
 struct StoppedClock;

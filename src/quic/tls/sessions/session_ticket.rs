@@ -16,7 +16,7 @@ use uringcore_wire::tls::session_ticket::NewSessionTicket;
 
 use crate::{
     seams::{
-        key_labels::with_labels,
+        hkdf_labels::with_labels,
         session_export::{self, Verifiers},
     },
     tls::{ApplicationClock, CipherSuite, ConfigError},

@@ -2,7 +2,7 @@
 //!
 //! For quinn-proto a connection has one version, the *original* one. The packets may have another, the *negotiated*
 //! one. A connection's session and its keys share both through [`Versions`]. Version 2 differs from version 1 in four
-//! things: salts and labels of keys (`seams::key_labels`, and rustls for Initial packets), the type bits of long
+//! things: salts and labels of keys (`seams::hkdf_labels`, and rustls for Initial packets), the type bits of long
 //! headers (`wire::header`), and the Retry tag (`keys::retry_tag`).
 //!
 //! - `version_information`: the transport parameter `version_information`, and its checks.
