@@ -1,7 +1,7 @@
 """``subprocess.Popen`` without its fork: arguments are checked and converted to those of ``Spawn``.
 
 CPython's own ``Popen`` of the running version does all work before the fork. ``_child_processes`` makes the
-child and waits for its end. """
+child and waits for its end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-//! The host's progress through the callbacks of a turn.
+//! The host's progress through the callbacks of a loop iteration.
 //!
 //! Most callbacks write nothing. So the host counts its callbacks here, which needs no call into the engine, and the
 //! engine reads the counts when something is written. After a write the host also calls the engine at the end of the
@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 /// Counts of a host's callbacks. The host and its engine share them, and only one thread uses them at a time.
 #[derive(Default)]
 pub struct CallbackProgress {
-    /// The number of callbacks that this turn still has to run, the running one included. 0 means that no callback is
-    /// running.
+    /// The number of callbacks that this loop iteration still has to run, the running one included. 0 means that no
+    /// callback is running.
     left: AtomicUsize,
     /// The number of all callbacks that have ended. It wraps around.
     ended: AtomicUsize,
@@ -25,8 +25,8 @@ impl CallbackProgress {
         self.left.store(count, Ordering::Relaxed);
     }
 
-    /// Counts a callback that has ended; `left` others follow in this turn. (A turn inside the callback has changed
-    /// the counts for its own callbacks.) True if the host must call
+    /// Counts a callback that has ended; `left` others follow in this loop iteration. (A loop iteration inside the
+    /// callback has changed the counts for its own callbacks.) True if the host must call
     /// [`Engine::end_watched_callback`](crate::Engine::end_watched_callback).
     #[inline]
     #[must_use]

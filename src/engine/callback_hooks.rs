@@ -1,5 +1,5 @@
 //! Methods that a host calls when its callbacks begin and end. They send written bytes that are held: when a callback
-//! ends, if `write_delay` decides so, and at the latest when the turn ends.
+//! ends, if `write_delay` decides so, and at the latest when the loop iteration ends.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -29,7 +29,7 @@ impl Engine {
         self.held.delay.begin_parts(parts, events);
     }
 
-    /// The host calls this when a callback has ended; `left` others follow in this turn.
+    /// The host calls this when a callback has ended; `left` others follow in this loop iteration.
     pub fn end_callback(&mut self, left: usize) {
         if self.held.delay.progress().end_one(left) {
             self.end_watched_callback();
@@ -72,8 +72,8 @@ impl Engine {
     #[cold]
     fn send_all_held(&mut self) {
         let now = Instant::now();
-        // The ring is not used, because its completions would come with the next turn, and until then a stream could
-        // not send more.
+        // The ring is not used, because its completions would come with the next loop iteration, and until then a
+        // stream could not send more.
         let mut holders = self.held.release(now);
         for holder in holders.drain(..) {
             self.send_holder(holder, now);

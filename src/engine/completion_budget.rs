@@ -1,19 +1,21 @@
-//! Limits the completions that a turn handles while the host receives from streams itself (`transport::stream`).
+//! Limits the completions that a loop iteration handles while the host receives from streams itself
+//! (`transport::stream`).
 //!
-//! The callbacks after a turn handle the received bytes, and the tasks that they wake run in the next turn. If many
-//! streams have much data at the same time, all their bytes would be received before the first are handled: they would
-//! no longer be in the processor's cache, and the heap would grow and shrink by all of them. So such a turn handles
-//! only a few completions. Receives through the ring are not limited, because many of them in one turn make it cheap.
+//! The callbacks after a loop iteration handle the received bytes, and the tasks that they wake run in the next loop
+//! iteration. If many streams have much data at the same time, all their bytes would be received before the first are
+//! handled: they would no longer be in the processor's cache, and the heap would grow and shrink by all of them. So
+//! such a loop iteration handles only a few completions. Receives through the ring are not limited, because many of
+//! them in one loop iteration make it cheap.
 //!
 //! With this limit, 100 connections that receive 100 KiB each through `StreamReader` take a third to a half less
 //! processor time.
 
 pub(crate) struct ReceiveBudget {
-    /// The number of bytes that the host has received in this turn.
+    /// The number of bytes that the host has received in this loop iteration.
     received: usize,
-    /// The maximum number of completions in a turn.
+    /// The maximum number of completions in a loop iteration.
     limit: usize,
-    /// The number of turns with this limit in which fewer than [`BYTES_PER_TURN`] bytes were received.
+    /// The number of loop iterations with this limit in which fewer than [`BYTES_PER_TURN`] bytes were received.
     turns: u32,
 }
 
@@ -49,13 +51,14 @@ impl ReceiveBudget {
     }
 }
 
-/// The number of bytes that a turn should receive at most: about the size of a processor core's cache.
+/// The number of bytes that a loop iteration should receive at most: about the size of a processor core's cache.
 const BYTES_PER_TURN: usize = 1 << 20;
 /// The lowest limit. So few receives by the host stay below [`BYTES_PER_TURN`].
 const LIMIT_MIN: usize = 8;
-/// Above this limit there is none: a turn has no more completions.
+/// Above this limit there is none: a loop iteration has no more completions.
 const LIMIT_MAX: usize = 256;
-/// The limit doubles after this number of turns. If a turn then receives too much, it falls to [`LIMIT_MIN`].
+/// The limit doubles after this number of loop iterations. If a loop iteration then receives too much, it falls to
+/// [`LIMIT_MIN`].
 const TURNS_BEFORE_MORE: u32 = 64;
 
 #[cfg(test)]

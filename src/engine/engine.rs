@@ -1,4 +1,4 @@
-//! The turn: an [`Engine`] owns the driver and the tables, and routes completions to their owners.
+//! The loop iteration: an [`Engine`] owns the driver and the tables, and routes completions to their owners.
 //!
 //! A command changes the state of its transport, listener or other owner, and adds the owner to a list. `flush` makes
 //! queued operations from the lists, and `enter` submits them with the system call that also waits. Commands are
@@ -79,7 +79,7 @@ impl Engine {
         &mut self.driver
     }
 
-    /// The number of turns so far.
+    /// The number of loop iterations so far.
     pub fn turns(&self) -> u64 {
         self.turns
     }
@@ -134,8 +134,8 @@ impl Engine {
         self.quic.get(key)
     }
 
-    /// Ends a single operation now, not in a later turn. Returns its outcome, for which no event comes then. `None` if
-    /// the operation was never started, if its event was taken, or if the kernel has not released it.
+    /// Ends a single operation now, not in a later loop iteration. Returns its outcome, for which no event comes then.
+    /// `None` if the operation was never started, if its event was taken, or if the kernel has not released it.
     pub fn end_operation(&mut self, key: Key, now: Instant) -> io::Result<Option<Outcome>> {
         for _ in 0..END_TRIES {
             let is_done =
@@ -153,7 +153,7 @@ impl Engine {
         Ok(None)
     }
 
-    // The turn -----------------------------------------------------------------------------------
+    // The loop iteration -------------------------------------------------------------------------
 
     /// Makes queued operations from the commands since the last flush. A single datagram of a QUIC socket is sent at
     /// once.
@@ -170,10 +170,10 @@ impl Engine {
         }
     }
 
-    /// True if a turn that must not wait would have nothing to do. Such a turn is counted.
+    /// True if a loop iteration that must not wait would have nothing to do. Such a loop iteration is counted.
     ///
     /// A ring shows without a system call if completions are ready; an epoll set does not. A host that watches only
-    /// the descriptor that wakes it therefore skips turns and polls its epoll set from time to time
+    /// the descriptor that wakes it therefore skips loop iterations and polls its epoll set from time to time
     /// (`is_time_to_poll`).
     pub fn skip_turn(&mut self) -> bool {
         let is_quiet = self.events.len() == 0
@@ -201,7 +201,7 @@ impl Engine {
         is_time
     }
 
-    /// True if a turn that must not wait still needs the system call.
+    /// True if a loop iteration that must not wait still needs the system call.
     pub fn needs_enter(&self) -> bool {
         self.driver.needs_enter()
     }
@@ -295,8 +295,8 @@ impl Engine {
         self.driver.suspends_at_once()
     }
 
-    /// Prepares for a time in which the host runs no turns. The last commands are submitted, and pending operations
-    /// are taken back from the kernel, so that the next turn may run on any thread.
+    /// Prepares for a time in which the host runs no loop iterations. The last commands are submitted, and pending
+    /// operations are taken back from the kernel, so that the next loop iteration may run on any thread.
     pub fn rest(&mut self, limit: Duration) {
         self.driver.suspend(limit);
     }
@@ -371,9 +371,9 @@ impl Engine {
     }
 }
 
-/// An epoll loop reads the clock only once in this many skipped turns.
+/// An epoll loop reads the clock only once in this many skipped loop iterations.
 const TURNS_PER_CLOCK_READ: u64 = 16;
-/// While turns are skipped, the epoll set is polled after this time.
+/// While loop iterations are skipped, the epoll set is polled after this time.
 const LOOK_INTERVAL: Duration = Duration::from_micros(50);
 /// The maximum number of system calls to end an operation. A cancellation takes one; more are needed if the completion
 /// queue was full.

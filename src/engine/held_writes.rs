@@ -68,7 +68,7 @@ impl HeldWrites {
         self.holders = holders;
     }
 
-    /// Ends the hold at the end of the turn. The flush that follows sends all bytes.
+    /// Ends the hold at the end of the loop iteration. The flush that follows sends all bytes.
     pub(crate) fn end_turn(&mut self) {
         if self.delay.is_holding() {
             let holders = self.release(Instant::now());

@@ -1,16 +1,16 @@
-//! Sockets, timers and protocols on one turn, without Python.
+//! Sockets, timers and protocols on one loop iteration, without Python.
 //!
 //! A host (the Python bindings, or a native program) owns one [`Engine`] for each thread. It repeats four steps,
-//! together a *turn*:
+//! together a *loop iteration*:
 //!
-//! 1. [`Engine::flush`] submits the commands that the callbacks of the last turn gave.
+//! 1. [`Engine::flush`] submits the commands that the callbacks of the last loop iteration gave.
 //! 2. [`Engine::enter`] enters the kernel once.
 //! 3. [`Engine::process`] routes the completions to their owners.
 //! 4. The host takes each [`EngineEvent`] from [`Engine::next_event`] and runs its callbacks.
 //!
 //! | file | content |
 //! | --- | --- |
-//! | `engine` | [`Engine`]: the steps of a turn, the routing of completions |
+//! | `engine` | [`Engine`]: the steps of a loop iteration, the routing of completions |
 //! | `callback_hooks` | methods that a host calls when callbacks begin and end; they send held bytes |
 //! | `callback_counts` | [`CallbackProgress`]: the counts of the host's callbacks |
 //! | `event` | [`EngineEvent`]: the events for a host |
@@ -22,14 +22,14 @@
 //! | `one_shot_operations` | [`Operations`]: single operations for whose result a host waits |
 //! | `held_writes` | the transports and connections whose written bytes are held |
 //! | `write_delay` | decides which written bytes are held to share a system call with others, and how long |
-//! | `completion_budget` | the limit of completions in a turn in which the host receives |
+//! | `completion_budget` | the limit of completions in a loop iteration in which the host receives |
 //! | `stats` | [`EngineStats`]: the counters |
 //! | `transport/` | streams and datagram sockets |
 //! | `quic/` | QUIC endpoints on UDP sockets |
 //! | `host/` | parts that only a host uses: timers, queues of operations, poll time-out, cache, clock |
 //!
 //! This crate does not use Python, and reaches the kernel only through `uringcore_io`. An exception is the certificate
-//! store, which is read when a host makes a configuration and never in a turn.
+//! store, which is read when a host makes a configuration and never in a loop iteration.
 
 #![forbid(unsafe_code)]
 

@@ -196,8 +196,8 @@ impl Listeners<'_> {
         key
     }
 
-    /// Accepts on a listening socket on which other processes or threads may accept too: one connection in each turn,
-    /// when the host takes the event.
+    /// Accepts on a listening socket on which other processes or threads may accept too: one connection in each loop
+    /// iteration, when the host takes the event.
     pub fn open_shared(&mut self, fd: RawFd) -> Key {
         let key = self.listeners.insert_with(|key| Listener::new(fd, key));
         if let Some(listener) = self.listeners.get_mut(key) {

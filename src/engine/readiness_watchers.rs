@@ -1,9 +1,9 @@
 //! Readiness watchers: asyncio's readers and writers, one entry for each descriptor and direction.
 //!
 //! A watcher is a one-shot poll. After the host has taken its event, the next flush arms it again. The callbacks of a
-//! turn run before that flush, so the watcher is level-triggered for them. It costs no system call of its own, except
-//! if a wake-up has to be confirmed (`must_confirm`). If a host takes no events for many turns, each watcher has only
-//! one event queued.
+//! loop iteration run before that flush, so the watcher is level-triggered for them. It costs no system call of its
+//! own, except if a wake-up has to be confirmed (`must_confirm`). If a host takes no events for many loop iterations,
+//! each watcher has only one event queued.
 //!
 //! **Invariant.** Each registration has a serial number, and each event contains that of its registration. A
 //! registration that has replaced another never gets an event of the earlier one, because the descriptor number may
@@ -225,7 +225,7 @@ mod tests {
 
     use super::*;
 
-    /// Runs a turn. Returns the serial numbers in its events.
+    /// Runs a loop iteration. Returns the serial numbers in its events.
     fn turn(watchers: &mut WatcherTable, driver: &mut Driver) -> Vec<u64> {
         let mut done = VecDeque::new();
         watchers.flush(driver);

@@ -1,13 +1,13 @@
 //! Decides if written bytes are sent at once, or held for a short time so that one system call sends them with others.
 //!
-//! If a turn has short callbacks that write once each, one system call at the end of the turn is best. Several writes
-//! of one callback to one stream are best sent by one `send`. But a turn of long callbacks must not hold its first
-//! answer until the last one is ready. So each write is sent at once or held, depending on the clock and the last
-//! callbacks. Held bytes are sent when the turn ends, or earlier, when a callback ends and the hold has lasted too
-//! long. The rules:
+//! If a loop iteration has short callbacks that write once each, one system call at the end of the loop iteration is
+//! best. Several writes of one callback to one stream are best sent by one `send`. But a loop iteration of long
+//! callbacks must not hold its first answer until the last one is ready. So each write is sent at once or held,
+//! depending on the clock and the last callbacks. Held bytes are sent when the loop iteration ends, or earlier, when a
+//! callback ends and the hold has lasted too long. The rules:
 //!
-//! - A write is sent at once if no other callback waits in this turn, and the running one has sent nothing yet. This
-//!   send costs as much as one at the end of the turn, and the clock is not read.
+//! - A write is sent at once if no other callback waits in this loop iteration, and the running one has sent nothing
+//!   yet. This send costs as much as one at the end of the loop iteration, and the clock is not read.
 //! - A write is sent at once if the callbacks since the last send were long ([`LONG_CALLBACK`] each, on average). But
 //!   while most callbacks write in pieces (a head, then a body), the write is held until its callback ends. A callback
 //!   writes in pieces if it writes again right after a write that was sent at once.
@@ -19,8 +19,8 @@
 //!   processes stop the thread does not count, if another such pause came in the [`SAMPLED_FOR`] before: separate
 //!   sends would then cost most and gain nothing.
 //! - A write to a QUIC connection that begins a hold is held until [`QUIC_SPACING`] after the last send. A write of
-//!   the last callback of the turn is not held.
-//! - Outside of callbacks every write is sent at once, because no end of a callback or turn would send it.
+//!   the last callback of the loop iteration is not held.
+//! - Outside of callbacks every write is sent at once, because no end of a callback or loop iteration would send it.
 //! - No byte is held longer than [`HOLD_MAX`] and the callback that runs then.
 //!
 //! While bytes are held, the clock is read when a callback ends. [`Times`] has the durations. In an emulator, in which
@@ -36,7 +36,8 @@ use crate::callback_counts::CallbackProgress;
 pub(crate) struct WriteDelay {
     times: Times,
     progress: Arc<CallbackProgress>,
-    /// The time of the last send. If that was a write whose time was not read, it is set at the end of the turn.
+    /// The time of the last send. If that was a write whose time was not read, it is set at the end of the loop
+    /// iteration.
     last_sent: Instant,
     /// The time of the last send, or of the loop's last wake-up if that was later. Since then only callbacks have run.
     work_began: Instant,
@@ -46,7 +47,7 @@ pub(crate) struct WriteDelay {
     parts_left: usize,
     /// True if the running callback has written and its bytes were sent at once.
     has_sent: bool,
-    /// True if a write was sent at once in this turn without reading the clock.
+    /// True if a write was sent at once in this loop iteration without reading the clock.
     is_untimed: bool,
     /// True if the bytes of the running callback were sent at once only because of `prompt` or `prompt_until`.
     is_prompt: bool,
@@ -235,13 +236,14 @@ impl WriteDelay {
         Some(now)
     }
 
-    /// True if no other write of this turn could share a send with bytes written now.
+    /// True if no other write of this loop iteration could share a send with bytes written now.
     fn is_alone(&self) -> bool {
         self.progress.remaining() == 0
             || self.is_last() && !self.has_sent && self.in_pieces < MANY_IN_PIECES
     }
 
-    /// True if bytes written now are sent at once. `spacing` is the minimum time between two sends within a turn.
+    /// True if bytes written now are sent at once. `spacing` is the minimum time between two sends within a loop
+    /// iteration.
     fn leaves_at_once(&mut self, now: Instant, spacing: Duration) -> bool {
         if self.progress.remaining() == 0 {
             return true;
@@ -258,7 +260,7 @@ impl WriteDelay {
         }
         // A write that was sent before without reading the clock counts as the first.
         let since_sent = self.note_idle(now, FIRST_WRITES - u8::from(self.is_untimed));
-        // After the last callback, the send at the end of the turn would not be cheaper.
+        // After the last callback, the send at the end of the loop iteration would not be cheaper.
         let is_spaced = since_sent >= spacing || self.is_last();
         if (self.prompt > 0 || now < self.prompt_until) && is_spaced {
             self.prompt = self.prompt.saturating_sub(1);
@@ -297,7 +299,7 @@ impl WriteDelay {
         self.begin_work(now);
     }
 
-    /// True if no other callback of the turn waits, and no other part of the running one.
+    /// True if no other callback of the loop iteration waits, and no other part of the running one.
     fn is_last(&self) -> bool {
         self.progress.remaining() <= 1 && self.parts_left <= 1
     }
@@ -323,7 +325,7 @@ impl WriteDelay {
         let was_prompt = std::mem::take(&mut self.is_prompt);
         if let Some(hold) = &mut self.hold {
             hold.callbacks = hold.callbacks.saturating_add(1);
-            // After the last callback the end of the turn follows at once and sends held bytes.
+            // After the last callback the end of the loop iteration follows at once and sends held bytes.
             return !is_last && (hold.is_for_callback || hold.is_overdue(&self.times, now()));
         }
         if has_sent {
@@ -396,7 +398,7 @@ impl WriteDelay {
         };
     }
 
-    /// Ends the turn. No bytes are held.
+    /// Ends the loop iteration. No bytes are held.
     pub(crate) fn end_turn(&mut self) {
         if std::mem::take(&mut self.is_untimed) {
             // The real time of the last send was not read; this is the earliest possible one.
@@ -411,14 +413,14 @@ impl WriteDelay {
 }
 
 /// A callback of this length or more should have its own send. The send costs about a hundredth of the callback's time
-/// more than a share of the send at the end of the turn.
+/// more than a share of the send at the end of the loop iteration.
 const LONG_CALLBACK: Duration = Duration::from_micros(25);
-/// The minimum time between two datagrams that are sent before the end of a turn. The streams of a QUIC connection
-/// share packets, and a datagram costs its sender and its receiver several microseconds each.
+/// The minimum time between two datagrams that are sent before the end of a loop iteration. The streams of a QUIC
+/// connection share packets, and a datagram costs its sender and its receiver several microseconds each.
 const QUIC_SPACING: Duration = Duration::from_micros(100);
 /// A program that has sent nothing for this time is not busy.
 const IDLE: Duration = Duration::from_micros(500);
-/// The longest hold. A longer turn of short callbacks sends more than once.
+/// The longest hold. A longer loop iteration of short callbacks sends more than once.
 const HOLD_MAX: Duration = Duration::from_micros(500);
 /// A callback that computes for this time while its bytes are held delays its answer noticeably.
 const LONG_HOLD: Duration = Duration::from_micros(250);

@@ -28,9 +28,9 @@ use crate::waker::Waker;
 
 /// Queues operations to the kernel, and returns their completions.
 ///
-/// In each turn the host queues operations, calls [`enter`](Driver::enter), which submits them and waits, and takes the
-/// completions with [`take_completions`](Driver::take_completions). Sockets must be non-blocking; the epoll backend
-/// relies on it.
+/// In each loop iteration the host queues operations, calls [`enter`](Driver::enter), which submits them and waits, and
+/// takes the completions with [`take_completions`](Driver::take_completions). Sockets must be non-blocking; the epoll
+/// backend relies on it.
 ///
 /// Queuing an operation never fails. Instead the operation completes with an error: `EBADF` for a bad descriptor,
 /// `ENOBUFS` if [`DriverConfig::operations_max`] operations are in flight, `ECANCELED` if the driver was shut down. An

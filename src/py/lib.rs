@@ -2,7 +2,7 @@
 //!
 //! | folder | contents |
 //! | --- | --- |
-//! | `loop` | the event loop: turn, handles, timers, watchers |
+//! | `loop` | the event loop: loop iteration, handles, timers, watchers |
 //! | `transport` | stream and datagram transports |
 //! | `sock` | the `sock_*` calls |
 //! | `ops` | operations of the ring with futures: files, child processes |

@@ -1,7 +1,7 @@
 """An open binary file, with or without a buffer: its position and its close.
 
 ``_file_buffer``, ``_buffered_file`` and ``_raw_file`` read and write in sequence; ``_file_base`` has the
-methods that text files share. """
+methods that text files share."""
 
 from __future__ import annotations
 
@@ -163,16 +163,16 @@ class AsyncFile(Buffer, AsyncIOBase[bytes]):
             if not (self._busy or self._positional or self._unwritten):
                 await self._close_now()
                 return
-            turn = self._ask()
-            self._closing = self._loop.create_task(self._close_in_turn(turn))
-            self._closing.add_done_callback(partial(self._closing_ended, turn))
+            grant = self._ask()
+            self._closing = self._loop.create_task(self._close_with_lock(grant))
+            self._closing.add_done_callback(partial(self._closing_ended, grant))
         await asyncio.shield(self._closing)
 
-    async def _close_in_turn(self, turn: asyncio.Future[None] | None) -> None:
-        """Close the file when this task gets its turn, and also if the task is cancelled."""
+    async def _close_with_lock(self, grant: asyncio.Future[None] | None) -> None:
+        """Close the file when this task gets the lock, and also if the task is cancelled."""
         try:
             try:
-                await self._wait_until_idle(turn)
+                await self._wait_until_idle(grant)
                 try:
                     if self._fd >= 0:
                         await self._write_out_and_close()
@@ -188,11 +188,11 @@ class AsyncFile(Buffer, AsyncIOBase[bytes]):
         finally:
             self._closing = None
 
-    async def _wait_until_idle(self, turn: asyncio.Future[None] | None) -> None:
-        """Wait until nothing uses the file, before it is closed: until ``turn`` is granted, if the file's
+    async def _wait_until_idle(self, grant: asyncio.Future[None] | None) -> None:
+        """Wait until nothing uses the file, before it is closed: until ``grant`` is granted, if the file's
         lock was taken, and until all reads and writes at explicit offsets, which take no lock, have ended."""
-        if turn is not None:
-            await self._wait_for(turn)
+        if grant is not None:
+            await self._wait_for(grant)
         try:
             while self._positional:
                 self._idle = self._loop.create_future()
@@ -212,21 +212,21 @@ class AsyncFile(Buffer, AsyncIOBase[bytes]):
         await self._close_now()
 
     def _closing_ended(
-        self, turn: asyncio.Future[None] | None, closing: asyncio.Task[None]
+        self, grant: asyncio.Future[None] | None, closing: asyncio.Task[None]
     ) -> None:
         """Close the file if the closing task was cancelled before it began."""
         if self._closing is not closing:
             return
         self._closing = None
-        if turn is None or turn.done():
+        if grant is None or grant.done():
             self._close_blocking()
         else:
-            turn.add_done_callback(
-                lambda turn: None if turn.cancelled() else self._close_blocking()
+            grant.add_done_callback(
+                lambda grant: None if grant.cancelled() else self._close_blocking()
             )
 
     def _close_blocking(self) -> None:
-        """Write buffered bytes and close the file, blocking the loop's thread; then end the turn."""
+        """Write buffered bytes and close the file, blocking the loop's thread; then release the lock."""
         try:
             # While operations at offsets may still use the descriptor, it is left to the finaliser.
             if self._fd >= 0 and not self._positional:

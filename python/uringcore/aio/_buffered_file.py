@@ -5,7 +5,7 @@ A call that the buffer can answer does not suspend. After a cancelled call:
 - a read has consumed nothing, and bytes that had arrived are available to the next one;
 - a write that had begun is accepted whole and is written in order, with the next ``flush``, ``write``
   or ``close``;
-- a call that was still waiting for its turn has done nothing.
+- a call that was still waiting for the lock has done nothing.
 
 ``_file_buffer`` implements the buffer, and ``_text_file`` text files.
 """
@@ -115,7 +115,7 @@ class AsyncBufferedIOBase(AsyncFile):
             self._end()
 
     async def _put(self, piece: bytes) -> None:
-        """Write all of ``piece``, during the file's turn."""
+        """Write all of ``piece``, while this task holds the file's lock."""
         self._check_open()
         size = len(piece)
         if self._taken:

@@ -27,7 +27,7 @@ PIPE_BUF_BYTES = 4096
 
 
 class Descriptor(OrderedOperations):
-    """The part of a binary file below its methods. All of it runs during the file's turn."""
+    """The part of a binary file below its methods. All of it runs while the task holds the file's lock."""
 
     _fd = -1
     # A duplicate of the descriptor, which the loop watches for readiness. The program may so watch the
@@ -67,7 +67,7 @@ class Descriptor(OrderedOperations):
     # Waiting for operations -----------------------------------------------------------------------
 
     async def _at_offset(self, operation: Operation[Any]) -> Any:
-        """Wait for an operation at an offset, which does not use the position and so needs no turn."""
+        """Wait for an operation at an offset, which does not use the position and so needs no lock."""
         self._positional += 1
         try:
             result = await operation.future
@@ -86,7 +86,7 @@ class Descriptor(OrderedOperations):
             self._idle.set_result(None)
 
     async def _in_turn(self, operation: Operation[Any]) -> Any:
-        """Wait for an operation that needs the turn. Its result is lost if the task is cancelled."""
+        """Wait for an operation that needs the lock. Its result is lost if the task is cancelled."""
         try:
             return await operation.future
         except (asyncio.CancelledError, GeneratorExit):
@@ -94,7 +94,7 @@ class Descriptor(OrderedOperations):
             raise
 
     def _abandon(self, operation: Operation[Any], late: Callable[[Any], None] | None) -> None:
-        """Stop waiting for an operation. The turn lasts until the operation ends and ``late`` has its
+        """Stop waiting for an operation. The lock is held until the operation ends and ``late`` has its
         result."""
         self._busy += 1
 

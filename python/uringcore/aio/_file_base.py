@@ -36,7 +36,7 @@ class AsyncIOBase(OrderedOperations, Generic[AnyStr]):
         self._below()._check_open()
 
     async def _begin_reading(self) -> None:
-        """Wait for this task's turn, and do what must precede a read, such as writing buffered bytes."""
+        """Wait for the file's lock, and do what must precede a read, such as writing buffered bytes."""
         raise NotImplementedError
 
     def _reads_no_line(self) -> bool:

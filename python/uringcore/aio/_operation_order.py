@@ -26,36 +26,36 @@ class OrderedOperations:
         self._queue: deque[asyncio.Future[None]] = deque()
 
     async def _begin(self) -> None:
-        """Wait for this task's turn. The lock is granted in the order of the calls."""
-        turn = self._ask()
-        if turn is not None:
-            await self._wait_for(turn)
+        """Wait for the lock, which is granted in the order of the calls."""
+        grant = self._ask()
+        if grant is not None:
+            await self._wait_for(grant)
 
     def _ask(self) -> asyncio.Future[None] | None:
-        """Request a turn. Returns ``None`` if it is granted at once, else a future to wait for."""
+        """Request the lock. Returns ``None`` if it is granted at once, else a future to wait for."""
         if not self._busy:
             self._busy = 1
             return None
-        turn = self._loop.create_future()
-        self._queue.append(turn)
-        return turn
+        grant = self._loop.create_future()
+        self._queue.append(grant)
+        return grant
 
-    async def _wait_for(self, turn: asyncio.Future[None]) -> None:
+    async def _wait_for(self, grant: asyncio.Future[None]) -> None:
         try:
-            await turn
+            await grant
         except BaseException:
-            if turn.done() and not turn.cancelled():
+            if grant.done() and not grant.cancelled():
                 self._end()
             else:
-                turn.cancel()
+                grant.cancel()
             raise
 
     def _end(self) -> None:
         """Release the lock for one holder. After the last one the next task in the queue gets it."""
         self._busy -= 1
         while not self._busy and self._queue:
-            turn = self._queue.popleft()
+            grant = self._queue.popleft()
             # A task of a closed loop never runs, so the lock goes to the next one.
-            if not turn.done() and not self._loop.is_closed():
-                turn.set_result(None)
+            if not grant.done() and not self._loop.is_closed():
+                grant.set_result(None)
                 self._busy = 1

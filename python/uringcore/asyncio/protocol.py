@@ -177,7 +177,7 @@ class QuicConnectionProtocol(asyncio.DatagramProtocol):
         """Sets the priority of a stream, in the terms of RFC 9218.
 
         ``urgency`` is 0 to 7, the lowest first, strictly. Streams of one urgency are served in the
-        order of their IDs, before ``incremental`` ones, which share in turn. By default a stream has
+        order of their IDs, before ``incremental`` ones, which are sent round robin. By default a stream has
         urgency 3 and shares.
 
         An urgent stream waits for no more than the bytes in the congestion window at the time of

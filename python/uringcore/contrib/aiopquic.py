@@ -285,8 +285,8 @@ class WebTransportSession:
 
     def set_stream_priority(self, stream_id: int, priority: int) -> int:
         """Sets the priority of a stream: 0 is first, 255 last, 9 the default. Streams with even priorities
-        share in turn. QUIC has eight ranks; their upper limits are 0, 4, 8, 10, 63, 127, 191 and 255. Returns
-        0."""
+        are sent round robin. QUIC has eight ranks; their upper limits are 0, 4, 8, 10, 63, 127, 191
+        and 255. Returns 0."""
         if not 0 <= priority <= 255:
             raise ValueError(f"priority: must be 0 to 255, not {priority}")
         if self.session_closed:

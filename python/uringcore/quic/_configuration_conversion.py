@@ -1,7 +1,7 @@
 """Converts a :class:`~uringcore.quic.configuration.QuicConfiguration` to the state machine's setup.
 
 It refuses unsupported values and converts each field. :mod:`uringcore.quic._credential_loading` reads
-certificates, keys and authorities; Rust checks ranges of numbers. """
+certificates, keys and authorities; Rust checks ranges of numbers."""
 
 from __future__ import annotations
 

@@ -61,12 +61,12 @@ class ConnectionLife:
         self._waiting: _Waiting | None = None
 
     def transmit(self) -> None:
-        """Sends queued data, at the turn's end at the latest."""
+        """Sends queued data, at the end of the loop iteration at the latest."""
         raise NotImplementedError
 
     def opened(self, sockets: Sockets | None, flush: Callable[[], None] | None) -> None:
-        """The connection has a transport. Without ``flush`` its packets are sent at the turn's end
-        automatically.
+        """The connection has a transport. Without ``flush`` its packets are sent automatically, at the
+        end of the loop iteration.
         """
         self.sockets = sockets
         self.needs_flush = flush is not None

@@ -85,8 +85,8 @@ class QuicTransport(asyncio.BaseTransport):
 
         It is not part of a connection, and leaves before their packets; ``addr`` is ``(host, port)``. As in a
         network, some datagrams are dropped without an error: those that are too large for UDP or for the
-        path, more than 256 in a turn, and, if the socket is connected, those to others than its peer. On a
-        transport that is closed or drains this does nothing.
+        path, more than 256 in a loop iteration, and, if the socket is connected, those to others than its
+        peer. On a transport that is closed or drains this does nothing.
 
         Raises ``TypeError`` and ``ValueError``, which name the argument, and ``OSError`` for an unknown name
         (looking it up blocks, as in asyncio).
@@ -221,7 +221,7 @@ class QuicTransport(asyncio.BaseTransport):
         await asyncio.shield(self._closed)
 
     def flush(self) -> None:
-        """Sends queued data. uringcore's loop does this automatically at the end of a turn."""
+        """Sends queued data. uringcore's loop does this automatically at the end of a loop iteration."""
         if self._driver is not None:
             self._driver.flush()
 

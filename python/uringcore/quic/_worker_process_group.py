@@ -55,7 +55,7 @@ class ProcessGroup:
 
     def run(self) -> None:
         """Runs the processes until all have returned."""
-        turns: deque[_Place] = deque()
+        to_replace: deque[_Place] = deque()
         stopping = False
 
         def stop(signum: int, frame: FrameType | None) -> None:
@@ -65,8 +65,8 @@ class ProcessGroup:
                 place.terminate()
 
         def replace(signum: int, frame: FrameType | None) -> None:
-            turns.clear()
-            turns.extend(self._places)
+            to_replace.clear()
+            to_replace.extend(self._places)
 
         with _handling({signal.SIGTERM: stop, signal.SIGINT: stop, signal.SIGHUP: replace}):
             try:
@@ -76,13 +76,13 @@ class ProcessGroup:
                     if stopping:
                         # A process may have started after the signal was passed to the others.
                         stop(signal.SIGTERM, None)
-                    elif turns:
+                    elif to_replace:
                         # Processes may have sent messages before the signal arrived.
                         self._read_messages()
                         if any(place.is_failing for place in waiting):
-                            turns.clear()
+                            to_replace.clear()
                         elif all(place.is_settled for place in waiting):
-                            turns.popleft().replace()
+                            to_replace.popleft().replace()
                     _wait_for_one(waiting, self._news)
                     # The messages of processes that have ended are read before their successors start.
                     for place in waiting:

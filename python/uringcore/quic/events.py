@@ -1,6 +1,6 @@
 """Events of a QUIC connection: aioquic's, and three for flow control.
 
-The classes are Rust, so that a turn's events are built without running Python. Fields are immutable. Events
+The classes are Rust, so that events are built without running Python code. Fields are immutable. Events
 take positional and keyword arguments, accept further attributes, compare by value, work with ``match``, can
 be copied and pickled, and count as dataclasses. Subclasses cannot have further fields, and ``@dataclass``
 cannot make them; :class:`QuicEvent` can be a base of dataclasses.

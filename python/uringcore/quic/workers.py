@@ -227,8 +227,8 @@ def _socket_indexes(states: bytes) -> bytes:
     for state in (ACCEPTING, ENDING):
         if there := [index for index in sockets if states[index] == state]:
             absent = [index for index in sockets if states[index] == ABSENT]
-            for turn, index in enumerate(absent):
-                sockets[index] = there[turn % len(there)]
+            for number, index in enumerate(absent):
+                sockets[index] = there[number % len(there)]
             break
     return bytes(sockets)
 

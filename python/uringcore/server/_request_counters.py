@@ -1,7 +1,7 @@
 """A server's event counters: requests, their durations, and the lag of its loop.
 
 Plain numbers, one set a process. _metric_definitions.py names them for export, and _metrics_middleware.py
-assigns each request to its counter. """
+assigns each request to its counter."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """A snapshot of a server: its counters, and statistics of its connections.
 
 A report consists of plain numbers and strings, so that it can be written as JSON. _metric_definitions.py
-names them for export. """
+names them for export."""
 
 from __future__ import annotations
 

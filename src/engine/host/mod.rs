@@ -6,13 +6,13 @@
 //! | `sock_operation_queues` | [`OpQueues`]: queues of operations on the host's own sockets, one for each descriptor and direction |
 //! | `descriptor_table` | `DescriptorTable`: a table by descriptor, for the queues |
 //! | `sock_operation` | [`SocketOp`]: an operation in such a queue, and how it is started |
-//! | `poll_timeout` | [`PollTimeout`]: how long a turn may block in the kernel |
+//! | `poll_timeout` | [`PollTimeout`]: how long a loop iteration may block in the kernel |
 //! | `byte_queue` | [`ByteQueue`]: a queue of bytes for a host's decoder |
 //! | `direct_mapped_cache` | [`DirectMappedCache`]: a cache with one slot for each hash |
 //! | `system_clock` | [`SystemClock`]: the time of day, which the protocols get from the host |
 //! | `system_root_certificates` | [`system_roots`]: the root certificates that the operating system trusts |
 //!
-//! Nothing here depends on the engine's turn.
+//! Nothing here depends on the engine's loop iteration.
 
 pub(crate) mod byte_queue;
 mod descriptor_table;

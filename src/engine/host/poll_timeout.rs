@@ -1,11 +1,11 @@
-//! The longest time that a turn without work may block in the kernel.
+//! The longest time that a loop iteration without work may block in the kernel.
 //!
 //! The deadlines come from timers, QUIC sockets and queues of operations.
 
 use std::time::{Duration, Instant};
 
-/// The time until the earliest deadline. Without a deadline (`None`) a turn blocks until an operation completes or the
-/// host is woken. A clock is read only if it has a deadline.
+/// The time until the earliest deadline. Without a deadline (`None`) a loop iteration blocks until an operation
+/// completes or the host is woken. A clock is read only if it has a deadline.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PollTimeout(Option<Duration>);
 

@@ -3,14 +3,14 @@
 //! - **Queues.** In each direction a socket has at most one operation in flight, and the others wait in its queue. Two
 //!   sends in the kernel could overtake each other. A receive that is being cancelled may still complete with bytes,
 //!   and the next receive must return these first. A short send stays at the head of the queue until its rest is sent.
-//! - **Late starts.** An operation is started at the end of the turn, after the host has checked that the socket still
-//!   has its descriptor. Otherwise, if the descriptor was closed in this turn, the operation could take bytes from
-//!   another socket that got the same number.
+//! - **Late starts.** An operation is started at the end of the loop iteration, after the host has checked that the
+//!   socket still has its descriptor. Otherwise, if the descriptor was closed in this loop iteration, the operation
+//!   could take bytes from another socket that got the same number.
 //! - **Checks.** If a program closes a socket while an operation on it is in the kernel, the kernel keeps the socket
 //!   open, and the peer sees no end. The engine gets no event for a `close()`, so the host checks its sockets from
 //!   time to time, and once more before it blocks for long.
-//! - **Memory.** A descriptor needs memory while operations of it wait or are in flight, and for some hundred turns
-//!   after its last call. A high descriptor number needs no more memory than a low one.
+//! - **Memory.** A descriptor needs memory while operations of it wait or are in flight, and for some hundred loop
+//!   iterations after its last call. A high descriptor number needs no more memory than a low one.
 //! - **Tries.** Most receives and sends need no operation, because the host first tries the system call without
 //!   waiting. `may_try` returns true when that is likely to succeed.
 //!
@@ -187,7 +187,7 @@ struct Descriptor {
     /// The queues of both directions, indexed by direction.
     queues: [OpQueue; 2],
     hint: Hint,
-    /// The number of calls that succeeded without waiting in the turn `turn`.
+    /// The number of calls that succeeded without waiting in the loop iteration `turn`.
     turn: u64,
     answered: u32,
 }
@@ -201,7 +201,7 @@ impl Descriptor {
 pub struct OpQueues {
     /// The descriptors in use, by number.
     descriptors: DescriptorTable<Descriptor>,
-    /// The turn in which unused descriptors are removed next; `u64::MAX` while there are few.
+    /// The loop iteration in which unused descriptors are removed next; `u64::MAX` while there are few.
     next_sweep: u64,
     starting: VecDeque<Start>,
     /// The number of operations in all queues, including those at the heads.
@@ -267,8 +267,8 @@ impl OpQueues {
     // Tries --------------------------------------------------------------------------------------
 
     /// True if the host may try a system call now; the try is counted. It may not while an operation of that direction
-    /// is in flight, while tries are likely to fail, or if the task's calls have succeeded so often in this turn that
-    /// other tasks must run first.
+    /// is in flight, while tries are likely to fail, or if the task's calls have succeeded so often in this loop
+    /// iteration that other tasks must run first.
     #[inline]
     pub fn may_try(&mut self, queue_id: OpQueueId) -> bool {
         let turn = self.turn;
@@ -290,8 +290,9 @@ impl OpQueues {
         true
     }
 
-    /// True if the host may try an accept now; the try is counted. One is allowed in each turn. So a task that accepts
-    /// in a loop handles each connection before it accepts the next, and other processes can accept the others.
+    /// True if the host may try an accept now; the try is counted. One is allowed in each loop iteration. So a task
+    /// that accepts in a loop handles each connection before it accepts the next, and other processes can accept the
+    /// others.
     pub fn may_accept(&mut self, queue_id: OpQueueId) -> bool {
         let turn = self.turn;
         let descriptor = self.descriptor(queue_id.fd);
@@ -345,7 +346,8 @@ impl OpQueues {
         self.starting.push_back(Start { key, queue_id, op });
     }
 
-    /// Takes the next operation to start in this turn. The host starts it, or removes it with [`leave`](Self::leave).
+    /// Takes the next operation to start in this loop iteration. The host starts it, or removes it with
+    /// [`leave`](Self::leave).
     #[inline]
     pub fn take_start(&mut self) -> Option<Start> {
         self.starting.pop_front()
@@ -427,9 +429,9 @@ impl OpQueues {
         }
     }
 
-    // Turns and checks ---------------------------------------------------------------------------
+    // Iterations and checks ----------------------------------------------------------------------
 
-    /// True if this turn has no operation to start and no socket to check. The turn is counted.
+    /// True if this loop iteration has no operation to start and no socket to check. The loop iteration is counted.
     #[inline]
     pub fn skip_turn(&mut self) -> bool {
         let is_idle = self.len == 0 && self.starting.is_empty() && self.turn < self.next_sweep;
@@ -487,12 +489,13 @@ impl OpQueues {
     }
 }
 
-/// If calls of a task succeed this often in a turn without waiting, the next call waits for the next turn, so that
-/// other tasks run.
+/// If calls of a task succeed this often in a loop iteration without waiting, the next call waits for the next loop
+/// iteration, so that other tasks run.
 const ANSWERS_PER_TURN: u32 = 16;
 /// The maximum number of operations that go to the ring between two failed tries.
 const BACKOFF_MAX: u8 = 31;
-/// The number of descriptors whose entries are always kept. Other entries are removed some turns after their last use.
+/// The number of descriptors whose entries are always kept. Other entries are removed some loop iterations after their
+/// last use.
 const DESCRIPTORS_KEPT: usize = 256;
 const TURNS_KEPT: u64 = 512;
 /// The interval of the checks. So a closed socket stays open in the kernel for at most this time.

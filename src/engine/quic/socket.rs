@@ -41,7 +41,7 @@ const SUB_CLOSE: u8 = 2;
 /// A UDP socket with its QUIC connections.
 ///
 /// The engine calls [`handle_completion`](Self::handle_completion) for each completion, and [`flush`](Self::flush) in
-/// each turn. The host gives commands through [`protocol`](Self::protocol), and takes events from
+/// each loop iteration. The host gives commands through [`protocol`](Self::protocol), and takes events from
 /// [`poll_event`](Self::poll_event) after [`EngineEvent::QuicReady`](crate::EngineEvent::QuicReady).
 pub struct QuicSocket {
     /// `None` after the driver has closed it.
@@ -493,5 +493,5 @@ const INTERNAL_ERROR: u64 = 0x1;
 const CLOSING_MAX: Duration = Duration::from_secs(3);
 /// The maximum number of free send buffers that are kept after the kernel has read them.
 const BUFFERS_KEPT_MAX: usize = 16;
-/// The socket buffer size in bytes that is requested. The datagrams of one turn can overflow a smaller one.
+/// The socket buffer size in bytes that is requested. The datagrams of one loop iteration can overflow a smaller one.
 const SOCKET_BUFFER_GOOD: usize = 2 << 20;

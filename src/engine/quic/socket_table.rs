@@ -1,7 +1,7 @@
 //! The table of an engine's QUIC sockets, with those that have work for the next flush, and the next deadline.
 //!
-//! A client program may have thousands of sockets with one connection each. So no step of a turn visits all of them: a
-//! turn visits only the sockets with work and those whose deadline has come.
+//! A client program may have thousands of sockets with one connection each. So no step of a loop iteration visits all
+//! of them: a loop iteration visits only the sockets with work and those whose deadline has come.
 
 use std::io;
 use std::time::Instant;
@@ -99,7 +99,7 @@ impl QuicSockets {
     }
 
     pub fn flush(&mut self, driver: &mut Driver, now: Instant, events: &mut EventQueue) {
-        // The list is emptied and keeps its memory for the next turn.
+        // The list is emptied and keeps its memory for the next loop iteration.
         let mut dirty = std::mem::take(&mut self.dirty);
         let mut asks_others = false;
         for key in dirty.drain(..) {
@@ -130,7 +130,7 @@ impl QuicSockets {
     }
 
     /// Runs the timers that are due. Queues an event for each socket whose connections have events because of
-    /// completions or timers in this turn.
+    /// completions or timers in this loop iteration.
     pub fn handle_timeouts(&mut self, now: Instant, events: &mut EventQueue) {
         while let Some(key) = self.deadlines.pop_due(now).map(Key::from_u64) {
             self.mark_dirty(key);

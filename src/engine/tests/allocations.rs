@@ -106,7 +106,7 @@ fn small_writes_that_go_through_the_driver_allocate_nothing() {
         // If a busy machine stops this thread, the engine must not treat that as computing. So all its durations are
         // long.
         engine.slow_down(1_000);
-        // Small writes go through the driver only if another connection has work in the turn too.
+        // Small writes go through the driver only if another connection has work in the loop iteration too.
         let mut pair = [connection(&mut engine), connection(&mut engine)];
         for writes in [1, 5] {
             let count = allocations_a_round(|| {

@@ -16,8 +16,8 @@ fn pattern(size: usize) -> Vec<u8> {
         .collect()
 }
 
-/// Runs turns until at least `enough` bytes were received. The reader takes one piece, pauses, and resumes a turn
-/// later. `seen` inspects the engine after each turn.
+/// Runs loop iterations until at least `enough` bytes were received. The reader takes one piece, pauses, and resumes a
+/// loop iteration later. `seen` inspects the engine after each loop iteration.
 fn read_piece_by_piece(
     backend: Backend,
     engine: &mut Engine,
@@ -164,7 +164,8 @@ fn a_reader_that_pauses_after_each_datagram_has_each_copied_at_most_once() {
     }
 }
 
-/// The number of datagrams: they fit in a socket's receive queue, and a turn receives only a small part of them.
+/// The number of datagrams: they fit in a socket's receive queue, and a loop iteration receives only a small part of
+/// them.
 const COUNT: u32 = 200;
 
 /// The host receives large data itself, until small data comes again. The end of the stream is reported afterwards,
@@ -283,7 +284,7 @@ fn a_full_receive_is_followed_by_one_more_before_other_sockets() {
     }
 }
 
-/// A reader that waits a turn gets one piece in each turn, even if more has arrived.
+/// A reader that waits a loop iteration gets one piece in each loop iteration, even if more has arrived.
 #[test]
 fn callbacks_that_a_reader_schedules_run_before_its_next_data() {
     for backend in BACKENDS {

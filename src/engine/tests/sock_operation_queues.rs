@@ -311,7 +311,7 @@ fn a_high_descriptor_number_takes_the_memory_of_one_entry() {
 fn unused_descriptors_are_forgotten() {
     let mut op_queues = OpQueues::default();
     let mut peak = 0;
-    // One operation waits all the time. Each of the other descriptors is used in only one turn.
+    // One operation waits all the time. Each of the other descriptors is used in only one loop iteration.
     op_queues.join(key(0), 0, SOCKET, SocketOp::Recv(1));
     for fd in 1..100_000 {
         op_queues.may_try(OpQueueId::read(fd));
@@ -325,7 +325,7 @@ fn unused_descriptors_are_forgotten() {
     );
     op_queues.leave(OpQueueId::read(0), key(0), everyone);
     assert_eq!(starts(&mut op_queues), [0]);
-    // Turns without work remove entries too.
+    // Loop iterations without work remove entries too.
     for _ in 0..2_000 {
         if !op_queues.skip_turn() {
             op_queues.begin_turn(Instant::now);
@@ -384,7 +384,7 @@ impl Host {
         key
     }
 
-    /// Runs turns until `count` operations have completed.
+    /// Runs loop iterations until `count` operations have completed.
     fn turn_until(&mut self, queue_id: OpQueueId, count: usize) {
         let end = Instant::now() + Duration::from_secs(10);
         while self.done.len() < count {

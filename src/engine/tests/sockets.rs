@@ -187,7 +187,7 @@ fn datagrams_keep_their_order_however_full_the_socket() {
         let end = std::time::Instant::now() + Duration::from_secs(10);
         while next < count {
             assert!(std::time::Instant::now() < end, "{}", backend.as_str());
-            // The number of datagrams in a turn varies from one to many.
+            // The number of datagrams in a loop iteration varies from one to many.
             for _ in 0..(next % 97).min(count - next) + 1 {
                 if next < count {
                     engine

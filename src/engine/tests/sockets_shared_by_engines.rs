@@ -23,7 +23,7 @@ fn connect(listener: &TcpListener) -> TcpStream {
     TcpStream::connect(listener.local_addr().expect("address")).expect("connect")
 }
 
-/// Runs a turn. Returns the number of connections that it accepts.
+/// Runs a loop iteration. Returns the number of connections that it accepts.
 fn accepted_in_a_turn(engine: &mut Engine) -> usize {
     let mut count = 0;
     turn(engine, Duration::ZERO, |_, event| {

@@ -500,8 +500,8 @@ fn an_error_during_a_pause_follows_the_data_before_it() {
     }
 }
 
-/// The events of one turn are A1, A2, B, A3. Stream A pauses at A1, and the callback of B resumes it. By then A2 is in
-/// the backlog, and it must still come before A3.
+/// The events of one loop iteration are A1, A2, B, A3. Stream A pauses at A1, and the callback of B resumes it. By then
+/// A2 is in the backlog, and it must still come before A3.
 #[test]
 fn resuming_in_the_middle_of_a_turn_keeps_the_order() {
     for backend in BACKENDS {

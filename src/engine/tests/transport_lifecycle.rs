@@ -83,7 +83,7 @@ impl Case {
         assert!(self.shared.queued() > 0, "{}", self.name);
     }
 
-    /// Runs a turn. Returns the names of the transport's events.
+    /// Runs a loop iteration. Returns the names of the transport's events.
     fn reported(&mut self) -> Vec<&'static str> {
         let mut reported = Vec::new();
         turn(&mut self.engine, Duration::from_millis(5), |_, event| {
@@ -127,7 +127,7 @@ fn a_close_with_an_empty_queue_queues_its_event_at_once() {
             "{}",
             case.name
         );
-        // The event is queued without a turn.
+        // The event is queued without a loop iteration.
         assert_eq!(case.engine.events_ready(), 1, "{}", case.name);
         assert_eq!(case.reported(), ["lost"], "{}", case.name);
         assert_eq!(case.reported(), Vec::<&str>::new(), "{}", case.name);

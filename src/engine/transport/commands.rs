@@ -130,8 +130,8 @@ impl Transports<'_> {
         .unwrap_or(false)
     }
 
-    /// Stops delivery until the next turn, because the reader has scheduled a callback while it got bytes. So that
-    /// callback runs before more bytes are delivered.
+    /// Stops delivery until the next loop iteration, because the reader has scheduled a callback while it got bytes. So
+    /// that callback runs before more bytes are delivered.
     pub fn wait_a_turn(&mut self, key: Key) {
         self.on_stream(key, |stream, _| stream.wait_a_turn());
     }
@@ -149,8 +149,8 @@ impl Transports<'_> {
         self.on_stream(key, |stream, _| stream.put_back(rest));
     }
 
-    /// Takes bytes that were put back, or the rest of them after a nested turn of the host. `None` if the reader is
-    /// paused or waits for the next turn, or if the stream is closed.
+    /// Takes bytes that were put back, or the rest of them after a nested loop iteration of the host. `None` if the
+    /// reader is paused or waits for the next loop iteration, or if the stream is closed.
     pub fn take_back(&mut self, key: Key) -> Option<StreamBytes> {
         self.transports.stream(key)?.take_back()
     }

@@ -99,8 +99,8 @@ impl DatagramSocket {
             return;
         }
         while self.life.send_op.is_none() && !self.queue.is_empty() {
-            // A single datagram is sent through the ring, by the turn's own system call. Several are sent at once by
-            // `send_burst`. A datagram that the socket has no room for waits in the ring.
+            // A single datagram is sent through the ring, by the loop iteration's own system call. Several are sent at
+            // once by `send_burst`. A datagram that the socket has no room for waits in the ring.
             let alone = self.queue.len() == 1 && self.size == DatagramSize::Buffer;
             if alone || self.send_burst(events) {
                 self.start_send(driver);
@@ -374,6 +374,6 @@ const HEADER_BYTES: usize = 8;
 const UDP_BYTES_MAX: usize = 64 * 1024;
 /// The maximum number of bytes of one receive: asyncio's `max_size`.
 const LARGE_BYTES_MAX: usize = 256 * 1024;
-/// The maximum number of large datagrams that are received in one turn, so that a busy socket does not starve the
-/// others.
+/// The maximum number of large datagrams that are received in one loop iteration, so that a busy socket does not starve
+/// the others.
 const LARGE_PER_TURN: usize = 16;

@@ -114,8 +114,8 @@ impl Transport {
         if self.life().shared.is_closing() {
             return;
         }
-        // Bytes that were written in this turn may not be sent yet. asyncio, which sends at once, would have sent them
-        // before `close`.
+        // Bytes that were written in this loop iteration may not be sent yet. asyncio, which sends at once, would have
+        // sent them before `close`.
         self.send_now(events);
         self.stop_reading(driver);
         let is_drained = self.is_drained();
@@ -166,12 +166,12 @@ impl Transport {
         self.life_mut().release(driver, fd)
     }
 
-    // The turn -----------------------------------------------------------------------------------
+    // The loop iteration -------------------------------------------------------------------------
 
     /// Starts the receive, the send, the half-close or the end, whichever the state requires. `alone` means that no
-    /// other transport has work in this turn. Then the bytes are sent by a system call here: the completion of a
-    /// queued send would end the wait that submits it, and a single request would cost two turns. With many sends the
-    /// second turn is worth its cost.
+    /// other transport has work in this loop iteration. Then the bytes are sent by a system call here: the completion
+    /// of a queued send would end the wait that submits it, and a single request would cost two loop iterations. With
+    /// many sends the second loop iteration is worth its cost.
     pub(crate) fn flush(&mut self, alone: bool, driver: &mut Driver, events: &mut EventQueue) {
         self.life_mut().unmark_dirty();
         match self {

@@ -1,7 +1,8 @@
 //! Data that arrived while its reader was paused. It is delivered in order when the reader resumes.
 //!
-//! One piece is delivered in each turn, so that a reader that pauses after each piece gets no more. While there is a
-//! backlog no receive is armed. So a backlog has at most the data that one receive delivered before it was cancelled.
+//! One piece is delivered in each loop iteration, so that a reader that pauses after each piece gets no more. While
+//! there is a backlog no receive is armed. So a backlog has at most the data that one receive delivered before it was
+//! cancelled.
 //!
 //! Bytes are copied out of the driver's buffer once, because other streams need the buffer. After a pause, a stream
 //! receives one piece at a time for a while, so that the next pause has no receive to cancel. A multishot receive

@@ -13,13 +13,13 @@
 //! protocol gets (`StreamReadable`), without a copy out of a buffer of the ring. It reports the result (`received`) before it calls the protocol. After a receive
 //! that filled its buffer, the next one needs no poll: it is made after the events of other streams or, every second
 //! time with a `BufferedProtocol`, at once, while the buffer is in the processor's cache. Before that the host calls
-//! `receives_again`, because the callback in between may pause the reader, close the stream or run turns. Nothing is
-//! received for a paused reader. The receive uses the descriptor's number. If the program has the socket object, the
-//! host reads the number from that object first. The engine does not notice if the program closes the number itself:
-//! an `fstat` for each receive cost 2 % of an echo of 100 KiB.
+//! `receives_again`, because the callback in between may pause the reader, close the stream or run loop iterations.
+//! Nothing is received for a paused reader. The receive uses the descriptor's number. If the program has the socket
+//! object, the host reads the number from that object first. The engine does not notice if the program closes the
+//! number itself: an `fstat` for each receive cost 2 % of an echo of 100 KiB.
 //!
-//! **Sends before the end of a turn** are system calls and bypass the ring: a completion would come with the next
-//! turn, and until then the stream could neither send more nor end.
+//! **Sends before the end of a loop iteration** are system calls and bypass the ring: a completion would come with the
+//! next loop iteration, and until then the stream could neither send more nor end.
 
 use std::io;
 
@@ -118,9 +118,9 @@ impl Stream {
         self.life.shared.add_queued(count);
         let grew_large = was_small && self.life.shared.queued() >= LARGE_BYTES;
         if grew_large || self.life.is_too_full() {
-            // Small writes are sent together by the system call of the turn. A large write is sent by its own: its
-            // bytes are still in the cache, its memory can be used for the next write, and the producer need not pause
-            // for bytes that the socket accepts now.
+            // Small writes are sent together by the system call of the loop iteration. A large write is sent by its
+            // own: its bytes are still in the cache, its memory can be used for the next write, and the producer need
+            // not pause for bytes that the socket accepts now.
             self.send_now();
         }
         self.life.check_high_mark()
@@ -413,7 +413,7 @@ impl Stream {
 
     /// Called when the host has delivered the bytes of its last receive. True if the host has to receive again now.
     pub(crate) fn receives_again(&mut self, events: &mut EventQueue) -> bool {
-        // A nested turn of the host may have armed a receive or queued an event.
+        // A nested loop iteration of the host may have armed a receive or queued an event.
         let is_free = self.life.recv_op.is_none() && !self.is_readable_unreported;
         let is_due = std::mem::take(&mut self.is_second_due) && is_free;
         if is_due && self.waits_a_turn && self.life.is_delivering() {

@@ -48,7 +48,7 @@ impl TransportTable {
     }
 
     pub(crate) fn flush(&mut self, driver: &mut Driver, events: &mut EventQueue) {
-        // The list is emptied and keeps its memory for the next turn.
+        // The list is emptied and keeps its memory for the next loop iteration.
         let alone = self.dirty.len() == 1;
         for key in self.dirty.drain(..) {
             let Some(transport) = self.by_key.get_mut(key) else {
@@ -153,7 +153,7 @@ impl TransportTable {
         }
     }
 
-    /// Takes one piece of a transport's backlog. The next turn delivers the next piece or receives again.
+    /// Takes one piece of a transport's backlog. The next loop iteration delivers the next piece or receives again.
     pub(crate) fn next_of_backlog(&mut self, key: Key) -> Option<EngineEvent> {
         self.mark_dirty(key);
         Some(match self.by_key.get_mut(key)? {

@@ -1,4 +1,5 @@
-//! Tests with a simulated clock: turns of short and long callbacks, writes in pieces, and computing after a write.
+//! Tests with a simulated clock: loop iterations of short and long callbacks, writes in pieces, and computing after a
+//! write.
 
 use std::cell::Cell;
 
@@ -74,7 +75,7 @@ impl Loop {
         }
     }
 
-    /// Ends the running callback, the last of the turn. True if held bytes were sent.
+    /// Ends the running callback, the last of the loop iteration. True if held bytes were sent.
     fn end_callback(&mut self) -> bool {
         self.callbacks_left -= 1;
         let now = self.now;
@@ -85,8 +86,8 @@ impl Loop {
         leaves
     }
 
-    /// Ends the running callback, with `left` others still to run in this turn. True if held bytes must be sent now.
-    /// `now` is called only if the clock has to be read.
+    /// Ends the running callback, with `left` others still to run in this loop iteration. True if held bytes must be
+    /// sent now. `now` is called only if the clock has to be read.
     fn end_callback_before(&mut self, left: usize, now: impl FnOnce() -> Instant) -> bool {
         self.delay.progress.end_one(left) && self.delay.end_callback(now)
     }
@@ -96,12 +97,12 @@ impl Loop {
         self.delay.end_turn();
     }
 
-    /// Begins a turn of a busy server: it has not slept, and has just sent.
+    /// Begins a loop iteration of a busy server: it has not slept, and has just sent.
     fn busy_turn(&mut self, callbacks: usize) {
         self.begin(callbacks, self.now - LONG);
     }
 
-    /// Runs a turn of short callbacks that write once each. Returns the number of sends before the end of the turn.
+    /// Runs a loop iteration of short callbacks that write once each. Returns the number of sends before its end.
     fn short_turn(&mut self, callbacks: usize) -> usize {
         let mut sends = 0;
         for _ in 0..callbacks {
@@ -483,7 +484,8 @@ fn the_only_write_of_a_turn_reads_no_clock() {
         assert!(!one.end_callback_before(0, || panic!("the clock was read")));
         one.end_turn();
     }
-    // In the busy turns that follow, writes share sends at once, although the time of the single writes was not read.
+    // In the busy loop iterations that follow, writes share sends at once, although the time of the single writes was
+    // not read.
     for _ in 0..100 {
         one.busy_turn(91);
         assert_eq!(one.short_turn(90), 0);

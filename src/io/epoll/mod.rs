@@ -240,7 +240,7 @@ impl Epoll {
         !self.queued.is_empty()
     }
 
-    /// Tries the operations that are queued now. Operations that these cause are tried in the next turn.
+    /// Tries the operations that are queued now. Operations that these cause are tried in the next loop iteration.
     pub(crate) fn start_queued(&mut self, state: &mut BackendState) {
         for _ in 0..self.queued.len() {
             let Some(op) = self.queued.pop_front() else {

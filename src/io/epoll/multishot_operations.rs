@@ -1,5 +1,5 @@
-//! Accepts and receives. Each has a limit per turn, so that one busy descriptor does not delay all others. The set is
-//! level-triggered, so the next turn continues.
+//! Accepts and receives. Each has a limit per loop iteration, so that one busy descriptor does not delay all others.
+//! The set is level-triggered, so the next loop iteration continues.
 
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::{mem, ptr};

@@ -393,7 +393,7 @@ fn an_oversized_datagram_is_refused(backend: Backend) {
 fn submitted_datagrams_leave_before_the_driver_is_entered(backend: Backend) {
     let mut rig = Rig::new(backend);
     let (ours, address) = udp_socket();
-    // Before the first turn no thread owns the ring, so it cannot submit.
+    // Before the first loop iteration no thread owns the ring, so it cannot submit.
     let first = rig
         .driver
         .send_msg(ours.as_raw_fd(), message(&b"first"[..], address), 1);

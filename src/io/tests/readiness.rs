@@ -348,7 +348,7 @@ fn a_sleep_lasts_for_its_timeout(backend: Backend) {
             Entered::Woken
         );
         thread.join().unwrap();
-        // The eventfd's event may arrive after the wake was reported. This turn consumes it.
+        // The eventfd's event may arrive after the wake was reported. This loop iteration consumes it.
         rig.turn(Duration::ZERO);
         for micros in [1, 300, 1_000, 20_500] {
             if armed {

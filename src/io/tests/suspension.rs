@@ -150,7 +150,7 @@ fn a_descriptor_number_reused_during_suspension_is_left_to_its_new_owner(backend
     ));
 }
 
-/// Repeats a run of two turns that do not sleep, until there is a completion.
+/// Repeats a run of two loop iterations that do not sleep, until there is a completion.
 fn run_until_something(rig: &mut Rig) {
     let deadline = Instant::now() + Duration::from_secs(20);
     while rig.done.is_empty() {

@@ -54,7 +54,8 @@ impl IdleEpoll {
             *syscalls += 1;
             self.set = create().ok();
         }
-        // One-shot: a member that has lost its descriptor cannot be removed, and must not have an event in every turn.
+        // One-shot: a member that has lost its descriptor cannot be removed, and must not have an event in every loop
+        // iteration.
         let events = events | libc::EPOLLONESHOT as u32;
         let added = self.control(libc::EPOLL_CTL_ADD, fd, events, op, syscalls);
         if added {

@@ -63,8 +63,9 @@ impl Uring {
         }
         *syscalls += 1;
         let queued = self.ring.submission().len() as u32;
-        // Without GETEVENTS this call produces no completions, so that they appear only in `enter`, between turns.
-        // SAFETY: no argument structure is passed. The operation table keeps the memory that the entries point to.
+        // Without GETEVENTS this call produces no completions, so that they appear only in `enter`, between loop
+        // iterations. SAFETY: no argument structure is passed. The operation table keeps the memory that the entries
+        // point to.
         unsafe {
             libc::syscall(
                 libc::SYS_io_uring_enter,

@@ -2,7 +2,7 @@
 //!
 //! The operations in a ring belong to the thread that submitted them, and only that thread can cancel them. After a
 //! loop has stopped, another thread may run or close it. So the operations are taken back when the loop stops, on its
-//! own thread. One `enter` submits the entries of the last turn, cancels all operations and waits for their
+//! own thread. One `enter` submits the entries of the last loop iteration, cancels all operations and waits for their
 //! completions, which takes microseconds. An operation that ends by this cancel keeps its slot, and the next `enter`
 //! arms it again, on any thread. An operation that ends with a result (bytes, a connection, the count of a send cut
 //! short) reports it.
@@ -13,9 +13,9 @@
 //! Arming an operation and taking it back costs 1 to 2 µs each. Two rules avoid this cost for idle operations:
 //!
 //! - An operation without a completion in a whole run of the loop moves to the idle epoll set (`idle_epoll`).
-//! - A run that ends without a sleep (a short `run_until_complete`, a loop driven turn by turn) arms no operation.
-//!   Its turns check by poll(2), at a twentieth of the cost, whether a suspended operation could continue, and arm
-//!   the operations only then.
+//! - A run that ends without a sleep (a short `run_until_complete`, a loop whose iterations the program runs) arms no
+//!   operation. Its iterations check by poll(2), at a twentieth of the cost, whether a suspended operation could
+//!   continue, and arm the operations only then.
 //!
 //! The owner may close a descriptor while the driver is suspended, and its number may then belong to another file. So
 //! the file's identity is stored with the operation. An operation whose file is gone stays suspended until it is
@@ -233,7 +233,8 @@ impl Uring {
     }
 
     /// Arms the operations of the idle epoll set that are ready, and queues a wait for the set. The first `enter` of a
-    /// run always checks the set, so that input that arrived while the loop was stopped is handled in the first turn.
+    /// run always checks the set, so that input that arrived while the loop was stopped is handled in the first loop
+    /// iteration.
     pub(super) fn poll_idle_epoll(&mut self, state: &mut BackendState, rested: bool) {
         if self.idle_epoll.is_empty() {
             return;
@@ -395,7 +396,7 @@ fn readable(fd: libc::c_int) -> libc::pollfd {
     }
 }
 
-/// The maximum number of checks in a run. A run with more turns is not short, so its operations are armed.
+/// The maximum number of checks in a run. A run with more loop iterations is not short, so its operations are armed.
 const CHECKS_MAX: u32 = 4;
 
 fn is_transient(error: &io::Error) -> bool {

@@ -19,7 +19,7 @@
 //! | `coroutine` | the methods and attributes of a coroutine class written in Rust |
 //! | `rust_coroutine` | a coroutine whose work is Rust code |
 //! | `class_with_dict` | classes of transports and events, whose instances have a `__dict__` |
-//! | `thread_exit_guard` | keeps the interpreter from ending a thread inside a turn of the loop |
+//! | `thread_exit_guard` | keeps the interpreter from ending a thread inside an iteration of the loop |
 //! | `address` | socket addresses to and from Python tuples |
 //! | `error` | Rust errors to Python exceptions |
 

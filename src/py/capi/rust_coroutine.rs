@@ -1,7 +1,7 @@
 //! [`RustCoroutine`]: a coroutine whose work is Rust code.
 //!
 //! As with a Python coroutine, nothing happens before the first step. Work that can be done in that step needs no
-//! turn of the loop. Work that has to wait returns a future and the remaining work, which runs in the first step
+//! iteration of the loop. Work that has to wait returns a future and the remaining work, which runs in the first step
 //! after the future is done.
 
 use std::borrow::Cow;
@@ -30,7 +30,7 @@ pub enum Outcome<W> {
     Exhausted,
     /// The work continues when the future is done.
     Wait(Py<PyAny>, W),
-    /// The work continues in the loop's next turn.
+    /// The work continues in the loop's next iteration.
     Yield(W),
 }
 
@@ -43,7 +43,8 @@ pub struct RustCoroutine<W: Work> {
 
 enum Step<W> {
     New(W),
-    /// The remaining work, and the future for which it waits. Without a future it waits for the next turn of the loop.
+    /// The remaining work, and the future for which it waits. Without a future it waits for the next iteration of the
+    /// loop.
     Suspended(Option<Py<PyIterator>>, W),
     /// A step runs now and owns the work.
     Running,

@@ -1,4 +1,4 @@
-//! [`UnwindGuard`]: keeps the interpreter from ending a thread that runs a turn of the loop.
+//! [`UnwindGuard`]: keeps the interpreter from ending a thread that runs an iteration of the loop.
 //!
 //! Once the interpreter finalises, a daemon thread that requests the interpreter lock never gets it. From CPython
 //! 3.14 on the thread hangs at that point until the process ends. Older versions call `pthread_exit` there, which
@@ -6,8 +6,8 @@
 //! takes the forced unwinding for a panic; glibc then aborts the process. PyO3 protects its own requests for the
 //! lock, but Python code in a callback makes requests too.
 //!
-//! So on the older versions, a thread that is inside a turn hangs as well. A cleanup handler of the old kind, a
-//! record in a linked list of the C library, does this. glibc runs the handler when the unwinding has passed the
+//! So on the older versions, a thread that is inside a loop iteration hangs as well. A cleanup handler of the old kind,
+//! a record in a linked list of the C library, does this. glibc runs the handler when the unwinding has passed the
 //! record's address on the stack. A record that is not on this stack counts as passed before the first frame is
 //! unwound. musl runs the list and unwinds no frame.
 //!
@@ -44,8 +44,9 @@ mod hook {
     #[repr(C)]
     struct Record([*mut c_void; 4]);
 
-    /// The cleanup record of a thread. There is one for all nested turns: several records would have to be removed in
-    /// the reverse order of their addition, and programs that switch stacks (greenlet) do not keep that order.
+    /// The cleanup record of a thread. There is one for all nested loop iterations: several records would have to be
+    /// removed in the reverse order of their addition, and programs that switch stacks (greenlet) do not keep that
+    /// order.
     struct Hook {
         /// The record is boxed, so that it is not on the stack. The C library has its address while `depth` is not 0.
         record: Box<UnsafeCell<Record>>,

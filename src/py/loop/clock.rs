@@ -1,7 +1,7 @@
 //! The clock of a loop: `time.monotonic()` without a call into Python, or a `time()` that the program has defined.
 //!
-//! asyncio calls `loop.time()` for every timer and in every turn. So a program, in most cases a test, can drive a
-//! loop with a clock of its own: by a subclass with another `time()`, or by setting `time` on one loop object.
+//! asyncio calls `loop.time()` for every timer and in every loop iteration. So a program, in most cases a test, can
+//! drive a loop with a clock of its own: by a subclass with another `time()`, or by setting `time` on one loop object.
 
 use pyo3::prelude::*;
 use pyo3::{ffi, intern};
@@ -99,8 +99,8 @@ pub fn now(slf: &Bound<'_, LoopCore>) -> PyResult<f64> {
     }
 }
 
-/// The time in seconds before which timers are due in this turn. `None` if there are no timers. A clock of the
-/// program is read in every turn even so, as in asyncio, because reading it may advance it.
+/// The time in seconds before which timers are due in this loop iteration. `None` if there are no timers. A clock of
+/// the program is read in every loop iteration even so, as in asyncio, because reading it may advance it.
 pub fn end_of_turn(slf: &Bound<'_, LoopCore>) -> PyResult<Option<f64>> {
     let py = slf.py();
     if is_replaced(slf)? {

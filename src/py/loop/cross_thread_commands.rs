@@ -1,4 +1,4 @@
-//! Commands for the engine that other threads queue and that the loop's thread executes in its next turn.
+//! Commands for the engine that other threads queue and that the loop's thread executes in its next loop iteration.
 //!
 //! Only the thread that runs the loop may use its engine: a ring belongs to one thread, and while that thread is in
 //! the kernel the engine is not in its cell. asyncio's `add_reader`, `remove_reader` and `Server.close` are not
@@ -18,7 +18,7 @@ use crate::event_loop::fd_watchers::direction;
 use crate::event_loop::loop_core::{LoopCore, current_thread_id};
 use crate::event_loop::loop_flags::AtomicFlags;
 
-/// A change of the engine that the loop's thread makes in its next turn.
+/// A change of the engine that the loop's thread makes in its next loop iteration.
 pub enum CrossThreadCommand {
     StopListener(Key),
     /// The process has forked: from now on other processes use the listening and datagram sockets too.
@@ -62,7 +62,7 @@ impl LoopCore {
         for command in commands {
             match command {
                 CrossThreadCommand::StopListener(key) => {
-                    // If this fails, `engine.enter` of this turn fails with the same error and reports it.
+                    // If this fails, `engine.enter` of this loop iteration fails with the same error and reports it.
                     let _ = engine.listeners().stop(key);
                 }
                 CrossThreadCommand::ShareSockets => engine.share_sockets(),

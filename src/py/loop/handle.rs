@@ -219,9 +219,9 @@ impl Handle {
         asyncio_class(py, if shared { "ThreadSafeHandle" } else { "Handle" })
     }
 
-    /// Runs the callback now. For programs that run the loop's turns themselves. An exception goes to the exception
-    /// handler of the running loop. A handle has no reference to its loop, so if no loop of this package runs, the
-    /// exception is raised, unlike in asyncio.
+    /// Runs the callback now. For programs that run the loop's iterations themselves. An exception goes to the
+    /// exception handler of the running loop. A handle has no reference to its loop, so if no loop of this package
+    /// runs, the exception is raised, unlike in asyncio.
     fn _run(slf: &Bound<'_, Self>) -> PyResult<()> {
         let py = slf.py();
         let _guard = UnwindGuard::enter();

@@ -1,24 +1,26 @@
-//! The loop's turn: waits for events and runs callbacks, in asyncio's exact order.
+//! The loop's iteration: waits for events and runs callbacks, in asyncio's exact order.
 //!
-//! A turn submits commands, enters the kernel at most once, and then runs the callbacks that are ready: first those
-//! that were scheduled before, then those of I/O, then due timers. Callbacks that are scheduled meanwhile wait for
-//! the next turn, so a callback that reschedules itself does not starve others. There is one exception: tasks that
-//! events of QUIC streams have woken run in the same turn, together with the callbacks before them.
+//! A loop iteration submits commands, enters the kernel at most once, and then runs the callbacks that are ready: first
+//! those that were scheduled before, then those of I/O, then due timers. Callbacks that are scheduled meanwhile wait
+//! for the next loop iteration, so a callback that reschedules itself does not starve others. There is one exception:
+//! tasks that events of QUIC streams have woken run in the same loop iteration, together with the callbacks before
+//! them.
 //!
-//! **Turns within turns.** A program may run turns inside a callback (nest_asyncio). The engine is in its cell while
-//! callbacks run. If the context of an event's callback is already entered in an outer turn, the callback runs in a
-//! copy of that context. asyncio refuses to run a handle in that case, but received bytes must not be lost.
+//! **Nested loop iterations.** A program may run loop iterations inside a callback (nest_asyncio). The engine is in its
+//! cell while callbacks run. If the context of an event's callback is already entered in an outer loop iteration, the
+//! callback runs in a copy of that context. asyncio refuses to run a handle in that case, but received bytes must not
+//! be lost.
 //!
 //! **The interpreter lock** is released only where the loop waits for the kernel: in an `enter` that blocks, when the
 //! loop stops, and when it closes. Meanwhile the engine is not in its cell, and another thread that calls a transport
 //! gets a `RuntimeError` that names `call_soon_threadsafe`.
 //!
-//! **Short turns.** A turn that has only callbacks to run (no flag in `loop_flags`, no due timer, no work for the
-//! kernel) runs them at once. With epoll, a loop that only watches its own wake-up reads the clock in one of sixteen
-//! such turns, and looks at the epoll set after 50 µs. Signals are checked in one of sixteen short turns; Python code
-//! in a callback checks them by itself. Callbacks, flags, operation queues, timers and the engine are checked one by
-//! one. A common bit mask would not be simpler: each of them would have to maintain its bit, and a timer becomes due
-//! by the clock alone.
+//! **Short iterations.** A loop iteration that has only callbacks to run (no flag in `loop_flags`, no due timer, no
+//! work for the kernel) runs them at once. With epoll, a loop that only watches its own wake-up reads the clock in one
+//! of sixteen such loop iterations, and looks at the epoll set after 50 µs. Signals are checked in one of sixteen short
+//! loop iterations; Python code in a callback checks them by itself. Callbacks, flags, operation queues, timers and the
+//! engine are checked one by one. A common bit mask would not be simpler: each of them would have to maintain its bit,
+//! and a timer becomes due by the clock alone.
 
 use std::time::{Duration, Instant};
 
@@ -39,7 +41,7 @@ use crate::event_loop::ready_queue::Ready;
 use crate::sock::operation_queues;
 use crate::transport::base_transport::BaseTransport;
 
-/// Runs turns until the loop is stopped.
+/// Runs loop iterations until the loop is stopped.
 pub fn run_until_stopped(slf: &Bound<'_, LoopCore>) -> PyResult<()> {
     let _guard = UnwindGuard::enter();
     let mut run = Run::new();
@@ -54,23 +56,24 @@ pub fn run_until_stopped(slf: &Bound<'_, LoopCore>) -> PyResult<()> {
     }
 }
 
-/// Runs a single turn for a program. The turn skips `_prepare_to_sleep`, so there is nothing to undo afterwards.
+/// Runs a single loop iteration for a program. The loop iteration skips `_prepare_to_sleep`, so there is nothing to
+/// undo afterwards.
 pub fn run_once(slf: &Bound<'_, LoopCore>) -> PyResult<()> {
     let _guard = UnwindGuard::enter();
     let _alone = ExclusiveTurn::new(slf.get(), slf.py());
     run_turn(slf, &mut Run::of_one_turn(None))
 }
 
-/// Runs the first half of a turn: waits until callbacks are ready, for at most `seconds`. The program runs the
-/// callbacks.
+/// Runs the first half of a loop iteration: waits until callbacks are ready, for at most `seconds`. The program runs
+/// the callbacks.
 pub fn wait_until_ready(slf: &Bound<'_, LoopCore>, seconds: Option<f64>) -> PyResult<()> {
     let _guard = UnwindGuard::enter();
     let limit = seconds.map(PollTimeout::seconds);
     wait(slf, &mut Run::of_one_turn(limit))
 }
 
-/// Prepares the engine for a loop that has stopped, for an unknown time: sends the writes of the last turn and takes
-/// operations back from the kernel, because another thread may run or close the loop next.
+/// Prepares the engine for a loop that has stopped, for an unknown time: sends the writes of the last loop iteration
+/// and takes operations back from the kernel, because another thread may run or close the loop next.
 pub fn rest(this: &LoopCore, py: Python<'_>) {
     if let Some(mut engine) = this.engine.with(py, Option::take) {
         engine.flush(Instant::now());
@@ -91,14 +94,14 @@ pub fn shut_down(py: Python<'_>, mut engine: LoopEngine) {
     py.detach(move || lent.shut_down());
 }
 
-/// The state of one `run_forever`, or of one turn that a program runs.
+/// The state of one `run_forever`, or of one loop iteration that a program runs.
 struct Run {
     started: Instant,
     /// `_prepare_to_sleep` was called, so the loop may block.
     may_sleep: bool,
     /// The longest time that a wait may take. `None` for no limit.
     limit: Option<Duration>,
-    /// The number of short turns so far: turns that had only callbacks to run.
+    /// The number of short loop iterations so far: loop iterations that had only callbacks to run.
     busy_turns: u32,
 }
 
@@ -154,9 +157,9 @@ impl Drop for ExclusiveTurn<'_, '_> {
     }
 }
 
-/// Returns the number of callbacks of a short turn, which has only callbacks to run. `None` if the turn may have
-/// other work. Signals are checked in one of [`TURNS_WITHOUT_SIGNALS`] turns, because Python code in callbacks checks
-/// them by itself.
+/// Returns the number of callbacks of a short iteration, which has only callbacks to run. `None` if the iteration may
+/// have other work. Signals are checked in one of [`TURNS_WITHOUT_SIGNALS`] loop iterations, because Python code in
+/// callbacks checks them by itself.
 fn busy_turn(slf: &Bound<'_, LoopCore>, run: &mut Run) -> PyResult<Option<usize>> {
     let (py, this) = (slf.py(), slf.get());
     let ready_now = this.ready.with(py, |ready| ready.len());
@@ -177,7 +180,7 @@ fn busy_turn(slf: &Bound<'_, LoopCore>, run: &mut Run) -> PyResult<Option<usize>
     Ok(Some(ready_now))
 }
 
-/// True if no timer can be due. False if the program has its own clock, which only a whole turn reads.
+/// True if no timer can be due. False if the program has its own clock, which only a whole loop iteration reads.
 fn nothing_is_due(slf: &Bound<'_, LoopCore>) -> PyResult<bool> {
     if clock::is_replaced(slf)? {
         return Ok(false);
@@ -198,12 +201,14 @@ fn run_turn(slf: &Bound<'_, LoopCore>, run: &mut Run) -> PyResult<()> {
     if more > 0 && !this.atomic_flags.has(AtomicFlags::STOPPING) {
         run_ready(slf, more)?;
     }
-    // The turn continues once only: callbacks that were scheduled by the tasks above wait for the next turn.
+    // The loop iteration continues once only: callbacks that were scheduled by the tasks above wait for the next loop
+    // iteration.
     this.ready.with(py, |ready| ready.turn_continues = false);
     Ok(())
 }
 
-/// The part of a turn before its callbacks: submits commands, waits in the kernel, collects events and due timers.
+/// The part of a loop iteration before its callbacks: submits commands, waits in the kernel, collects events and due
+/// timers.
 fn wait(slf: &Bound<'_, LoopCore>, run: &mut Run) -> PyResult<()> {
     let py = slf.py();
     let this = slf.get();
@@ -211,9 +216,9 @@ fn wait(slf: &Bound<'_, LoopCore>, run: &mut Run) -> PyResult<()> {
         return Err(error::engine_away());
     }
     if this.ready.with(py, |ready| ready.is_empty()) {
-        // A signal that came in a short turn must be handled before the loop sleeps, even if the program has replaced
-        // the descriptor that would wake the loop. The check comes before the start of operations, because a signal
-        // handler, or a garbage collection that CPython begins here, may start some.
+        // A signal that came in a short loop iteration must be handled before the loop sleeps, even if the program has
+        // replaced the descriptor that would wake the loop. The check comes before the start of operations, because a
+        // signal handler, or a garbage collection that CPython begins here, may start some.
         check_signals(py)?;
     }
     operation_queues::start_operations(slf)?;
@@ -232,7 +237,8 @@ fn wait(slf: &Bound<'_, LoopCore>, run: &mut Run) -> PyResult<()> {
     let has_work = engine.events_ready() > 0
         || this.ready.with(py, |ready| !ready.is_empty())
         || this.atomic_flags.has(AtomicFlags::STOPPING);
-    // A run that never blocks does not need `_prepare_to_sleep`. Other runs make one more turn without blocking.
+    // A run that never blocks does not need `_prepare_to_sleep`. Other runs make one more loop iteration without
+    // blocking.
     let prepare = !has_work && !run.may_sleep;
     let timeout = if has_work || prepare {
         Some(Duration::ZERO)
@@ -318,8 +324,8 @@ fn take_due_timers(slf: &Bound<'_, LoopCore>) -> PyResult<()> {
     Ok(())
 }
 
-/// Runs the callbacks of this turn, at most `count`. One of them may run nested turns (nest_asyncio), which take some
-/// of the others out of the queue.
+/// Runs the callbacks of this loop iteration, at most `count`. One of them may run nested loop iterations
+/// (nest_asyncio), which take some of the others out of the queue.
 fn run_ready(slf: &Bound<'_, LoopCore>, count: usize) -> PyResult<()> {
     let py = slf.py();
     let this = slf.get();
@@ -330,7 +336,8 @@ fn run_ready(slf: &Bound<'_, LoopCore>, count: usize) -> PyResult<()> {
             break;
         };
         let outcome = run_reported(slf, item);
-        // An exception that leaves the loop (KeyboardInterrupt) ends the turn, so no callbacks are left in it.
+        // An exception that leaves the loop (KeyboardInterrupt) ends the loop iteration, so no callbacks are left in
+        // it.
         let left = if outcome.is_ok() { left } else { 0 };
         if progress.end_one(left) {
             with_engine_at_hand(this, py, Engine::end_watched_callback);
@@ -447,9 +454,9 @@ struct WithoutLock<'a>(&'a mut Engine);
 // SAFETY: `detach` runs the closure on this thread; only its bound requires `Send`. Other threads run meanwhile.
 // They cannot reach the engine, which `wait`, `rest` and `_core_close` have taken out of its cell before. Nor can
 // they reach the counters that the engine shares with buffers outside of it (`uringcore_io::RecvBuf`): no Python
-// object holds such a buffer. They are on the stack of this thread, below a nested turn that an event's callback
-// runs, and `wait` lets no other thread into a run. If the engine drops a Python object here, it is a `Py`, whose
-// drop PyO3 defers while the lock is released.
+// object holds such a buffer. They are on the stack of this thread, below a nested loop iteration that an event's
+// callback runs, and `wait` lets no other thread into a run. If the engine drops a Python object here, it is a `Py`,
+// whose drop PyO3 defers while the lock is released.
 unsafe impl Send for WithoutLock<'_> {}
 
 impl WithoutLock<'_> {
@@ -474,10 +481,10 @@ fn check_signals(py: Python<'_>) -> PyResult<()> {
     Ok(())
 }
 
-/// The number of short turns between two checks for signals, which take some microseconds. A loop that blocks is
-/// woken by a signal.
+/// The number of short loop iterations between two checks for signals, which take some microseconds. A loop that blocks
+/// is woken by a signal.
 const TURNS_WITHOUT_SIGNALS: u32 = 16;
-// The wrapping counter of turns must wrap at a multiple of [`TURNS_WITHOUT_SIGNALS`].
+// The wrapping counter of loop iterations must wrap at a multiple of [`TURNS_WITHOUT_SIGNALS`].
 const _: () = assert!(TURNS_WITHOUT_SIGNALS.is_power_of_two());
 /// The longest time that a stopping loop waits for operations that cannot be cancelled: file operations that the
 /// kernel has begun and whose device hangs.

@@ -3,7 +3,7 @@
 //! In the method resolution order it comes before `asyncio.SelectorEventLoop`, so its methods replace asyncio's. It
 //! has the methods that programs call most and the state that asyncio's base class reads: `_stopping`, `_closed`,
 //! `_debug` and `_thread_id` are descriptors here, so that both classes see the same values. All other methods are
-//! CPython's own code. The turn is in `iteration`, the handling of the engine's events in `event_dispatch`.
+//! CPython's own code. The loop iteration is in `iteration`, the handling of the engine's events in `event_dispatch`.
 
 use std::fmt::Display;
 use std::ops::{Deref, DerefMut};
@@ -38,7 +38,7 @@ pub struct Flags {
     /// asyncio's `_thread_id`: the result of `threading.get_ident()`, which a program may have replaced. None while no
     /// run is in progress.
     pub thread_id: Option<u64>,
-    /// The thread that executes a run or a single turn of this loop. None if there is none.
+    /// The thread that executes a run or a single loop iteration of this loop. None if there is none.
     pub runner: Option<u64>,
     /// True if this process is a forked child and the loop was made in the parent.
     pub forked: bool,
@@ -376,22 +376,22 @@ impl LoopCore {
         Ok(())
     }
 
-    /// Stops the loop at the end of the current turn.
+    /// Stops the loop at the end of the current loop iteration.
     fn stop(&self) {
         self.atomic_flags.set(AtomicFlags::STOPPING, true);
     }
 
-    /// Runs turns until the loop is stopped. ``run_forever`` calls this between its set-up and clean-up.
+    /// Runs loop iterations until the loop is stopped. ``run_forever`` calls this between its set-up and clean-up.
     fn _run_until_stopped(slf: &Bound<'_, Self>) -> PyResult<()> {
         iteration::run_until_stopped(slf)
     }
 
-    /// Runs one turn, as asyncio does: waits until a callback is ready, and runs all that are ready.
+    /// Runs one loop iteration, as asyncio does: waits until a callback is ready, and runs all that are ready.
     fn _run_once(slf: &Bound<'_, Self>) -> PyResult<()> {
         iteration::run_once(slf)
     }
 
-    /// Runs the first half of a turn: waits until a callback is ready, for at most ``timeout`` seconds.
+    /// Runs the first half of a loop iteration: waits until a callback is ready, for at most ``timeout`` seconds.
     #[pyo3(signature = (timeout = None))]
     fn _wait_until_ready(slf: &Bound<'_, Self>, timeout: Option<f64>) -> PyResult<()> {
         iteration::wait_until_ready(slf, timeout)

@@ -1,6 +1,6 @@
 //! The flags of a loop that is not in its usual state (stopping, closed, in debug mode), in one atomic byte.
 //!
-//! A turn and `call_soon` read the byte once. If no flag is set, they skip the checks of all these states.
+//! A loop iteration and `call_soon` read the byte once. If no flag is set, they skip the checks of all these states.
 
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 pub struct AtomicFlags(AtomicU8);
 
 impl AtomicFlags {
-    /// The loop stops at the end of this turn.
+    /// The loop stops at the end of this loop iteration.
     pub const STOPPING: u8 = 1;
     pub const CLOSED: u8 = 2;
     pub const DEBUG: u8 = 4;

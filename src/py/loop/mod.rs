@@ -1,9 +1,9 @@
-//! The event loop: its turn, its handles and timers, and the handling of the engine's events.
+//! The event loop: its loop iteration, its handles and timers, and the handling of the engine's events.
 //!
 //! | file | content |
 //! | --- | --- |
 //! | `loop_core` | the event loop class: methods that asyncio's base class calls |
-//! | `iteration` | one turn of the loop: waits for events, runs callbacks |
+//! | `iteration` | one iteration of the loop: waits for events, runs callbacks |
 //! | `event_dispatch` | passes an event of the engine to the object that handles it |
 //! | `accepted_connections` | makes a protocol and a transport for an accepted connection |
 //! | `handle` | `Handle` and `TimerHandle` |

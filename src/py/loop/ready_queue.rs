@@ -1,8 +1,8 @@
 //! The callbacks that are ready to run: asyncio's `loop._ready`.
 //!
-//! The loop's own turn runs them in `iteration`. A program with its own `_run_once` (nest_asyncio is the best known) waits
-//! by the loop's selector, pops ready items and calls `_run()` of each. Such a program sees the queue through a
-//! deque, `uringcore._selector_views.ReadyView`.
+//! The loop's own iteration runs them in `iteration`. A program with its own `_run_once` (nest_asyncio is the best
+//! known) waits by the loop's selector, pops ready items and calls `_run()` of each. Such a program sees the queue
+//! through a deque, `uringcore._selector_views.ReadyView`.
 //!
 //! Events stay in the engine's queue, which may drop one before it is handled. This queue has one item
 //! ([`Ready::Event`]) for each entry of the engine's queue, because callbacks and events run in the order in which
@@ -23,7 +23,7 @@ use crate::event_loop::iteration::{self, ExclusiveTurn};
 use crate::event_loop::loop_core::LoopCore;
 use crate::transport::base_transport::BaseTransport;
 
-/// An item that the loop runs in this turn.
+/// An item that the loop runs in this loop iteration.
 pub enum Ready {
     Handle(AnyHandle),
     /// The next entry of the engine's queue of events. The entry is taken when the item runs, because an earlier
@@ -55,8 +55,8 @@ impl Ready {
 pub struct ReadyQueue {
     items: VecDeque<Ready>,
     events: usize,
-    /// True if items that are added until the end of the turn still run in this turn, because an event of a QUIC stream
-    /// has woken tasks.
+    /// True if items that are added until the end of the loop iteration still run in this loop iteration, because an
+    /// event of a QUIC stream has woken tasks.
     pub turn_continues: bool,
     pub handles: Spare<Handle>,
     pub timers: Spare<TimerHandle>,

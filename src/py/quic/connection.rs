@@ -124,7 +124,7 @@ impl QuicConnectionCore {
         drop(old);
     }
 
-    /// Sets `receiver(list)`, which gets the events of each turn. With None the events wait for `next_event`.
+    /// Sets `receiver(list)`, which gets the events of each loop iteration. With None the events wait for `next_event`.
     fn _set_receiver(&self, py: Python<'_>, receiver: Option<Py<PyAny>>) {
         let old = self
             .state
@@ -244,8 +244,8 @@ impl QuicConnectionCore {
         )
     }
 
-    /// Lets the loop send the written data before the end of its turn. For programs that have written all that they
-    /// have.
+    /// Lets the loop send the written data before the end of its loop iteration. For programs that have written all
+    /// that they have.
     #[pyo3(name = "_written")]
     fn written_by_program(&self, py: Python<'_>) {
         self.written(py);
@@ -284,7 +284,7 @@ impl QuicConnectionCore {
     }
 
     /// Sets the priority of a stream (RFC 9218): ``urgency`` is from 0 (sent first) to 7. Streams with equal urgency
-    /// are sent in the order of their IDs, or by turns if they are ``incremental``. The default is urgency 3,
+    /// are sent in the order of their IDs, or alternately if they are ``incremental``. The default is urgency 3,
     /// incremental.
     ///
     /// Raises ``ValueError`` for another urgency, and the errors of ``send_stream_data`` for the stream.

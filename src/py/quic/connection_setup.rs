@@ -449,7 +449,7 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<QuicServerSetup>()
 }
 
-/// The largest number of bytes of received DATAGRAM frames that wait for the end of the turn.
+/// The largest number of bytes of received DATAGRAM frames that wait for the end of the loop iteration.
 const DATAGRAM_RECEIVE_BYTES: usize = 1 << 20;
 /// The value of max_datagram_frame_size that allows frames of any size: no UDP datagram is longer.
 const DATAGRAM_FRAME_BYTES: u64 = 65_535;

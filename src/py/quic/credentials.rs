@@ -101,8 +101,8 @@ pub fn token_to_python<'py>(
 /// A session store of the program: any object with the methods `put` and `take`, and `spend` if it records used
 /// tokens.
 ///
-/// The protocol cannot call Python during a handshake. So a session to be stored waits here until the turn's events
-/// are delivered, and a session to be taken is fetched from the program before the handshake begins
+/// The protocol cannot call Python during a handshake. So a session to be stored waits here until the loop iteration's
+/// events are delivered, and a session to be taken is fetched from the program before the handshake begins
 /// (`Event::SessionsAsked`). `endpoint/session_store` calls the program.
 #[pyclass(frozen, module = "uringcore._uringcore")]
 pub struct ForeignStore {
@@ -276,7 +276,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The largest number of sessions of one turn. A handshake produces two.
+/// The largest number of sessions of one loop iteration. A handshake produces two.
 const PUT_MAX: usize = 65_536;
 
 /// Sessions that a server's clients may resume, in the memory of this process.

@@ -3,7 +3,7 @@
 //! | file | content |
 //! | --- | --- |
 //! | `endpoint_owner` | the owner of the state machines, and access to them |
-//! | `event_delivery` | delivers events to Python, one list for each connection and turn |
+//! | `event_delivery` | delivers events to Python, one list for each connection and loop iteration |
 //! | `extra_sockets` | further sockets of an endpoint, and migration to one of them |
 //! | `session_store` | calls of the program's session store |
 //!
@@ -566,8 +566,8 @@ impl QuicEndpoint {
         Self::deliver(slf)
     }
 
-    /// Delivers events of commands, such as the end of a connection that was closed. A loop does that in its turn;
-    /// there this call only continues handshakes for which a session store has answered.
+    /// Delivers events of commands, such as the end of a connection that was closed. A loop does that in its loop
+    /// iteration; there this call only continues handshakes for which a session store has answered.
     pub fn deliver_events(slf: &Bound<'_, Self>) -> PyResult<()> {
         match slf.get().owned_by {
             EndpointOwner::Object(_) => Self::deliver(slf),

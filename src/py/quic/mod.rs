@@ -15,8 +15,8 @@
 //! | `clock_conversion` | conversion between Python's seconds and `Instant` |
 //! | `wire_buffer` | `Buffer`, for programs with their own framing |
 //!
-//! No file here interprets a packet, and no code here runs for each packet: a turn's events of a connection reach
-//! Python as one list.
+//! No file here interprets a packet, and no code here runs for each packet: a loop iteration's events of a connection
+//! reach Python as one list.
 
 mod client_hello_reader;
 mod clock_conversion;

@@ -18,7 +18,7 @@ use crate::ops::operation_futures;
 use crate::sock::cancelled_results;
 use crate::sock::socket_attributes::fileno;
 
-/// Queues an operation and returns its future. The operation starts at the end of the turn.
+/// Queues an operation and returns its future. The operation starts at the end of the loop iteration.
 pub fn launch(
     slf: &Bound<'_, LoopCore>,
     plan: &'static operation_futures::Plan,
@@ -40,7 +40,7 @@ pub fn launch(
     Ok(future)
 }
 
-/// Starts the operations that callbacks of the last turn have queued. Called before the engine is flushed.
+/// Starts the operations that callbacks of the last loop iteration have queued. Called before the engine is flushed.
 pub fn start_operations(slf: &Bound<'_, LoopCore>) -> PyResult<()> {
     let py = slf.py();
     let this = slf.get();

@@ -198,7 +198,7 @@ impl SendStream {
     }
 
     /// Sets the priority (RFC 9218): ``urgency`` is from 0 (sent first) to 7. Streams with equal urgency are sent in
-    /// the order of their IDs, or by turns if they are ``incremental``. The default is urgency 3, incremental.
+    /// the order of their IDs, or alternately if they are ``incremental``. The default is urgency 3, incremental.
     ///
     /// Raises ``ValueError`` for another urgency.
     #[pyo3(signature = (urgency, incremental = false))]

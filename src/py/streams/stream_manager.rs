@@ -41,7 +41,7 @@ struct ManagerState {
     /// The keys of events whose futures have to be set.
     due: Vec<Key>,
     /// Called after commands if the connection runs on another loop than ours, because only our loop sends at the end of
-    /// a turn. `None` on our loop.
+    /// a loop iteration. `None` on our loop.
     transmit: Option<Py<PyAny>>,
     end: Option<End>,
     /// The IDs of streams that were freed while the transport could not be used.

@@ -449,14 +449,14 @@ impl BaseTransport {
             .with(py, |state| state.given_marks.to_python(py, low, high))
     }
 
-    /// The number of written bytes that the kernel has not taken. Bytes that are held until the end of the turn are
-    /// sent first.
+    /// The number of written bytes that the kernel has not taken. Bytes that are held until the end of the loop
+    /// iteration are sent first.
     fn get_write_buffer_size(&self, py: Python<'_>) -> usize {
         if self.shared.queued() > 0
             && let Some(key) = self.key(py)
         {
-            // The command fails while the loop is inside the kernel. Its turn has ended then and has sent held bytes
-            // already.
+            // The command fails while the loop is inside the kernel. Its loop iteration has ended then and has sent
+            // held bytes already.
             let _ = self.command(py, |engine| engine.transports().send_held(key));
         }
         self.shared.queued()

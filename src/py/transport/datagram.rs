@@ -45,7 +45,7 @@ struct Known {
 pub struct DatagramTransport {
     family: i32,
     /// True if other processes or threads receive from the socket too. A socket that became shared later, by a fork,
-    /// receives once in each turn.
+    /// receives once in each loop iteration.
     is_shared: bool,
     is_connected: bool,
     /// The argument `remote_addr` of create_datagram_endpoint. If present, it is the only address to which datagrams
@@ -64,10 +64,10 @@ impl ClassWithDict for DatagramTransport {
 impl DatagramTransport {
     // Events, called by dispatch -----------------------------------------------------------------
 
-    /// Delivers a datagram. On a shared socket, further datagrams are received and delivered in the same turn, each
-    /// after the callback of the previous one. This ends when a callback schedules another callback, which has to run
-    /// before the next datagram, or after [`SHARED_TURN_MAX`], because the end of the turn sends what the callbacks
-    /// have written.
+    /// Delivers a datagram. On a shared socket, further datagrams are received and delivered in the same loop
+    /// iteration, each after the callback of the previous one. This ends when a callback schedules another callback,
+    /// which has to run before the next datagram, or after [`SHARED_TURN_MAX`], because the end of the loop iteration
+    /// sends what the callbacks have written.
     pub fn received(slf: &Bound<'_, Self>, datagram: Received) -> PyResult<()> {
         if !slf.get().is_shared {
             return Self::deliver(slf, datagram);
@@ -347,5 +347,6 @@ fn hash_object(object: *mut pyo3::ffi::PyObject) -> usize {
 /// 2^64 divided by the golden ratio. A multiplication by it scatters successive numbers.
 const HASH_FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// The longest time for which one turn receives from a shared socket. It allows a few datagrams with short callbacks.
+/// The longest time for which one loop iteration receives from a shared socket. It allows a few datagrams with short
+/// callbacks.
 const SHARED_TURN_MAX: Duration = Duration::from_micros(100);

@@ -59,9 +59,9 @@ impl Connection {
     }
 
     /// True if the peer must not begin anything that needs more memory: the process exceeds its budget, and this
-    /// client's address holds a significant part of it. `endpoint::memory_shedding` sheds streams at the end of a turn. An
-    /// application calls this method within a turn, because a client may begin hundreds of requests in one. The
-    /// connection's bytes were counted with the last send, and when the connection was reconciled.
+    /// client's address holds a significant part of it. `endpoint::memory_shedding` sheds streams at the end of a loop
+    /// iteration. An application calls this method within a loop iteration, because a client may begin hundreds of
+    /// requests in one. The connection's bytes were counted with the last send, and when the connection was reconciled.
     pub fn is_short_of_memory(&self) -> bool {
         self.account.is_short()
     }
@@ -86,7 +86,8 @@ impl Connection {
 
     pub(super) fn take_over_arrivals(&mut self) {
         let streams = &mut self.streams;
-        // In the turn of a CONNECTION_CLOSE, frames after it may have been recorded, too. quinn-proto ignores those.
+        // In the loop iteration of a CONNECTION_CLOSE, frames after it may have been recorded, too. quinn-proto ignores
+        // those.
         let is_closed = self.lifecycle.is_closed();
         self.observer.received_offsets().take_each(|arrived| {
             if !is_closed {

@@ -10,8 +10,8 @@
 //!
 //! How the sums are kept:
 //!
-//! - A connection's sum is compared once a turn, when the connection is reconciled. Its account and the budget change
-//!   when the sum has moved by 4 KiB.
+//! - A connection's sum is compared once a loop iteration, when the connection is reconciled. Its account and the
+//!   budget change when the sum has moved by 4 KiB.
 //! - Each connection counts 32 KiB for itself, in the budget and not in its address's share, from its first packet
 //!   until quinn-proto forgets it.
 //! - All clients that have not proved their addresses share one account.
@@ -276,7 +276,7 @@ impl Endpoint {
     }
 }
 
-/// At most this many accounts lose streams in one turn.
+/// At most this many accounts lose streams in one loop iteration.
 const ACCOUNTS_MAX: usize = 8;
 /// A search that found nothing is repeated when the process holds more by this part (1/64) of its budget.
 const STEPS: usize = 64;

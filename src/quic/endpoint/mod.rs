@@ -99,10 +99,11 @@ pub struct DatagramMeta {
 
 /// The QUIC connections of one UDP socket.
 ///
-/// Calls in each turn, in this order: [`handle_datagram`](Self::handle_datagram) for *every* received datagram, so
-/// that one ACK answers all of them; [`handle_timeout`](Self::handle_timeout); [`poll_event`](Self::poll_event) until
-/// `None`, with commands to [`connection`](Self::connection)s in between; [`poll_transmit`](Self::poll_transmit)
-/// until `None`, which may also cause events; [`next_timeout`](Self::next_timeout).
+/// Calls in each loop iteration, in this order: [`handle_datagram`](Self::handle_datagram) for *every* received
+/// datagram, so that one ACK answers all of them; [`handle_timeout`](Self::handle_timeout);
+/// [`poll_event`](Self::poll_event) until `None`, with commands to [`connection`](Self::connection)s in between;
+/// [`poll_transmit`](Self::poll_transmit) until `None`, which may also cause events;
+/// [`next_timeout`](Self::next_timeout).
 pub struct Endpoint {
     pub(super) quinn: quinn::Endpoint,
     settings: EndpointSettings,
@@ -128,7 +129,7 @@ pub struct Endpoint {
     /// The slot of each of quinn-proto's connection handles.
     pub(super) by_handle: Vec<Option<usize>>,
     generation: u32,
-    /// Slots of connections that may have packets to send. They take turns in this order.
+    /// Slots of connections that may have packets to send. They send one batch each, in this order (round robin).
     sending: VecDeque<usize>,
     /// Slots of connections that may have events.
     eventful: VecDeque<usize>,
@@ -347,7 +348,7 @@ impl Endpoint {
     pub fn handle_unreachable(&mut self, _now: Instant, remote: SocketAddr, errno: i32) {
         let indices: Vec<usize> = self.handshakes.with(remote).collect();
         for index in indices {
-            // A datagram of the same turn may have completed the handshake already.
+            // A datagram of the same loop iteration may have completed the handshake already.
             self.reconcile(index);
             let entry = self.connections.get(index);
             if entry.is_none_or(|entry| entry.handshake.is_none()) {

@@ -37,7 +37,7 @@ impl Endpoint {
     }
 
     /// Clears `buf` and writes the next batch into it: datagrams of one connection, at most 65,507 bytes, or one packet
-    /// without a connection. Connections take turns.
+    /// without a connection. Connections send round robin.
     pub fn poll_transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit> {
         buf.clear();
         if let Some((transmit, data, socket)) = self.responses.pop_front() {
@@ -74,8 +74,8 @@ impl Endpoint {
         None
     }
 
-    /// Writes the next batch of the connection `key` alone. Its turn in [`poll_transmit`](Self::poll_transmit), which
-    /// must be called as well, does not change.
+    /// Writes the next batch of the connection `key` alone. Its position in the round robin of
+    /// [`poll_transmit`](Self::poll_transmit), which must be called as well, does not change.
     pub fn poll_transmit_of(
         &mut self,
         key: ConnectionKey,

@@ -114,7 +114,7 @@ impl Endpoint {
     /// Replaces quinn-proto's connection by a new one with `version`. The application keeps its connection and queued
     /// data.
     fn begin_again(&mut self, now: Instant, index: usize, version: u32) {
-        // A datagram of the same turn may have ended the handshake already.
+        // A datagram of the same loop iteration may have ended the handshake already.
         self.reconcile(index);
         let Some(entry) = self
             .connections

@@ -10,8 +10,8 @@
 //! final size, so that size is recorded, too.
 //!
 //! Bounds: consecutive frames of one stream share an entry. So there are at most as many entries as STREAM frames
-//! arrived since the connection last took them, which it does in each turn. Most turns bring data of one stream, so
-//! the first entry is kept in atomics and takes no lock.
+//! arrived since the connection last took them, which it does in each loop iteration. Most loop iterations bring data
+//! of one stream, so the first entry is kept in atomics and takes no lock.
 //!
 //! Assumed of quinn-proto: it rejects data beyond its windows, and closes the connection; of small frames it keeps no
 //! more than two and a half times their data and 32 KiB a stream (`Assembler::insert`); data that it drops of a

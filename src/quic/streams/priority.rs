@@ -21,8 +21,8 @@ impl Priority {
     }
 
     /// quinn-proto's sort key; streams with larger keys are sent first. Urgency decides first. Within an urgency,
-    /// streams that are not incremental come first, in the order of their IDs; incremental streams have equal keys and
-    /// take turns. IDs beyond 2^28 have one key, so such streams take turns, too.
+    /// streams that are not incremental come first, in the order of their IDs; incremental streams have equal keys, so
+    /// quinn-proto sends them round robin. IDs beyond 2^28 have one key, too, and are sent in that way.
     pub(crate) fn rank(self, stream_id: u64) -> i32 {
         let base = (i32::from(URGENCY_DEFAULT) - i32::from(self.urgency)) * SPAN;
         match self.incremental {
@@ -32,7 +32,7 @@ impl Priority {
     }
 }
 
-/// Streams without a priority take turns. RFC 9218's default (not incremental) is meant for responses; a QUIC stream
+/// Streams without a priority are sent round robin. RFC 9218's default (not incremental) is meant for responses; a QUIC stream
 /// may never end.
 impl Default for Priority {
     fn default() -> Self {

@@ -51,7 +51,7 @@ impl SendQueue {
             self.tail.extend_from_slice(&last);
             self.tail.extend_from_slice(&data);
         } else {
-            // Often this is the only write of a turn, with which nothing can be joined, so it is not copied.
+            // Often this is the only write of a loop iteration, with which nothing can be joined, so it is not copied.
             self.pieces.push_back(data);
         }
     }

@@ -180,7 +180,7 @@ pub(crate) enum Flushed {
     Done,
     /// The peer's limits or the send window allow no more data.
     Blocked,
-    /// More data could be passed on, but other streams take their turn.
+    /// The stream has passed on its share of data. The rest waits until other streams have passed on theirs.
     Share,
     /// The limit after rejected 0-RTT data (`rejected_0rtt_limit`) allows no more data.
     OverLimit,

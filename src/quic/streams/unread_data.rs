@@ -178,7 +178,7 @@ impl Streams {
 
     /// The streams that hold data, or for which the application may hold some: `application_bytes` in all, for bidirectional
     /// streams. Unidirectional streams with very little data are excluded. Among them are HTTP/3's critical streams
-    /// (RFC 9114 section 6.2.1), whose data is read in the turn in which it arrives.
+    /// (RFC 9114 section 6.2.1), whose data is read in the loop iteration in which it arrives.
     pub fn sheddable(&mut self, application_bytes: usize) -> Vec<ShedCandidate> {
         let may_be_applications =
             |stream_id: u64| application_bytes > 0 && stream_id & UNIDIRECTIONAL == 0;
@@ -341,7 +341,7 @@ mod tests {
         bare.exchange();
         let readiness = streams.readable(bare.server.connection(), id.into(), false);
         assert_eq!(readiness, Readiness::Reset { error_code: 7 });
-        // The reset and the arrival are handled in one turn.
+        // The reset and the arrival are handled in one loop iteration.
         streams.arrived(Arrived::new(id.into(), 1_000, true, 0));
         assert_eq!(
             (streams.take_released(), streams.received_bytes()),

@@ -170,7 +170,7 @@ fn a_removed_connection_holds_no_memory() {
 }
 
 /// The application stores `size` bytes for a connection, and the endpoint counts them. Nothing is shed before the
-/// next turn.
+/// next loop iteration.
 fn keep(pair: &mut Pair, charge: &mut Charge, size: usize) {
     charge.set(size);
     for (key, _) in pair.server.events.clone() {

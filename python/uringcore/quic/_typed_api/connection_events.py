@@ -56,7 +56,7 @@ class BaseConnectionProtocol(ConnectionLife):
         self.quic._set_receiver(self._received)
 
     def connect(self, address: Any) -> None:
-        """Begins the handshake; data sent in the same turn leaves with it."""
+        """Begins the handshake; data sent in the same loop iteration leaves with it."""
         self.quic.connect(address, now=self.loop.time())
         self.transmit()
 
@@ -72,7 +72,7 @@ class BaseConnectionProtocol(ConnectionLife):
         return bool(self.completed.early_data_accepted)
 
     def transmit(self) -> None:
-        """Sends queued data, once in a turn; uringcore's own loop does that automatically."""
+        """Sends queued data, once in a loop iteration; uringcore's own loop does that automatically."""
         if self._flushes and not self._flush_is_due and not self.loop.is_closed():
             self._flush_is_due = True
             self.loop.call_soon(self._flush_now)

@@ -1,6 +1,6 @@
 """``sendfile``: a file's bytes onto a stream. They pass through this process, because they have to be
-encrypted. The function saves copies, Python code for each piece, and turns of the loop if the page cache has
-the data.
+encrypted. The function saves copies, Python code for each piece, and iterations of the loop if the page
+cache has the data.
 """
 
 from __future__ import annotations

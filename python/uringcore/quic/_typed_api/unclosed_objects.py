@@ -44,7 +44,7 @@ def end_forgotten(
 
 def on_loop(loop: asyncio.AbstractEventLoop, callback: Callable[..., object], *args: Any) -> None:
     """Calls ``callback(*args)`` in the thread that runs ``loop``: now if it is this one, otherwise in a later
-    turn, and not at all if the loop is closed.
+    loop iteration, and not at all if the loop is closed.
 
     An object is collected in any thread, but only its loop's thread may end its connection. ``callback`` must
     not be a method of the object, which would resurrect it.

@@ -129,7 +129,7 @@ impl QuicSocket {
     }
 
     /// Sends a batch at once. If the socket refuses it, the batch is queued, so that its error is handled with the
-    /// completions of the turn, and not while the state machines are being polled.
+    /// completions of the loop iteration, and not while the state machines are being polled.
     fn send_alone(&mut self, driver: &mut Driver, packets: Packets) {
         let message = match &packets {
             Packets::New(transmit, buffer) => borrowed(transmit, buffer),
@@ -368,7 +368,7 @@ fn is_permanent(error: Errno) -> bool {
 
 /// The datagram size in bytes that every network with QUIC must carry (RFC 9000 section 14).
 const LEAST_DATAGRAM: usize = 1200;
-/// The number of bytes in flight at which sending stops until sends complete. One turn sends about this many.
+/// The number of bytes in flight at which sending stops until sends complete. One loop iteration sends about this many.
 const BYTES_IN_FLIGHT_MAX: usize = 1 << 20;
 /// The number of sends in flight at which sending stops until sends complete. It is high, because small packets of
 /// many connections share a system call.

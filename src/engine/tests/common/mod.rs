@@ -1,4 +1,4 @@
-//! A host without Python: it runs the turns of an engine and stores the events.
+//! A host without Python: it runs the loop iterations of an engine and stores the events.
 
 // Each test program uses only a part of this module.
 #![allow(dead_code)]
@@ -20,7 +20,7 @@ pub fn engine(backend: Backend) -> Engine {
     Engine::new(&config).unwrap_or_else(|error| panic!("{}: {error}", backend.as_str()))
 }
 
-/// Runs one turn that waits for at most `limit`, and passes its events to `handle`.
+/// Runs one loop iteration that waits for at most `limit`, and passes its events to `handle`.
 pub fn turn(
     engine: &mut Engine,
     limit: Duration,
@@ -78,7 +78,7 @@ pub fn receive_all_due(
     }
 }
 
-/// Runs turns until `done` returns true, or panics after ten seconds.
+/// Runs loop iterations until `done` returns true, or panics after ten seconds.
 pub fn turn_until(
     engine: &mut Engine,
     mut handle: impl FnMut(&mut Engine, EngineEvent),
@@ -91,7 +91,7 @@ pub fn turn_until(
     }
 }
 
-/// Runs turns until the only transport, which is closing, has ended. Returns the events of its end. Releases its
+/// Runs loop iterations until the only transport, which is closing, has ended. Returns the events of its end. Releases its
 /// descriptor on `Lost`.
 pub fn events_of_end(engine: &mut Engine, key: Key, fd: OwnedFd) -> Vec<&'static str> {
     let mut fd = Some(fd);

@@ -83,8 +83,8 @@ impl Connection {
         now: Instant,
     ) -> Result<(), SendError> {
         if quic.is_short_of_memory() && self.is_waited_for(stream_id) {
-            // Hundreds of requests may have been reported in this turn before the first of their responses used
-            // memory.
+            // Hundreds of requests may have been reported in this loop iteration before the first of their responses
+            // used memory.
             self.cancel(quic, stream_id, Code::H3_EXCESSIVE_LOAD, now);
             return Err(SendError::Gone);
         }

@@ -1,4 +1,4 @@
-//! Helpers of this crate's tests: a driver that runs turns until a condition holds, and sockets.
+//! Helpers of this crate's tests: a driver that runs loop iterations until a condition holds, and sockets.
 //!
 //! [`both_backends!`] runs a test on both backends. On a machine that forbids io_uring the tests of that backend fail
 //! instead of being skipped.
@@ -58,13 +58,13 @@ impl Rig {
         }
     }
 
-    /// Runs a turn that waits at most `limit`.
+    /// Runs a loop iteration that waits at most `limit`.
     pub fn turn(&mut self, limit: Duration) {
         self.driver.enter(Some(limit)).expect("enter");
         self.driver.take_completions(&mut self.done);
     }
 
-    /// Runs turns until `condition` holds.
+    /// Runs loop iterations until `condition` holds.
     pub fn until(&mut self, what: &str, mut condition: impl FnMut(&mut Rig) -> bool) {
         let deadline = Instant::now() + Duration::from_secs(20);
         while !condition(self) {
@@ -78,7 +78,7 @@ impl Rig {
         }
     }
 
-    /// Runs turns until `op` has a completion, and takes it.
+    /// Runs loop iterations until `op` has a completion, and takes it.
     pub fn next_of(&mut self, op: OpId) -> Completion {
         let mut found = None;
         self.until("a completion", |rig| {

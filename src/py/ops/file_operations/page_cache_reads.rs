@@ -24,12 +24,13 @@ use crate::event_loop::loop_core::LoopCore;
 /// Reads from the page cache for the files of one loop.
 #[pyclass(frozen, module = "uringcore._uringcore")]
 pub struct PageCacheReads {
-    /// The loop, if it is one of this package. The number of its turns shows whether other coroutines have run.
+    /// The loop, if it is one of this package. The number of its loop iterations shows whether other coroutines have
+    /// run.
     owner: GilCell<Option<Py<LoopCore>>>,
     slice: GilCell<TimeSlice>,
 }
 
-/// The time slice of the running coroutine: the loop's turn in which it began, and the time.
+/// The time slice of the running coroutine: the loop's iteration in which it began, and the time.
 struct TimeSlice {
     turn: u64,
     began: Instant,

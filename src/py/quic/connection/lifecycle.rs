@@ -20,7 +20,7 @@ use crate::quic::credentials::{ticket_to_python, token_to_python};
 use crate::quic::endpoint::QuicEndpoint;
 
 impl QuicConnectionCore {
-    /// Passes the events of one turn to the receiver. Without a receiver they wait for `next_event`.
+    /// Passes the events of one loop iteration to the receiver. Without a receiver they wait for `next_event`.
     pub fn receive(&self, py: Python<'_>, list: &Bound<'_, PyList>) -> PyResult<()> {
         let receiver = self.state.with(py, |state| {
             state.receiver.as_ref().map(|call| call.clone_ref(py))

@@ -40,7 +40,7 @@ pub trait StreamProtocol: Send + Sync {
     /// Handles an event. Must not run Python code, because the state machines are borrowed.
     fn handle(&self, py: Python<'_>, quic: &mut Connection, event: Event, now: Instant);
 
-    /// Passes the results of a turn's events to Python.
+    /// Passes the results of a loop iteration's events to Python.
     fn deliver(&self, py: Python<'_>) -> PyResult<()>;
 
     fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError>;

@@ -76,7 +76,7 @@ pub(super) struct EndpointState {
     /// handshake that waits has at most one question.
     pub answers: Vec<Answer>,
     pub unanswered: usize,
-    /// An empty list, whose allocation the next turn's groups of events use.
+    /// An empty list, whose allocation the next loop iteration's groups of events use.
     pub spare_groups: Vec<EventGroup>,
 }
 

@@ -1,4 +1,4 @@
-//! Delivers the events of the state machines to Python: one list for each connection and turn.
+//! Delivers the events of the state machines to Python: one list for each connection and loop iteration.
 //!
 //! All events are first taken out of the state machines and then converted to objects, so that no Python code runs
 //! while the engine is borrowed. While they are taken, events about streams go to the protocol that is attached to
@@ -53,8 +53,8 @@ impl FirstError {
     }
 }
 
-/// The events of one connection in a turn. Or a single request to look up TLS sessions in the program's session store,
-/// which comes before the connection exists.
+/// The events of one connection in a loop iteration. Or a single request to look up TLS sessions in the program's
+/// session store, which comes before the connection exists.
 pub(super) struct EventGroup {
     key: ConnectionKey,
     /// The protocol that is attached to the connection's streams. It has handled the events about streams already.
@@ -65,7 +65,7 @@ pub(super) struct EventGroup {
     events: Vec<Event>,
 }
 
-/// All events of a turn, grouped by connection.
+/// All events of a loop iteration, grouped by connection.
 #[derive(Default)]
 struct EventGroups {
     list: Vec<EventGroup>,
@@ -173,7 +173,7 @@ impl QuicEndpoint {
         let mut first_error = FirstError::default();
         loop {
             // Handshakes are continued before the events are taken, so that their events, and those of commands on a
-            // new connection, come in the same turn.
+            // new connection, come in the same loop iteration.
             let mut has_begun = Self::take_answers(slf, &mut first_error)?;
             let mut parts = slf.get().take_events(py)?;
             for mut part in parts.drain(..) {
@@ -200,7 +200,7 @@ impl QuicEndpoint {
                     iteration::with_engine_at_hand(owner.get(), py, Engine::end_part);
                 }
             }
-            // The list keeps its memory for the next turn.
+            // The list keeps its memory for the next loop iteration.
             if parts.capacity() <= CONNECTIONS_KEPT {
                 slf.get().state.with(py, |state| state.spare_groups = parts);
             }

@@ -93,7 +93,7 @@ impl BaseTransport {
         let method = Method(name, "Exception in protocol.connection_made()");
         let made = Self::call_protocol(slf, method, (slf,));
         // If `connection_made` raises an exception that must end the loop (`KeyboardInterrupt`), the exception is
-        // returned after the other steps. asyncio too executes those, in its next turn.
+        // returned after the other steps. asyncio too executes those, in its next loop iteration.
         if let Some(key) = this.key(py) {
             this.command(py, |engine| engine.transports().start(key))?;
         }
@@ -298,8 +298,8 @@ impl BaseTransport {
 }
 
 /// Fails if the factory has returned an object that is no protocol. As in asyncio, this fails when the transport is
-/// made and not in a later turn. The method is looked up again when it is called, because the program may have
-/// replaced the protocol by then.
+/// made and not in a later loop iteration. The method is looked up again when it is called, because the program may
+/// have replaced the protocol by then.
 pub fn check_protocol(protocol: &Bound<'_, PyAny>) -> PyResult<()> {
     protocol
         .getattr(intern!(protocol.py(), "connection_made"))

@@ -9,7 +9,7 @@
 //! decryption (a server name at a renegotiation).
 //!
 //! A callback that `buffer_updated` schedules may be the one that empties the protocol's buffer. So it runs before
-//! the next bytes are delivered (`wait_a_turn`), as in asyncio, where each receive is a turn of its own.
+//! the next bytes are delivered (`wait_a_turn`), as in asyncio, where each receive is a loop iteration of its own.
 
 use std::cell::Cell;
 use std::io;
@@ -270,8 +270,8 @@ impl StreamTransport {
     }
 
     /// Calls `get_buffer()` and `buffer_updated()` until all of `data` is delivered. In asyncio each pair of calls is a
-    /// turn of its own, so a command of the protocol between two pairs affects the bytes that are left: the protocol
-    /// may pause or close, the program may set another protocol or run the next turns of the loop.
+    /// loop iteration of its own, so a command of the protocol between two pairs affects the bytes that are left: the
+    /// protocol may pause or close, the program may set another protocol or run the next iterations of the loop.
     ///
     /// The buffer of the ring is in use during `get_buffer()` and returns to the ring before `buffer_updated()`. Bytes
     /// that do not fit into the protocol's buffer wait in the engine meanwhile.

@@ -11,7 +11,7 @@ fn charges<const N: usize>(pair: &mut Pair) -> [(ConnectionKey, ConnectionKey, C
     })
 }
 
-/// Runs one turn of the endpoint in which its application polls no events.
+/// Runs one loop iteration of the endpoint in which its application polls no events.
 fn run_turn(pair: &mut Pair, servers: &[ConnectionKey]) {
     let now = pair.now;
     for &server in servers {
@@ -31,7 +31,7 @@ fn a_fruitless_search_is_repeated_when_more_is_held() {
     other.set(3 * MIB);
     run_turn(&mut pair, &[server]);
     assert_eq!(pair.server.endpoint.stats().streams_shed, 0);
-    // The charge grows in this turn, before the application has polled an event.
+    // The charge grows in this loop iteration, before the application has polled an event.
     charge.set(4 * MIB);
     run_turn(&mut pair, &[server]);
     run_turn(&mut pair, &[server]);

@@ -498,8 +498,8 @@ impl Pair {
         conn.close(now, error_code, frame_type, reason);
     }
 
-    /// Runs one turn: delivers datagrams that are due, fires timers, then takes events and datagrams. Returns false if
-    /// nothing is pending any more.
+    /// Runs one loop iteration: delivers datagrams that are due, fires timers, then takes events and datagrams. Returns
+    /// false if nothing is pending any more.
     pub fn step(&mut self) -> bool {
         self.exchange();
         let timeouts = [
